@@ -1,0 +1,1 @@
+//! A ZooKeeper-compatible server in this process.

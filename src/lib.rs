@@ -1,0 +1,3 @@
+//! Fair distributed locks on Apache ZooKeeper.
+#[cfg(feature = "embedded")]
+pub mod embedded;

@@ -1,0 +1,2 @@
+//! The integration suite.
+fn main() {}
