@@ -1,0 +1,275 @@
+//! The one error type of the library.
+//!
+//! Every message names the lock or the path, what was being done, and why it failed. "Not now" is never an error:
+//! the `try_*` methods say it with `Ok(None)`. The client crate's own errors stay behind [`ServerError`], so that its
+//! major version is not ours.
+
+use std::fmt;
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// What went wrong, and with which lock.
+///
+/// Ask with the `is_*` methods rather than by matching: more variants will come.
+#[derive(Debug, Clone, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A lock name that breaks one of the rules of [`LockName`](crate::LockName); nothing was sent.
+    #[error("lock name {name:?} is refused: {why}")]
+    #[non_exhaustive]
+    InvalidName {
+        /// The name as it was given.
+        name: String,
+        /// The rule that it breaks.
+        why: &'static str,
+    },
+
+    /// A connect string, root or timeout that cannot be used; nothing was sent.
+    #[error("{what} {given:?} is refused: {why}")]
+    #[non_exhaustive]
+    InvalidOption {
+        /// Which option.
+        what: &'static str,
+        /// The value as it was given.
+        given: String,
+        /// The rule that it breaks.
+        why: String,
+    },
+
+    /// No server gave a session within the connect timeout.
+    #[error("no ZooKeeper session within {waited:?}: {}", list(.addresses))]
+    #[non_exhaustive]
+    Unreachable {
+        /// Each address with its own reason.
+        addresses: Vec<AddressFailure>,
+        /// How long was tried.
+        waited: Duration,
+    },
+
+    /// The servers answer, but the chroot of the connect string does not exist there.
+    #[error(
+        "chroot {chroot} does not exist on {servers}: create it first, or leave it out of the connect string"
+    )]
+    #[non_exhaustive]
+    ChrootMissing {
+        /// The chroot.
+        chroot: String,
+        /// The servers of the connect string.
+        servers: String,
+    },
+
+    /// The server refused an operation for lack of permission.
+    #[error("no permission to {doing} {path} on {servers}")]
+    #[non_exhaustive]
+    Denied {
+        /// What was being done.
+        doing: &'static str,
+        /// The path, below the chroot.
+        path: String,
+        /// The servers of the connect string.
+        servers: String,
+    },
+
+    /// The server answered an operation with an error that no retry would change.
+    #[error("cannot {doing} {path} on {servers}")]
+    #[non_exhaustive]
+    Refused {
+        /// What was being done.
+        doing: &'static str,
+        /// The path, below the chroot.
+        path: String,
+        /// The servers of the connect string.
+        servers: String,
+        /// The server's own words.
+        source: ServerError,
+    },
+
+    /// The ZooKeeper session ended, and with it every ticket that it held.
+    #[error("the session ended while trying to {doing} {name}: {reason}")]
+    #[non_exhaustive]
+    SessionOver {
+        /// The lock.
+        name: String,
+        /// What was being done.
+        doing: &'static str,
+        /// How the session ended.
+        reason: &'static str,
+    },
+
+    /// Our ticket is gone although our session lives: somebody removed it.
+    #[error("the place in the queue of {name} is lost: {why}")]
+    #[non_exhaustive]
+    PlaceLost {
+        /// The lock.
+        name: String,
+        /// What was found instead of our ticket.
+        why: &'static str,
+    },
+
+    /// The lock was not granted in time. Our ticket has left the queue.
+    #[error("{name} was not granted within {waited:?}")]
+    #[non_exhaustive]
+    TimedOut {
+        /// The lock.
+        name: String,
+        /// How long was waited.
+        waited: Duration,
+    },
+
+    /// The [`Keeper`](crate::Keeper) was closed.
+    #[error("the keeper was closed while trying to {doing} {name}")]
+    #[non_exhaustive]
+    Closed {
+        /// The lock, or `the keeper` itself.
+        name: String,
+        /// What was being done.
+        doing: &'static str,
+    },
+}
+
+/// The result of every fallible call of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// A lock name or an option was refused before anything was sent.
+    pub fn is_invalid(&self) -> bool {
+        matches!(self, Self::InvalidName { .. } | Self::InvalidOption { .. })
+    }
+
+    /// No server gave us a session: [`Error::Unreachable`], or [`Error::ChrootMissing`] behind the servers that did.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::ChrootMissing { .. })
+    }
+
+    /// A `*_timeout` call ran out of time.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Self::TimedOut { .. })
+    }
+
+    /// The hold or the place had ended before the call: the session is over, the ticket was removed by somebody else,
+    /// or the keeper was closed.
+    pub fn is_lost(&self) -> bool {
+        matches!(
+            self,
+            Self::SessionOver { .. } | Self::PlaceLost { .. } | Self::Closed { .. }
+        )
+    }
+
+    /// The ZooKeeper session ended.
+    pub fn is_session_over(&self) -> bool {
+        matches!(self, Self::SessionOver { .. })
+    }
+
+    /// The [`Keeper`](crate::Keeper) was closed.
+    pub fn is_closed(&self) -> bool {
+        matches!(self, Self::Closed { .. })
+    }
+
+    /// The server refused for lack of permission.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Denied { .. })
+    }
+
+    /// The same call may succeed later without anybody changing a setting.
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self,
+            Self::TimedOut { .. }
+                | Self::SessionOver { .. }
+                | Self::PlaceLost { .. }
+                | Self::Unreachable { .. }
+        )
+    }
+}
+
+/// The server's own words for an error; opaque, because they are the client crate's.
+#[derive(Debug, Clone, Error)]
+#[error("{0}")]
+pub struct ServerError(pub(crate) String);
+
+/// One address of the connect string and why it gave no session.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct AddressFailure {
+    /// Host and port as in the connect string.
+    pub address: String,
+    /// What was found there.
+    pub reason: UnreachableReason,
+}
+
+impl AddressFailure {
+    pub(crate) fn new(address: String, reason: UnreachableReason) -> Self {
+        Self { address, reason }
+    }
+}
+
+/// Why an address gave no session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UnreachableReason {
+    /// The host name has no address.
+    NotResolved(String),
+    /// The connection was refused or failed.
+    Refused(String),
+    /// Nothing answered in time.
+    Silent,
+    /// Something answered that does not speak ZooKeeper's protocol.
+    NotZooKeeper,
+    /// It is a ZooKeeper server, but it gave no session (an ensemble without a quorum, say).
+    NotServing,
+}
+
+impl fmt::Display for AddressFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.address)?;
+        match &self.reason {
+            UnreachableReason::NotResolved(why) => write!(f, "the name does not resolve ({why})"),
+            UnreachableReason::Refused(why) => write!(f, "no connection ({why})"),
+            UnreachableReason::Silent => {
+                f.write_str("accepts or ignores connections, but stays silent")
+            }
+            UnreachableReason::NotZooKeeper => {
+                f.write_str("answers, but is not a ZooKeeper server")
+            }
+            UnreachableReason::NotServing => f.write_str(
+                "is a ZooKeeper server, but is not serving (no quorum, or still starting)",
+            ),
+        }
+    }
+}
+
+fn list(addresses: &[AddressFailure]) -> String {
+    let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    texts.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_can_cross_threads_and_be_cloned() {
+        fn check<T: Send + Sync + Clone + std::error::Error + 'static>() {}
+
+        check::<Error>();
+    }
+
+    #[test]
+    fn unreachable_names_each_address_with_its_reason() {
+        let error = Error::Unreachable {
+            addresses: vec![
+                AddressFailure::new("a:1".into(), UnreachableReason::Silent),
+                AddressFailure::new("b:2".into(), UnreachableReason::NotZooKeeper),
+            ],
+            waited: Duration::from_secs(3),
+        };
+
+        let text = error.to_string();
+
+        assert!(
+            text.contains("a:1: accepts") && text.contains("b:2: answers"),
+            "{text}"
+        );
+    }
+}

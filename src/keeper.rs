@@ -1,0 +1,350 @@
+//! The keeper: the root that everyone starts from. It holds the sessions and gives out recipes.
+//!
+//! It does no locking itself, and what it gives out stays valid for as long as it is open.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::link::Create;
+use crate::link::zookeeper::Target;
+use crate::mutex::Mutex;
+use crate::name::{IntoLockName, LockName};
+use crate::queue::Queue;
+use crate::queue::ticket::DataLine;
+use crate::queue::view::{self, LockSummary, QueueEntry};
+use crate::session::pool::{Access, Pool};
+
+const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(10);
+const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const DEFAULT_ROOT: &str = "/locks";
+
+/// A connection to a ZooKeeper ensemble, and the source of locks.
+///
+/// Cheap to clone; clones share their sessions. Keep one for each process: it opens further sessions by itself when very
+/// many tasks wait. [`close`](Self::close) it before the process ends; otherwise tickets that were not released stay until
+/// the session times out.
+///
+/// # Examples
+///
+/// ```
+/// # use lockkeeper::{Keeper, embedded::EmbeddedServer};
+/// # use std::time::Duration;
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = EmbeddedServer::start().await?;
+/// # let servers = server.connect_string();
+/// let keeper = Keeper::builder(servers) // "zk1:2181,zk2:2181,zk3:2181/app"
+///     .session_timeout(Duration::from_secs(6))
+///     .root("/services/locks")
+///     .connect()
+///     .await?;
+/// let guard = keeper.mutex("orders/42")?.lock().await?;
+/// guard.release().await?;
+/// keeper.close().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Keeper {
+    pool: Arc<Pool>,
+    root: Arc<str>,
+    kind: Create,
+    line: DataLine,
+    session_timeout: Duration,
+}
+
+/// Options for a [`Keeper`], from [`Keeper::builder`].
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until connect is called"]
+pub struct KeeperBuilder {
+    connect_string: String,
+    session_timeout: Duration,
+    connect_timeout: Duration,
+    root: String,
+    kind: Create,
+}
+
+impl Keeper {
+    /// Connects with the default options.
+    ///
+    /// The connect string is ZooKeeper's: `host:port` pairs separated by commas (the port is 2181 when left out), then,
+    /// if wanted, a chroot that must exist: `zk1:2181,zk2:2181,zk3:2181/app`.
+    ///
+    /// # Errors
+    ///
+    /// As [`KeeperBuilder::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a session that was opened is closed.
+    pub async fn connect(connect_string: impl Into<String>) -> Result<Self> {
+        Self::builder(connect_string).connect().await
+    }
+
+    /// Starts with the default options.
+    pub fn builder(connect_string: impl Into<String>) -> KeeperBuilder {
+        KeeperBuilder {
+            connect_string: connect_string.into(),
+            session_timeout: DEFAULT_SESSION_TIMEOUT,
+            connect_timeout: DEFAULT_CONNECT_TIMEOUT,
+            root: DEFAULT_ROOT.into(),
+            kind: Create::Container,
+        }
+    }
+
+    /// Makes a fair lock with this name. No I/O.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`] with the rule that the name breaks.
+    pub fn mutex(&self, name: impl IntoLockName) -> Result<Mutex> {
+        Ok(Mutex::new(self.queue_of(name.into_lock_name()?)))
+    }
+
+    /// Lists the locks below the root that somebody holds or waits for, by name.
+    ///
+    /// # Errors
+    ///
+    /// [`is_lost`](Error::is_lost) if the session ended; [`Error::Unreachable`] if another one cannot be opened.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only reads.
+    pub async fn locks(&self) -> Result<Vec<LockSummary>> {
+        let session = self.pool.home("list the locks below").await?;
+        view::locks(&session, &self.root).await
+    }
+
+    /// Lists everybody in a lock's queue, in its order. Empty when nobody uses the lock.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`]; otherwise as [`locks`](Self::locks).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only reads.
+    pub async fn queue(&self, name: impl IntoLockName) -> Result<Vec<QueueEntry>> {
+        self.queue_of(name.into_lock_name()?).entries().await
+    }
+
+    /// Closes the keeper and all its clones: waiting calls end with [`is_closed`](Error::is_closed), releases that were
+    /// under way are finished, and the sessions end, which removes every ticket that is left. Guards that are still alive
+    /// have then lost their locks.
+    ///
+    /// Ends within about twice the session timeout even with every server dead; the servers then remove the tickets when
+    /// the session times out.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped at any await, the keeper is closed, but not everything was waited for.
+    pub async fn close(&self) {
+        self.pool.close(self.session_timeout).await;
+    }
+
+    fn queue_of(&self, name: LockName) -> Queue {
+        Queue::new(
+            Arc::clone(&self.pool),
+            &self.root,
+            name,
+            self.kind,
+            self.line.clone(),
+        )
+    }
+}
+
+impl KeeperBuilder {
+    /// How long the servers wait for a silent client before they end its session and give its locks to others; default
+    /// 10 s. The servers bound it to 2 to 20 of their ticks, usually 4 to 40 s.
+    pub fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = timeout;
+        self
+    }
+
+    /// How long to try for a session before [`Error::Unreachable`]; default 10 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// The node below which all locks are; default `/locks`. Made on demand. Everybody who shares a lock must use the same.
+    pub fn root(mut self, root: impl Into<String>) -> Self {
+        self.root = root.into();
+        self
+    }
+
+    /// Makes lock directories that stay when they are empty, instead of containers that the servers remove.
+    pub fn persistent_directories(mut self) -> Self {
+        self.kind = Create::Persistent;
+        self
+    }
+
+    /// Opens a session.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] before any I/O; [`Error::Unreachable`], with each address and what was found there, when no
+    /// server gave a session within the connect timeout; [`Error::ChrootMissing`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a session that was opened is closed.
+    pub async fn connect(self) -> Result<Keeper> {
+        let target = self.target()?;
+        let root = self.checked_root()?;
+        let pool = Pool::open(Access {
+            target,
+            connect_timeout: self.connect_timeout,
+        })
+        .await?;
+        let host = gethostname::gethostname().to_string_lossy().into_owned();
+        let line = DataLine {
+            host,
+            pid: std::process::id(),
+            ..DataLine::default()
+        };
+        let session_timeout = self.session_timeout;
+        Ok(Keeper {
+            pool: Arc::new(pool),
+            root: root.into(),
+            kind: self.kind,
+            line,
+            session_timeout,
+        })
+    }
+
+    /// Splits and checks the connect string.
+    fn target(&self) -> Result<Target> {
+        let given = self.connect_string.trim();
+        let refuse = |why: String| Error::InvalidOption {
+            what: "connect string",
+            given: given.into(),
+            why,
+        };
+        let (servers, chroot) = given.find('/').map_or((given, ""), |at| given.split_at(at));
+        let chroot = if chroot == "/" { "" } else { chroot };
+        for server in servers.split(',') {
+            check_server(server).map_err(refuse)?;
+        }
+        if !chroot.is_empty() {
+            check_path(chroot).map_err(refuse)?;
+        }
+        let too_short = |what, given: Duration| Error::InvalidOption {
+            what,
+            given: format!("{given:?}"),
+            why: "it must be at least 1 ms and at most 2147483647 ms".into(),
+        };
+        for (what, given) in [
+            ("session timeout", self.session_timeout),
+            ("connect timeout", self.connect_timeout),
+        ] {
+            if i32::try_from(given.as_millis()).map_or(true, |ms| ms < 1) {
+                return Err(too_short(what, given));
+            }
+        }
+        Ok(Target {
+            servers: servers.into(),
+            chroot: chroot.into(),
+            session_timeout: self.session_timeout,
+        })
+    }
+
+    fn checked_root(&self) -> Result<String> {
+        if self.root == "/" {
+            return Ok(self.root.clone());
+        }
+        check_path(&self.root)
+            .map(|()| self.root.clone())
+            .map_err(|why| Error::InvalidOption {
+                what: "root",
+                given: self.root.clone(),
+                why,
+            })
+    }
+}
+
+fn check_server(server: &str) -> Result<(), String> {
+    let (host, port) = match server
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once(']'))
+    {
+        Some((host, port)) => (
+            host,
+            port.strip_prefix(':')
+                .or_else(|| port.is_empty().then_some("2181")),
+        ),
+        None => server
+            .rsplit_once(':')
+            .map_or((server, Some("2181")), |(host, port)| (host, Some(port))),
+    };
+    if host.is_empty() {
+        return Err("a host name is missing (it looks like zk1:2181,zk2:2181/chroot)".into());
+    }
+    if host.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return Err(format!("{host:?} is not a host name"));
+    }
+    match port.and_then(|port| port.parse::<u16>().ok()) {
+        Some(1..) => Ok(()),
+        _ => Err(format!(
+            "{server:?} has no port number from 1 to 65535 after its ':'"
+        )),
+    }
+}
+
+/// A root or chroot: `/` and then what is legal for a lock name.
+fn check_path(path: &str) -> Result<(), String> {
+    let Some(relative) = path.strip_prefix('/') else {
+        return Err("a path must start with '/'".into());
+    };
+    match LockName::new(relative) {
+        Ok(_) => Ok(()),
+        Err(Error::InvalidName { why, .. }) => Err(why.into()),
+        Err(other) => Err(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn illegal_options_are_refused_before_any_io() {
+        for (given, word) in [
+            ("", "host name is missing"),
+            ("a:1,", "host name is missing"),
+            ("a:x", "port number"),
+            ("a:0", "port number"),
+            ("a:70000", "port number"),
+            ("a b:1", "not a host name"),
+            ("a:1/x/", "end with '/'"),
+            ("a:1//x", "start with '/'"),
+        ] {
+            let error = Keeper::connect(given).await.unwrap_err();
+
+            assert!(
+                error.is_invalid() && error.to_string().contains(word),
+                "{given}: {error}"
+            );
+        }
+        let error = Keeper::builder("a:1")
+            .root("locks")
+            .connect()
+            .await
+            .unwrap_err();
+        assert!(error.to_string().contains("must start with '/'"), "{error}");
+        let error = Keeper::builder("a:1")
+            .session_timeout(Duration::ZERO)
+            .connect()
+            .await
+            .unwrap_err();
+        assert!(error.to_string().contains("session timeout"), "{error}");
+    }
+
+    #[test]
+    fn addresses_of_every_form_are_accepted() {
+        for server in ["zk1", "zk1:2181", "10.0.0.1:1", "[::1]:2181", "[::1]"] {
+            assert_eq!(check_server(server), Ok(()), "{server}");
+        }
+    }
+}

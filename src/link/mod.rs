@@ -1,0 +1,155 @@
+//! The link: the one seam between Lockkeeper and ZooKeeper.
+//!
+//! A link is one session. It offers plain operations and session events and knows nothing of locks. Invariants: an
+//! operation is sent when its method is *called*, in the order of the calls; every operation ends within the link's
+//! deadline; and an operation that fails says either what the server answered or that the outcome is unknown, never
+//! anything else (FAILURES.md rows 53 and 56). Another store, or a simulated world, can stand behind the trait.
+
+pub(crate) mod probe;
+pub(crate) mod zookeeper;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+use tokio::sync::watch;
+
+/// The answer to an operation that has already been sent.
+pub(crate) type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
+
+/// Why an operation gave no result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The server answered with an error: nothing was changed.
+    Answered(Code),
+    /// Anything else: it may have happened, may still happen, or may never. The text says what was seen.
+    Unknown(String),
+}
+
+/// A server's error code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Code {
+    NoNode,
+    NodeExists,
+    NotEmpty,
+    BadVersion,
+    NoAuth,
+    /// Every other code, in the server's words.
+    Other(String),
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoNode => "no such node",
+            Self::NodeExists => "the node exists already",
+            Self::NotEmpty => "the node has children",
+            Self::BadVersion => "the version differs",
+            Self::NoAuth => "no permission",
+            Self::Other(words) => words,
+        })
+    }
+}
+
+/// A node's data and what we use of its stat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) data: Vec<u8>,
+    pub(crate) czxid: i64,
+    pub(crate) version: i32,
+    pub(crate) owner: i64,
+    pub(crate) num_children: i32,
+}
+
+/// The kinds of nodes that we create.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Create {
+    /// A directory that the server removes once it is empty.
+    Container,
+    /// A directory that stays.
+    Persistent,
+    /// A node of this session with a number appended to its name.
+    EphemeralSequential,
+}
+
+/// What `create` made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Created {
+    /// The number appended to the name, for a sequential node.
+    pub(crate) seq: i32,
+    pub(crate) czxid: i64,
+}
+
+/// One read of a `multi_read`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Read<'a> {
+    Data(&'a str),
+    Children(&'a str),
+}
+
+/// One result of a `multi_read`, at the same prefix of the history as the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Found {
+    Node(Node),
+    Children(Vec<String>),
+    Failed(Code),
+}
+
+/// One write of a `multi`: all happen or none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Write<'a> {
+    Set {
+        path: &'a str,
+        data: &'a [u8],
+        version: i32,
+    },
+    Delete {
+        path: &'a str,
+    },
+}
+
+/// A data watch that was armed. Dropping it takes it back from the server.
+pub(crate) struct Watch(pub(crate) Pin<Box<dyn Future<Output = Change> + Send>>);
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watch")
+    }
+}
+
+/// What a watch told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    Deleted,
+    /// The node is still there; the watch is spent.
+    DataChanged,
+    SessionOver,
+}
+
+/// What the client believes of its session. Not proof of anything (FAILURES.md row 59); good for waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SessionState {
+    Connected,
+    Disconnected,
+    /// Final, with the reason.
+    Over(&'static str),
+}
+
+/// One ZooKeeper session. It is closed when the last reference to it is dropped.
+pub(crate) trait Link: Send + Sync + fmt::Debug {
+    fn session_id(&self) -> i64;
+    /// The connect string's servers, for messages.
+    fn servers(&self) -> &str;
+    fn create<'a>(&'a self, path: &'a str, data: &[u8], kind: Create) -> Reply<'a, Created>;
+    fn delete(&self, path: &str) -> Reply<'_, ()>;
+    /// Reads a node and watches it. On a missing node no watch is left.
+    fn watch(&self, path: &str) -> Reply<'_, (Node, Watch)>;
+    fn multi_read(&self, reads: &[Read<'_>]) -> Reply<'_, Vec<Found>>;
+    fn multi(&self, writes: &[Write<'_>]) -> Reply<'_, ()>;
+    /// This session's ephemeral nodes whose path starts with a plain string.
+    fn ephemerals(&self, prefix: &str) -> Reply<'_, Vec<String>>;
+    /// Answers once this server has seen everything that was committed before.
+    fn sync(&self, path: &str) -> Reply<'_, ()>;
+    /// The session's states; they outlive the link and end with [`SessionState::Over`].
+    fn states(&self) -> watch::Receiver<SessionState>;
+}

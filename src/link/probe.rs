@@ -1,0 +1,89 @@
+//! Finds out why an address gave no session, since the client crate says the same bare error for all.
+//!
+//! It resolves the name, connects, and asks with a four-letter word, so it never opens a session. It never decides
+//! anything: it only words the error.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+
+use crate::error::{AddressFailure, UnreachableReason};
+
+/// Asks every address at the same time; ends within `limit`.
+pub(crate) async fn probe(servers: &str, limit: Duration) -> Vec<AddressFailure> {
+    let mut probes = Vec::new();
+    for address in servers.split(',') {
+        let address = address.to_owned();
+        probes.push(tokio::spawn(async move {
+            let reason = timeout(limit, look(&address))
+                .await
+                .unwrap_or(UnreachableReason::Silent);
+            AddressFailure::new(address, reason)
+        }));
+    }
+    let mut failures = Vec::new();
+    for probe in probes {
+        // A probe task neither panics nor is aborted, and a message may miss a line.
+        failures.extend(probe.await.ok());
+    }
+    failures
+}
+
+async fn look(address: &str) -> UnreachableReason {
+    let resolved = match lookup_host(with_port(address)).await {
+        Ok(addresses) => addresses.collect::<Vec<_>>(),
+        Err(error) => return UnreachableReason::NotResolved(error.to_string()),
+    };
+    if resolved.is_empty() {
+        return UnreachableReason::NotResolved("no address".into());
+    }
+    match TcpStream::connect(&resolved[..]).await {
+        Err(error) => UnreachableReason::Refused(error.to_string()),
+        Ok(stream) => match ask(stream).await {
+            Ok(answer) if is_zookeeper(&answer) => UnreachableReason::NotServing,
+            _ => UnreachableReason::NotZooKeeper,
+        },
+    }
+}
+
+/// ZooKeeper's default port, as the client crate adds it.
+fn with_port(address: &str) -> String {
+    let host = address.rsplit(']').next().unwrap_or(address);
+    if host.contains(':') {
+        address.into()
+    } else {
+        format!("{address}:2181")
+    }
+}
+
+/// Sends `srvr` and reads the first bytes of the answer; an end without any is an empty answer.
+async fn ask(mut stream: TcpStream) -> io::Result<Vec<u8>> {
+    stream.write_all(b"srvr").await?;
+    let mut answer = Vec::new();
+    while answer.len() < 32 && stream.read_buf(&mut answer).await? > 0 {}
+    Ok(answer)
+}
+
+/// A server answers with its version, says that it is not serving, or that the word is not on its white list.
+fn is_zookeeper(answer: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(answer);
+    text.starts_with("Zookeeper version")
+        || text.starts_with("This ZooKeeper")
+        || text.starts_with("srvr is not")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_port_is_added_where_none_is() {
+        assert_eq!(with_port("zk1"), "zk1:2181");
+        assert_eq!(with_port("zk1:99"), "zk1:99");
+        assert_eq!(with_port("[::1]"), "[::1]:2181");
+        assert_eq!(with_port("[::1]:99"), "[::1]:99");
+    }
+}

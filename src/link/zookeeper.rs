@@ -1,0 +1,310 @@
+//! The link on real ZooKeeper, through the `zookeeper-client` crate: the only file that names it.
+//!
+//! It uses the crate's plain operations only. The crate's lock recipe, its persistent watches across reconnects and its
+//! session state as proof are not used (FAILURES.md section G says why).
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tracing::Instrument;
+use zookeeper_client as zk;
+
+use super::{
+    Change, Code, Create, Created, Fault, Found, Link, Node, Read, Reply, SessionState, Watch,
+    Write,
+};
+
+/// What a connection needs to know.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    /// Servers without the chroot.
+    pub(crate) servers: String,
+    /// Starts with `/`, or is empty.
+    pub(crate) chroot: String,
+    pub(crate) session_timeout: Duration,
+}
+
+/// One session of the client crate.
+#[derive(Debug)]
+pub(crate) struct ZooKeeper {
+    client: zk::Client,
+    servers: String,
+    states: watch::Receiver<SessionState>,
+    /// Ours, not the crate's: a request made while disconnected would otherwise hang until the session expires.
+    deadline: Duration,
+}
+
+impl ZooKeeper {
+    /// Opens a session; tries every server once.
+    pub(crate) async fn connect(target: &Target) -> Result<Self, Fault> {
+        let client = zk::Client::connector()
+            .with_session_timeout(target.session_timeout)
+            .with_fail_eagerly()
+            .connect(&format!("{}{}", target.servers, target.chroot))
+            .await
+            .map_err(fault)?;
+        let states = translate_states(client.state_watcher());
+        let deadline = client.session_timeout().max(Duration::from_millis(100));
+        Ok(Self {
+            client,
+            servers: target.servers.clone(),
+            states,
+            deadline,
+        })
+    }
+
+    /// Boxes a request that was sent already, with our deadline on its answer.
+    fn bounded<'a, T: 'a, E: Into<zk::Error>>(
+        &self,
+        sent: impl Future<Output = Result<T, E>> + Send + 'a,
+    ) -> Reply<'a, T> {
+        let deadline = self.deadline;
+        Box::pin(async move {
+            match timeout(deadline, sent).await {
+                Ok(result) => result.map_err(|error| fault(error.into())),
+                Err(_) => Err(Fault::Unknown(format!("no answer within {deadline:?}"))),
+            }
+        })
+    }
+
+    /// The answer to a request that the crate refused to build: it was not sent.
+    fn refused<'a, T: Send + 'a>(error: zk::Error) -> Reply<'a, T> {
+        Box::pin(std::future::ready(Err(fault(error))))
+    }
+}
+
+impl Link for ZooKeeper {
+    fn session_id(&self) -> i64 {
+        self.client.session_id().0
+    }
+
+    fn servers(&self) -> &str {
+        &self.servers
+    }
+
+    fn create<'a>(&'a self, path: &'a str, data: &[u8], kind: Create) -> Reply<'a, Created> {
+        let mode = match kind {
+            Create::Container => zk::CreateMode::Container,
+            Create::Persistent => zk::CreateMode::Persistent,
+            Create::EphemeralSequential => zk::CreateMode::EphemeralSequential,
+        };
+        let sent = self
+            .client
+            .create(path, data, &mode.with_acls(zk::Acls::anyone_all()));
+        self.bounded(async move {
+            let (stat, sequence) = sent.await?;
+            // The server prints a 32-bit number; the crate hands it on as 64 bits.
+            let seq = i32::try_from(sequence.into_i64())
+                .map_err(|_| zk::Error::UnexpectedError("sequence number out of range".into()))?;
+            Ok::<_, zk::Error>(Created {
+                seq,
+                czxid: stat.czxid,
+            })
+        })
+    }
+
+    fn delete(&self, path: &str) -> Reply<'_, ()> {
+        self.bounded(self.client.delete(path, None))
+    }
+
+    fn watch(&self, path: &str) -> Reply<'_, (Node, Watch)> {
+        let sent = self.client.get_and_watch_data(path);
+        self.bounded(async move {
+            let (data, stat, watcher) = sent.await?;
+            let watch = Watch(Box::pin(async move { change(&watcher.changed().await) }));
+            Ok::<_, zk::Error>((node(data, &stat), watch))
+        })
+    }
+
+    fn multi_read(&self, reads: &[Read<'_>]) -> Reply<'_, Vec<Found>> {
+        let mut reader = self.client.new_multi_reader();
+        for read in reads {
+            let added = match *read {
+                Read::Data(path) => reader.add_get_data(path),
+                Read::Children(path) => reader.add_get_children(path),
+            };
+            if let Err(error) = added {
+                return Self::refused(error);
+            }
+        }
+        let sent = reader.commit();
+        let asked = reads.len();
+        self.bounded(async move {
+            let found: Vec<Found> = sent.await?.into_iter().map(found).collect();
+            if found.len() == asked {
+                Ok(found)
+            } else {
+                Err(zk::Error::UnexpectedError(format!(
+                    "{} results for {asked} reads",
+                    found.len()
+                )))
+            }
+        })
+    }
+
+    fn multi(&self, writes: &[Write<'_>]) -> Reply<'_, ()> {
+        let mut writer = self.client.new_multi_writer();
+        for write in writes {
+            let added = match *write {
+                Write::Set {
+                    path,
+                    data,
+                    version,
+                } => writer.add_set_data(path, data, Some(version)),
+                Write::Delete { path } => writer.add_delete(path, None),
+            };
+            if let Err(error) = added {
+                return Self::refused(error);
+            }
+        }
+        let sent = writer.commit();
+        self.bounded(async move { sent.await.map(drop) })
+    }
+
+    fn ephemerals(&self, prefix: &str) -> Reply<'_, Vec<String>> {
+        self.bounded(self.client.list_ephemerals(prefix))
+    }
+
+    fn sync(&self, path: &str) -> Reply<'_, ()> {
+        self.bounded(self.client.sync(path))
+    }
+
+    fn states(&self) -> watch::Receiver<SessionState> {
+        self.states.clone()
+    }
+}
+
+/// Follows the crate's states into ours. The task ends with the session: the crate always ends in a terminal state.
+fn translate_states(mut theirs: zk::StateWatcher) -> watch::Receiver<SessionState> {
+    let (sender, receiver) = watch::channel(state(theirs.peek_state()));
+    let follow = async move {
+        loop {
+            let now = state(theirs.changed().await);
+            sender.send_replace(now);
+            if matches!(now, SessionState::Over(_)) {
+                return;
+            }
+        }
+    };
+    tokio::spawn(follow.instrument(tracing::debug_span!("session_states")));
+    receiver
+}
+
+fn state(theirs: zk::SessionState) -> SessionState {
+    match theirs {
+        zk::SessionState::SyncConnected => SessionState::Connected,
+        zk::SessionState::Disconnected | zk::SessionState::ConnectedReadOnly => {
+            SessionState::Disconnected
+        }
+        zk::SessionState::Expired => SessionState::Over("it expired"),
+        zk::SessionState::AuthFailed => SessionState::Over("authentication failed"),
+        zk::SessionState::Closed => SessionState::Over("it was closed"),
+    }
+}
+
+fn change(event: &zk::WatchedEvent) -> Change {
+    match event.event_type {
+        zk::EventType::NodeDeleted => Change::Deleted,
+        zk::EventType::Session => Change::SessionOver,
+        // A data watch knows no other event; whatever it is, the watch is spent and the node is looked at again.
+        _ => Change::DataChanged,
+    }
+}
+
+fn node(data: Vec<u8>, stat: &zk::Stat) -> Node {
+    Node {
+        data,
+        czxid: stat.czxid,
+        version: stat.version,
+        owner: stat.ephemeral_owner,
+        num_children: stat.num_children,
+    }
+}
+
+fn found(result: zk::MultiReadResult) -> Found {
+    match result {
+        zk::MultiReadResult::Data { data, stat } => Found::Node(node(data, &stat)),
+        zk::MultiReadResult::Children { children } => Found::Children(children),
+        zk::MultiReadResult::Error { err } => Found::Failed(code(&err)),
+        other => Found::Failed(Code::Other(format!("{other:?}"))),
+    }
+}
+
+/// Sorts an error into what the server answered and everything else. Only an error code in a reply is an answer: the
+/// transport's errors come in three shapes, and the session's end says nothing about a request that was under way.
+fn fault(error: zk::Error) -> Fault {
+    match error {
+        zk::Error::NoNode
+        | zk::Error::NoAuth
+        | zk::Error::BadVersion
+        | zk::Error::NoChildrenForEphemerals
+        | zk::Error::NodeExists
+        | zk::Error::NotEmpty
+        | zk::Error::InvalidAcl
+        | zk::Error::SessionMoved
+        | zk::Error::NotReadOnly
+        | zk::Error::NoWatcher
+        | zk::Error::QuotaExceeded
+        | zk::Error::Throttled
+        | zk::Error::MarshallingError
+        | zk::Error::Unimplemented
+        | zk::Error::ReconfigDisabled
+        | zk::Error::RuntimeInconsistent
+        | zk::Error::UnexpectedErrorCode(_)
+        | zk::Error::BadArguments(_) => Fault::Answered(code(&error)),
+        other => Fault::Unknown(other.to_string()),
+    }
+}
+
+fn code(error: &zk::Error) -> Code {
+    match error {
+        zk::Error::NoNode => Code::NoNode,
+        zk::Error::NodeExists => Code::NodeExists,
+        zk::Error::NotEmpty => Code::NotEmpty,
+        zk::Error::BadVersion => Code::BadVersion,
+        zk::Error::NoAuth => Code::NoAuth,
+        other => Code::Other(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // FAILURES.md row 53: FIN, RST, silence, garbage and the session's end are all unknown; only codes are answers.
+    #[test]
+    fn only_a_server_code_is_an_answer() {
+        for answered in [
+            zk::Error::NoNode,
+            zk::Error::NodeExists,
+            zk::Error::SessionMoved,
+            zk::Error::Throttled,
+            zk::Error::UnexpectedErrorCode(-117),
+        ] {
+            assert!(
+                matches!(fault(answered.clone()), Fault::Answered(_)),
+                "{answered:?}"
+            );
+        }
+        for unknown in [
+            zk::Error::ConnectionLoss,
+            zk::Error::Timeout,
+            zk::Error::NoHosts,
+            zk::Error::SessionExpired,
+            zk::Error::ClientClosed,
+            zk::Error::AuthFailed,
+            zk::Error::UnexpectedError("expect xid".into()),
+            zk::Error::UnmarshalError {
+                entity: &"stat",
+                reason: &"short",
+            },
+        ] {
+            assert!(
+                matches!(fault(unknown.clone()), Fault::Unknown(_)),
+                "{unknown:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Lock names: checked before any I/O, so that no name can break another lock's queue. (pure)
+//!
+//! Invariant: a [`LockName`] is a relative path that ZooKeeper accepts and of which no segment reads as a ticket. It
+//! knows nothing of roots or chroots.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::error::Error;
+use crate::queue::ticket::Ticket;
+
+/// The longest segment, in bytes, as in most file systems; it keeps watched paths short.
+const MAX_SEGMENT: usize = 255;
+/// The longest name, in bytes: a session watches at most 64 KiB of paths.
+const MAX_NAME: usize = 4096;
+
+/// The checked name of a lock: one or more segments separated by `/`.
+///
+/// Refused, each with its rule in the error: an empty name or segment (`//`, a leading or trailing `/`), `.` and `..`,
+/// control characters and the other characters that ZooKeeper refuses, a segment over 255 bytes, a name over 4096
+/// bytes, `zookeeper` as the first segment (ZooKeeper keeps it for itself), and a segment that reads as a ticket
+/// (`lock-0000000007` inside `orders` would stand at the head of the queue of `orders` for ever).
+///
+/// A lock below another lock's name (`orders` and `orders/42`) is legal; its directory costs the upper lock its short
+/// way, because the upper one is then never alone in its directory.
+///
+/// # Examples
+///
+/// ```
+/// use lockkeeper::LockName;
+///
+/// assert!(LockName::new("orders/42").is_ok());
+/// assert!(LockName::new("orders//42").is_err());
+/// assert_eq!(LockName::escape("https://example.com/a b").as_str(), "https:%2F%2Fexample.com%2Fa b");
+/// ```
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockName(Arc<str>);
+
+impl LockName {
+    /// Checks a name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`] with the rule that the name breaks.
+    pub fn new(name: impl AsRef<str>) -> Result<Self, Error> {
+        let name = name.as_ref();
+        match fault(name) {
+            None => Ok(Self(name.into())),
+            Some(why) => Err(Error::InvalidName {
+                name: name.into(),
+                why,
+            }),
+        }
+    }
+
+    /// Makes a legal name of one segment out of any string.
+    ///
+    /// Different strings give different names: what a name may not hold is written as `%` and the hexadecimal bytes. A
+    /// string too long for one segment keeps its beginning and ends in a 128-bit hash of the whole.
+    pub fn escape(any: impl AsRef<str>) -> Self {
+        let any = any.as_ref();
+        let mut legal: String = any.chars().map(escape_char).collect();
+        if legal.is_empty() {
+            // A lone % cannot come out of escape_char.
+            legal.push('%');
+        }
+        if fault(&legal).is_some() && legal.len() <= MAX_SEGMENT {
+            // `.`, `..`, `zookeeper` and tickets are made of legal characters: hide the first one.
+            let first = legal.remove(0);
+            legal.insert_str(0, &format!("%{:02X}", u32::from(first)));
+        }
+        if legal.len() > MAX_SEGMENT {
+            let hash = Uuid::new_v5(&Uuid::NAMESPACE_OID, any.as_bytes());
+            let mut end = 200;
+            while !legal.is_char_boundary(end) {
+                end -= 1;
+            }
+            legal = format!("{}%-{hash}", &legal[..end]);
+        }
+        Self(legal.into())
+    }
+
+    /// The name as text, without root or chroot.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+fn escape_char(c: char) -> String {
+    if c == '/' || c == '%' || !is_legal(c) {
+        let mut bytes = [0; 4];
+        c.encode_utf8(&mut bytes)
+            .bytes()
+            .map(|byte| format!("%{byte:02X}"))
+            .collect()
+    } else {
+        c.into()
+    }
+}
+
+/// The rule that a name breaks, if any.
+fn fault(name: &str) -> Option<&'static str> {
+    if name.is_empty() {
+        return Some("a name must not be empty");
+    }
+    if name.starts_with('/') {
+        return Some("a name must not start with '/' (it is relative to the root of the keeper)");
+    }
+    if name.ends_with('/') {
+        return Some("a name must not end with '/'");
+    }
+    if name.len() > MAX_NAME {
+        return Some("a name must not be longer than 4096 bytes");
+    }
+    if name == "zookeeper" || name.starts_with("zookeeper/") {
+        return Some("the first segment 'zookeeper' is kept by ZooKeeper for itself");
+    }
+    name.split('/').find_map(segment_fault)
+}
+
+fn segment_fault(segment: &str) -> Option<&'static str> {
+    if segment.is_empty() {
+        return Some("a segment must not be empty ('//')");
+    }
+    if segment == "." || segment == ".." {
+        return Some("a segment must not be '.' or '..'");
+    }
+    if segment.len() > MAX_SEGMENT {
+        return Some("a segment must not be longer than 255 bytes");
+    }
+    if !segment.chars().all(is_legal) {
+        return Some("a segment must not hold control characters or others that ZooKeeper refuses");
+    }
+    if Ticket::parse(segment).is_some() {
+        return Some(
+            "a segment must not read as a ticket (like 'lock-0000000007'): it would join the queue above it",
+        );
+    }
+    None
+}
+
+/// What ZooKeeper's `PathUtils.validatePath` accepts. It looks at UTF-16 units, so it also refuses everything beyond
+/// the basic plane (as surrogates) and the private use area.
+fn is_legal(c: char) -> bool {
+    !matches!(u32::from(c), 0..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..)
+}
+
+impl FromStr for LockName {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        Self::new(name)
+    }
+}
+
+impl fmt::Display for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &*self.0)
+    }
+}
+
+/// What [`Keeper::mutex`](crate::Keeper::mutex) and its like take: a checked [`LockName`], or text that is then checked.
+///
+/// Implemented for `&str`, `String`, `&String`, `LockName` and `&LockName`; not to be implemented elsewhere.
+pub trait IntoLockName {
+    /// Gives the checked name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`] with the rule that the name breaks.
+    fn into_lock_name(self) -> Result<LockName, Error>;
+}
+
+impl IntoLockName for &str {
+    fn into_lock_name(self) -> Result<LockName, Error> {
+        LockName::new(self)
+    }
+}
+
+impl IntoLockName for String {
+    fn into_lock_name(self) -> Result<LockName, Error> {
+        LockName::new(self)
+    }
+}
+
+impl IntoLockName for &String {
+    fn into_lock_name(self) -> Result<LockName, Error> {
+        LockName::new(self)
+    }
+}
+
+impl IntoLockName for LockName {
+    fn into_lock_name(self) -> Result<LockName, Error> {
+        Ok(self)
+    }
+}
+
+impl IntoLockName for &LockName {
+    fn into_lock_name(self) -> Result<LockName, Error> {
+        Ok(self.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn each_illegal_name_is_refused_with_its_rule() {
+        let cases = [
+            ("", "empty"),
+            (".", "'.'"),
+            ("a/../b", "'..'"),
+            ("a//b", "'//'"),
+            ("/a", "start"),
+            ("a/", "end"),
+            ("a\u{1}", "control"),
+            ("a\u{7f}", "control"),
+            ("party \u{1f389}", "control"),
+            ("zookeeper", "ZooKeeper"),
+            ("zookeeper/quota", "ZooKeeper"),
+        ];
+        for (name, word) in cases {
+            let error = LockName::new(name).unwrap_err().to_string();
+
+            assert!(error.contains(word), "{name:?}: {error}");
+        }
+        assert!(LockName::new("x".repeat(256)).is_err());
+        assert!(LockName::new("x/".repeat(3000) + "x").is_err());
+    }
+
+    // FAILURES.md row 84.
+    #[test]
+    fn a_segment_that_reads_as_a_ticket_is_refused() {
+        for name in [
+            "lock-0000000007",
+            "orders/lock-0000000007",
+            "orders/lock-0000000007/x",
+            "orders/__READ__0000000001",
+            "orders/_c_01234567-0123-0123-0123-0123456789ab-lock-0000000001",
+            "orders/0123456789abcdef0123456789abcdef__lock__0000000001",
+            "lock--2147483648",
+        ] {
+            let error = LockName::new(name).unwrap_err().to_string();
+
+            assert!(error.contains("ticket"), "{name}: {error}");
+        }
+        assert!(LockName::new("orders/lock-7").is_ok());
+    }
+
+    #[test]
+    fn usual_names_are_legal() {
+        for name in [
+            "orders",
+            "orders/42",
+            "a b",
+            "größe",
+            "a.b",
+            "...",
+            "zookeeper2",
+            "x/zookeeper",
+            "%",
+        ] {
+            assert!(LockName::new(name).is_ok(), "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn escape_makes_any_string_legal(any in any::<String>()) {
+            let name = LockName::escape(&any);
+
+            prop_assert!(fault(name.as_str()).is_none(), "{name}");
+            prop_assert!(!name.as_str().contains('/'));
+        }
+
+        #[test]
+        fn escape_keeps_different_strings_apart(a in "[./%a\u{0}]{0,4}", b in "[./%a\u{0}]{0,4}") {
+            prop_assert_eq!(a == b, LockName::escape(&a) == LockName::escape(&b));
+        }
+
+        #[test]
+        fn no_input_panics(any in any::<String>()) {
+            let _ignored = LockName::new(any);
+        }
+    }
+
+    #[test]
+    fn escape_hides_what_is_legal_letter_by_letter_but_not_as_a_whole() {
+        for any in [
+            "",
+            ".",
+            "..",
+            "zookeeper",
+            "lock-0000000007",
+            &"x".repeat(300),
+            &"/".repeat(100),
+        ] {
+            let name = LockName::escape(any);
+
+            assert!(fault(name.as_str()).is_none(), "{any} -> {name}");
+        }
+        assert_ne!(
+            LockName::escape("x".repeat(300)),
+            LockName::escape("x".repeat(301))
+        );
+    }
+}

@@ -1,0 +1,311 @@
+//! Tickets: the names of the nodes in a lock directory, their order, and the data line inside. (pure)
+//!
+//! Invariant: `parse` after `format` is the identity, and nothing that ZooKeeper, Curator, go-zookeeper, .NET or kazoo
+//! did not number is ever taken for a ticket. A name is not an identity: a directory that was removed and made again
+//! starts its numbers again, so a ticket's identity is its `czxid`, always (DESIGN: "Names are not identities").
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// What a ticket stands in the queue for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// Excludes everybody: a mutex, a writer, a candidate.
+    Exclusive,
+    /// Excludes exclusive tickets only: a reader.
+    Shared,
+}
+
+/// A name in a lock directory that is a ticket, ours or a foreign client's.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Ticket {
+    pub(crate) seq: i32,
+    pub(crate) kind: Kind,
+    pub(crate) name: String,
+}
+
+/// The start of our own exclusive tickets; the server appends the number.
+pub(crate) const PREFIX: &str = "lock-";
+
+/// Tags that stand right before the number, and what they mean. The order matters only where one ends in another.
+const TAGS: [(&str, Kind); 8] = [
+    ("__READ__", Kind::Shared),
+    ("__WRIT__", Kind::Exclusive),
+    ("__rlock__", Kind::Shared),
+    ("__lock__", Kind::Exclusive),
+    ("latch-", Kind::Exclusive),
+    ("write-", Kind::Exclusive),
+    ("read-", Kind::Shared),
+    ("lock-", Kind::Exclusive),
+];
+
+/// From this number on, the last one out removes the directory, so that numbers start again before they run out.
+const NEAR_END: i32 = i32::MAX - (1 << 16);
+
+impl Ticket {
+    /// Our own exclusive ticket with this number.
+    pub(crate) fn exclusive(seq: i32) -> Self {
+        Self {
+            seq,
+            kind: Kind::Exclusive,
+            name: format!("{PREFIX}{}", Digits(seq)),
+        }
+    }
+
+    /// Reads a child's name; `None` for anything that is not a ticket.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        TAGS.iter().find_map(|&(tag, kind)| {
+            let at = name.rfind(tag)?;
+            let seq = parse_digits(&name[at + tag.len()..])?;
+            is_protection(&name[..at]).then(|| Self {
+                seq,
+                kind,
+                name: name.into(),
+            })
+        })
+    }
+
+    /// The name that the ticket right before this one has if it is one of ours, by arithmetic.
+    ///
+    /// The first number of a directory has none. Numbers are unique in a directory and given in order, so if the name
+    /// is there, and older, it *is* the immediate predecessor.
+    pub(crate) fn predecessor(&self) -> Option<Self> {
+        (self.seq != 0).then(|| Self::exclusive(self.seq.wrapping_sub(1)))
+    }
+
+    /// Whether this ticket stands before the other; right across the end of the counter.
+    pub(crate) fn is_before(&self, other: &Self) -> bool {
+        self.order_from(other) == Ordering::Less
+    }
+
+    /// The order of this ticket relative to another: by number with the wrap of a 32-bit counter, then by name, since
+    /// equal numbers are legal (Curator's downgraded readers).
+    fn order_from(&self, other: &Self) -> Ordering {
+        self.seq
+            .wrapping_sub(other.seq)
+            .cmp(&0)
+            .then_with(|| self.name.cmp(&other.name))
+    }
+
+    /// Whether the directory should be removed by whoever leaves it empty, so that numbers start again.
+    pub(crate) fn is_near_end(&self) -> bool {
+        self.seq >= NEAR_END || self.seq < 0
+    }
+
+    /// Whether the counter has no more order to give. At its end the server's counter sticks: the last number is given
+    /// again as soon as it is free, and numbers past it are given only while requests overlap. Such a ticket may be
+    /// younger than one that it seems to precede, so it is never used as a place.
+    pub(crate) fn is_past_counting(&self) -> bool {
+        self.seq == i32::MAX || self.seq < 0
+    }
+}
+
+/// Puts tickets in the order of the queue. Numbers may have wrapped, so they are counted from one of their own.
+pub(crate) fn in_order(mut tickets: Vec<Ticket>) -> Vec<Ticket> {
+    if let Some(pivot) = tickets.first().map(|ticket| ticket.seq) {
+        tickets.sort_by(|a, b| {
+            let (from_a, from_b) = (a.seq.wrapping_sub(pivot), b.seq.wrapping_sub(pivot));
+            from_a.cmp(&from_b).then_with(|| a.name.cmp(&b.name))
+        });
+    }
+    tickets
+}
+
+/// A sequence number as the server prints it: `%010d`.
+struct Digits(i32);
+
+impl fmt::Display for Digits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:010}", self.0)
+    }
+}
+
+/// Reads `%010d` strictly: ten ASCII digits, or a sign and nine or ten of them.
+fn parse_digits(text: &str) -> Option<i32> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let width_is_right = if digits.len() == text.len() {
+        digits.len() == 10
+    } else {
+        matches!(digits.len(), 9 | 10)
+    };
+    if !width_is_right || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let seq: i32 = text.parse().ok()?;
+    // Refuses what the server never prints, like -0000000001 with one digit too many.
+    (Digits(seq).to_string() == text).then_some(seq)
+}
+
+/// What may stand before the tag: nothing, Curator's and Go's `_c_<uuid>-`, or kazoo's 32 hexadecimal digits (with a
+/// dash in the subclass that shares a queue with Curator).
+fn is_protection(text: &str) -> bool {
+    if text.is_empty() {
+        return true;
+    }
+    if let Some(rest) = text.strip_prefix("_c_") {
+        // Go prints its id without dashes.
+        return rest
+            .strip_suffix('-')
+            .is_some_and(|id| Uuid::try_parse(id).is_ok());
+    }
+    let id = text.strip_suffix('-').unwrap_or(text);
+    id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The data line of a ticket: written once at create, never rewritten, because a rewrite wakes the successor.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DataLine {
+    /// The owner for reentrancy, when one was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<String>,
+    #[serde(default)]
+    pub(crate) host: String,
+    #[serde(default)]
+    pub(crate) pid: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) label: Option<String>,
+    /// One per create that was sent: it finds our ticket again after a lost reply.
+    #[serde(default)]
+    pub(crate) attempt: Uuid,
+    /// Milliseconds since the Unix epoch by the client's clock: for people, never for decisions.
+    #[serde(default)]
+    pub(crate) at: u64,
+}
+
+impl DataLine {
+    /// The bytes for the node.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        // Strings and numbers only: serde_json cannot fail on them, and an empty line would only cost the display.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// Reads any bytes; `None` when they are not one of our lines.
+    pub(crate) fn parse(data: &[u8]) -> Option<Self> {
+        serde_json::from_slice(data).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn foreign_tickets_are_read() {
+        let uuid = "01234567-89ab-cdef-0123-456789abcdef";
+        let hex = "0123456789abcdef0123456789abcdef";
+        for (name, seq, kind) in [
+            ("lock-0000000012".into(), 12, Kind::Exclusive),
+            (format!("_c_{uuid}-lock-0000000003"), 3, Kind::Exclusive),
+            (format!("_c_{hex}-lock-0000000003"), 3, Kind::Exclusive),
+            (format!("_c_{uuid}-__READ__0000000004"), 4, Kind::Shared),
+            (format!("_c_{uuid}-__WRIT__0000000005"), 5, Kind::Exclusive),
+            (format!("_c_{uuid}-latch-0000000006"), 6, Kind::Exclusive),
+            (format!("{hex}__lock__0000000007"), 7, Kind::Exclusive),
+            (format!("{hex}__rlock__0000000008"), 8, Kind::Shared),
+            (format!("{hex}-lock-0000000009"), 9, Kind::Exclusive),
+            ("read-0000000010".into(), 10, Kind::Shared),
+            ("write-0000000011".into(), 11, Kind::Exclusive),
+            ("lock--000000001".into(), -1, Kind::Exclusive),
+            ("lock--2147483648".into(), i32::MIN, Kind::Exclusive),
+        ] {
+            let ticket = Ticket::parse(&name);
+
+            assert_eq!(
+                ticket,
+                Some(Ticket {
+                    seq,
+                    kind,
+                    name: name.clone()
+                }),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn junk_is_not_a_ticket() {
+        for name in [
+            "",
+            "foo",
+            "lock-abc",
+            "lock-",
+            "lock-123456789",
+            "lock-00000000012",
+            "lock-9999999999",
+            "lock--0000000001",
+            "lock-+000000001",
+            "lock-٠٠٠٠٠٠٠٠٠١",
+            "xlock-0000000001",
+            "_c_nope-lock-0000000001",
+            "lock-0000000001x",
+            "x-1234-0000000001",
+            "lease-0000000001",
+        ] {
+            assert_eq!(Ticket::parse(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_predecessor_of_the_first_negative_number_is_the_last_positive_one() {
+        let first_negative = Ticket::exclusive(i32::MIN);
+
+        assert_eq!(
+            first_negative.predecessor(),
+            Some(Ticket::exclusive(i32::MAX))
+        );
+        assert!(Ticket::exclusive(i32::MAX).is_before(&first_negative));
+        assert_eq!(Ticket::exclusive(0).predecessor(), None);
+    }
+
+    #[test]
+    fn a_data_line_reads_any_bytes() {
+        assert_eq!(DataLine::parse(b"10.0.0.7"), None);
+        assert_eq!(DataLine::parse(&[0xff, 0]), None);
+        assert_eq!(DataLine::parse(b""), None);
+        assert_eq!(
+            DataLine::parse(b"{\"pid\":3,\"more\":1}").map(|line| line.pid),
+            Some(3)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn parse_after_format_is_the_identity(seq: i32) {
+            let ticket = Ticket::exclusive(seq);
+
+            prop_assert_eq!(Ticket::parse(&ticket.name), Some(ticket));
+        }
+
+        #[test]
+        fn parse_never_panics(name in any::<String>()) {
+            let _ignored = Ticket::parse(&name);
+        }
+
+        #[test]
+        fn order_holds_across_the_end_of_the_counter(start: i32, steps in prop::collection::vec(1..1000i32, 1..20)) {
+            let mut seq = start;
+            let mut tickets = vec![Ticket::exclusive(seq)];
+            for step in steps {
+                seq = seq.wrapping_add(step);
+                tickets.push(Ticket::exclusive(seq));
+            }
+            let mut shuffled = tickets.clone();
+            shuffled.reverse();
+
+            prop_assert_eq!(in_order(shuffled), tickets.clone());
+            prop_assert!(tickets.windows(2).all(|pair| pair[0].is_before(&pair[1]) && !pair[1].is_before(&pair[0])));
+        }
+
+        #[test]
+        fn a_data_line_survives_the_wire(host in ".*", pid: u32, label in prop::option::of(".*"), at: u64) {
+            let line = DataLine { owner: None, host, pid, label, attempt: Uuid::new_v4(), at };
+
+            prop_assert_eq!(DataLine::parse(&line.to_bytes()), Some(line));
+        }
+    }
+}

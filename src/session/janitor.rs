@@ -1,0 +1,459 @@
+//! The janitor: one task per session that removes what was left behind, until that is confirmed.
+//!
+//! Invariants: it never repeats a delete without reading the ticket and comparing the `czxid` first, because the name
+//! may be a stranger's by then (FAILURES.md row 71); at most one delete of a ticket is under way; and it never acts for
+//! a session that is over, because the server removes those tickets. It never grants anything.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::sleep;
+use tracing::Instrument;
+use uuid::Uuid;
+
+use super::{End, LONGEST_PAUSE, connected};
+use crate::link::{Code, Fault, Found, Link, Read, SessionState, Write};
+use crate::queue::ticket::DataLine;
+
+/// Tickets that are removed at the same time.
+const AT_ONCE: usize = 256;
+/// Tickets that are read in one request when one of ours is looked for.
+const READ_AT_ONCE: usize = 100;
+
+/// A ticket whose identity is known.
+#[derive(Debug, Clone)]
+pub(crate) struct Seat {
+    pub(crate) directory: Arc<str>,
+    pub(crate) ticket: String,
+    pub(crate) czxid: i64,
+}
+
+impl Seat {
+    pub(crate) fn path(&self) -> String {
+        format!("{}/{}", self.directory, self.ticket)
+    }
+}
+
+/// How a ticket leaves.
+#[derive(Debug, Clone)]
+pub(crate) enum Exit {
+    /// Without a word: it never held.
+    Plain,
+    /// With the mark of a holder, written only while the directory is still at this version.
+    Marked { mark: Vec<u8>, version: i32 },
+    /// Together with its directory if it is the last one in there, so that numbers start again; otherwise as inside.
+    LastOut(Box<Self>),
+}
+
+/// What became of a ticket that was to leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Our delete removed it.
+    Now,
+    /// It was gone already, by an earlier delete of ours or by somebody else's.
+    WasGone,
+    /// The session is over, and the ticket with it.
+    Over(&'static str),
+    /// The keeper was closed, and the session with it.
+    Closed,
+    /// The server refuses the delete; somebody took our permission away.
+    Refused { servers: String },
+}
+
+/// Whether a create with an unknown outcome made a ticket: its number and identity.
+pub(crate) type Settled = Result<Option<(i32, i64)>, End>;
+
+#[derive(Debug)]
+enum Task {
+    Leave {
+        seat: Seat,
+        exit: Exit,
+        was_sent: bool,
+        done: Option<oneshot::Sender<Left>>,
+    },
+    Settle {
+        directory: Arc<str>,
+        prefix: &'static str,
+        attempt: Uuid,
+        owner: Option<oneshot::Sender<Settled>>,
+    },
+    Finish {
+        done: oneshot::Sender<()>,
+    },
+}
+
+/// The door to the janitor's task. Giving it work never waits, fails or needs a runtime.
+#[derive(Debug)]
+pub(crate) struct Janitor {
+    tasks: mpsc::UnboundedSender<Task>,
+}
+
+impl Janitor {
+    pub(crate) fn start(link: Arc<dyn Link>, alive: mpsc::Sender<()>) -> Self {
+        let (tasks, inbox) = mpsc::unbounded_channel();
+        let span = tracing::debug_span!(
+            "janitor",
+            session = format_args!("{:#x}", link.session_id())
+        );
+        let work = async move {
+            Work {
+                states: link.states(),
+                link,
+            }
+            .serve(inbox)
+            .await;
+            drop(alive);
+        };
+        tokio::spawn(work.instrument(span));
+        Self { tasks }
+    }
+
+    /// Has a ticket removed; nobody waits for it.
+    pub(crate) fn leave(&self, seat: Seat, exit: Exit, was_sent: bool) {
+        self.give(Task::Leave {
+            seat,
+            exit,
+            was_sent,
+            done: None,
+        });
+    }
+
+    /// Has a ticket removed and tells what became of it. `was_sent` says that a delete may be under way already.
+    pub(crate) async fn leave_and_tell(&self, seat: Seat, exit: Exit, was_sent: bool) -> Left {
+        let (done, told) = oneshot::channel();
+        self.give(Task::Leave {
+            seat,
+            exit,
+            was_sent,
+            done: Some(done),
+        });
+        told.await.unwrap_or(Left::Closed)
+    }
+
+    /// Has whatever a create with an unknown outcome made removed.
+    pub(crate) fn sweep(&self, directory: Arc<str>, prefix: &'static str, attempt: Uuid) {
+        self.give(Task::Settle {
+            directory,
+            prefix,
+            attempt,
+            owner: None,
+        });
+    }
+
+    /// Finds out what a create with an unknown outcome made. If the caller is gone by then, it is removed.
+    pub(crate) async fn settle(
+        &self,
+        directory: Arc<str>,
+        prefix: &'static str,
+        attempt: Uuid,
+    ) -> Settled {
+        let (owner, told) = oneshot::channel();
+        self.give(Task::Settle {
+            directory,
+            prefix,
+            attempt,
+            owner: Some(owner),
+        });
+        told.await.unwrap_or(Err(End::Closed))
+    }
+
+    /// Waits until everything given before is done, and ends the task.
+    pub(crate) async fn finish(&self) {
+        let (done, told) = oneshot::channel();
+        self.give(Task::Finish { done });
+        // An error means that the task has ended already, which is what is asked for.
+        told.await.ok();
+    }
+
+    fn give(&self, task: Task) {
+        // After the task's end the session is over or closed, and its tickets with it.
+        self.tasks.send(task).ok();
+    }
+}
+
+struct Work {
+    link: Arc<dyn Link>,
+    states: watch::Receiver<SessionState>,
+}
+
+impl Work {
+    async fn serve(&self, mut inbox: mpsc::UnboundedReceiver<Task>) {
+        let mut batch = Vec::new();
+        while inbox.recv_many(&mut batch, AT_ONCE).await > 0 {
+            let mut finished = None;
+            let mut settles: HashMap<(Arc<str>, &'static str), Wanted> = HashMap::new();
+            let mut leaves = Vec::new();
+            for task in batch.drain(..) {
+                match task {
+                    Task::Leave {
+                        seat,
+                        exit,
+                        was_sent,
+                        done,
+                    } => leaves.push(self.remove_and_tell(seat, exit, was_sent, done)),
+                    Task::Settle {
+                        directory,
+                        prefix,
+                        attempt,
+                        owner,
+                    } => {
+                        settles
+                            .entry((directory, prefix))
+                            .or_default()
+                            .insert(attempt, owner);
+                    }
+                    Task::Finish { done } => finished = Some(done),
+                }
+            }
+            let leaving = join_all(leaves);
+            let settling = join_all(
+                settles
+                    .into_iter()
+                    .map(|(place, wanted)| self.settle_all(place.0, place.1, wanted)),
+            );
+            tokio::join!(leaving, settling);
+            if let Some(done) = finished {
+                // The closer may have run out of time and left.
+                done.send(()).ok();
+                return;
+            }
+        }
+    }
+
+    async fn remove_and_tell(
+        &self,
+        seat: Seat,
+        exit: Exit,
+        was_sent: bool,
+        done: Option<oneshot::Sender<Left>>,
+    ) {
+        let left = self.remove(&seat, exit, was_sent).await;
+        if let Some(done) = done {
+            // The caller may be gone; the ticket is gone all the same.
+            done.send(left).ok();
+        }
+    }
+
+    /// Removes one ticket and stops only when it is known to be gone.
+    async fn remove(&self, seat: &Seat, exit: Exit, was_sent: bool) -> Left {
+        let path = seat.path();
+        let mut next = if was_sent {
+            Next::Look
+        } else {
+            Next::Send(exit.clone())
+        };
+        let mut pause = Duration::from_millis(5);
+        loop {
+            next = match next {
+                Next::Send(exit) => match send(&*self.link, seat, &path, &exit).await {
+                    Ok(()) => return Left::Now,
+                    Err(Fault::Answered(code)) => after_refusal(exit, &code),
+                    Err(Fault::Unknown(why)) => {
+                        tracing::debug!(ticket = path, why, "a delete has an unknown outcome");
+                        Next::Look
+                    }
+                },
+                Next::Look => match self.look(seat, &path).await {
+                    Some(true) => Next::Send(exit.clone()),
+                    Some(false) => return Left::WasGone,
+                    None => Next::Look,
+                },
+                Next::Refused => {
+                    tracing::warn!(
+                        ticket = path,
+                        "the server refuses to remove a ticket of ours"
+                    );
+                    return Left::Refused {
+                        servers: self.link.servers().into(),
+                    };
+                }
+            };
+            if matches!(next, Next::Look) {
+                if let Err(reason) = self.reconnected(pause).await {
+                    return Left::Over(reason);
+                }
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+
+    /// Whether the ticket at the path is still the one with our identity; `None` when that could not be read.
+    async fn look(&self, seat: &Seat, path: &str) -> Option<bool> {
+        let link = &*self.link;
+        // Sent back to back; the session answers in order.
+        let (synced, found) = (
+            link.sync(&seat.directory),
+            link.multi_read(&[Read::Data(path)]),
+        );
+        match (synced.await, found.await) {
+            // A directory that is gone cannot be synced, and holds no ticket: that is an answer too.
+            (Err(Fault::Unknown(_)), _) | (_, Err(_)) => None,
+            (_, Ok(found)) => match found.into_iter().next()? {
+                Found::Node(node) => Some(node.czxid == seat.czxid),
+                Found::Failed(Code::NoNode) => Some(false),
+                Found::Failed(_) | Found::Children(_) => None,
+            },
+        }
+    }
+
+    /// Answers every caller who waits to know what its create made in one directory, with one list for all.
+    async fn settle_all(&self, directory: Arc<str>, prefix: &'static str, wanted: Wanted) {
+        let mut pause = Duration::from_millis(5);
+        loop {
+            match self.find(&directory, prefix, &wanted).await {
+                Ok(found) => return self.answer(directory, found, wanted).await,
+                Err(why) => tracing::debug!(why, "a create has an unknown outcome"),
+            }
+            if let Err(reason) = self.reconnected(pause).await {
+                for owner in wanted.into_values().flatten() {
+                    // The caller may be gone, and so is whatever its create made.
+                    owner.send(Err(End::Over(reason))).ok();
+                }
+                return;
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Tells the callers what was found. A ticket whose caller is gone is removed.
+    async fn answer(&self, directory: Arc<str>, found: HashMap<Uuid, Orphan>, mut wanted: Wanted) {
+        let mut orphans = Vec::new();
+        for (attempt, orphan) in found {
+            if let Some(owner) = wanted.remove(&attempt) {
+                let adopted = owner
+                    .is_some_and(|owner| owner.send(Ok(Some((orphan.seq, orphan.czxid)))).is_ok());
+                if !adopted {
+                    let directory = Arc::clone(&directory);
+                    orphans.push(Seat {
+                        directory,
+                        ticket: orphan.ticket,
+                        czxid: orphan.czxid,
+                    });
+                }
+            }
+        }
+        for owner in wanted.into_values().flatten() {
+            // The caller may be gone, and there is nothing to remove.
+            owner.send(Ok(None)).ok();
+        }
+        for seats in orphans.chunks(AT_ONCE) {
+            join_all(
+                seats
+                    .iter()
+                    .map(|seat| self.remove(seat, Exit::Plain, false)),
+            )
+            .await;
+        }
+    }
+
+    /// Finds our tickets by their attempts among this session's own nodes. A node of an older session of ours is not in
+    /// that list, so it is never taken for ours.
+    async fn find(
+        &self,
+        directory: &str,
+        prefix: &str,
+        wanted: &Wanted,
+    ) -> Result<HashMap<Uuid, Orphan>, String> {
+        let link = &*self.link;
+        let start = format!("{directory}/{prefix}");
+        let (synced, listed) = (link.sync(directory), link.ephemerals(&start));
+        // A missing directory cannot be synced, and holds no ticket.
+        if let Err(Fault::Unknown(why)) = synced.await {
+            return Err(why);
+        }
+        let listed = listed.await.map_err(|fault| format!("{fault:?}"))?;
+        let mut found = HashMap::new();
+        for paths in listed.chunks(READ_AT_ONCE) {
+            let reads: Vec<Read<'_>> = paths.iter().map(|path| Read::Data(path)).collect();
+            let nodes = link
+                .multi_read(&reads)
+                .await
+                .map_err(|fault| format!("{fault:?}"))?;
+            for (path, node) in paths.iter().zip(nodes) {
+                let Found::Node(node) = node else { continue };
+                let Some(line) = DataLine::parse(&node.data) else {
+                    continue;
+                };
+                let name = path.rsplit('/').next().unwrap_or_default();
+                let seq = name
+                    .strip_prefix(prefix)
+                    .and_then(|digits| digits.parse().ok());
+                if let Some(seq) = seq
+                    && wanted.contains_key(&line.attempt)
+                    && node.owner == link.session_id()
+                {
+                    found.insert(
+                        line.attempt,
+                        Orphan {
+                            seq,
+                            czxid: node.czxid,
+                            ticket: name.to_owned(),
+                        },
+                    );
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Waits a moment and for the connection; `Err` with the reason when the session is over.
+    async fn reconnected(&self, pause: Duration) -> Result<(), &'static str> {
+        sleep(pause).await;
+        connected(&mut self.states.clone()).await
+    }
+}
+
+/// A ticket of ours that a lost reply hid.
+struct Orphan {
+    seq: i32,
+    czxid: i64,
+    ticket: String,
+}
+
+/// Attempts that are looked for, with whoever waits for the answer.
+type Wanted = HashMap<Uuid, Option<oneshot::Sender<Settled>>>;
+
+/// What to do next about a ticket that must go.
+enum Next {
+    Send(Exit),
+    Look,
+    Refused,
+}
+
+/// Sends one delete; the request is on its way when this returns.
+pub(crate) fn send<'a>(
+    link: &'a dyn Link,
+    seat: &'a Seat,
+    path: &'a str,
+    exit: &Exit,
+) -> crate::link::Reply<'a, ()> {
+    let directory = &*seat.directory;
+    match exit {
+        Exit::Plain => link.delete(path),
+        Exit::Marked { mark, version } => link.multi(&[
+            Write::Set {
+                path: directory,
+                data: mark,
+                version: *version,
+            },
+            Write::Delete { path },
+        ]),
+        Exit::LastOut(_) => {
+            link.multi(&[Write::Delete { path }, Write::Delete { path: directory }])
+        }
+    }
+}
+
+/// A refused multi changed nothing, but says little about our ticket: a mark that may not be written is left out, and
+/// a ticket that is not there is looked at by identity.
+fn after_refusal(exit: Exit, code: &Code) -> Next {
+    match (exit, code) {
+        (Exit::LastOut(inside), _) => Next::Send(*inside),
+        (Exit::Marked { .. } | Exit::Plain, Code::NoNode) => Next::Look,
+        (Exit::Marked { .. }, _) => Next::Send(Exit::Plain),
+        (Exit::Plain, _) => Next::Refused,
+    }
+}
