@@ -13,12 +13,13 @@ pub(crate) enum Target {
 
 impl Target {
     pub(crate) fn from_env() -> Result<Self, String> {
-        match std::env::var("LOCKKEEPER_TEST_ON").as_deref() {
-            Err(std::env::VarError::NotPresent) | Ok("" | "embedded") => Ok(Self::Embedded),
-            Ok("zookeeper") => Ok(Self::Zookeeper),
-            Ok("ensemble") => Ok(Self::Ensemble),
-            other => Err(format!(
-                "LOCKKEEPER_TEST_ON is {other:?}: say embedded (the default), zookeeper (one server) or ensemble (three)"
+        let word = std::env::var_os("LOCKKEEPER_TEST_ON").unwrap_or_default();
+        match word.to_str() {
+            Some("" | "embedded") => Ok(Self::Embedded),
+            Some("zookeeper") => Ok(Self::Zookeeper),
+            Some("ensemble") => Ok(Self::Ensemble),
+            _ => Err(format!(
+                "LOCKKEEPER_TEST_ON is {word:?}: say embedded (the default), zookeeper (one server) or ensemble (three)"
             )),
         }
     }
