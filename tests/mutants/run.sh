@@ -55,7 +55,9 @@ try() { # filter target...
     # The results are on stdout; panics go to stderr and would tear them apart.
     (cd "$tree" && exec timeout 300 cargo test --all-features "$@" -- "$filter") \
         >"$copy/out" 2>"$copy/err" || code=$?
-    read -r passed failed < <(sed -nE 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed.*/\1 \2/p' "$copy/out") || true
+    local result
+    result=$(sed -nE 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed.*/\1 \2/p' "$copy/out")
+    [ -z "$result" ] || read -r passed failed <<<"$result"
 }
 
 rows=()

@@ -32,7 +32,7 @@ pub(super) fn watch(case: &str) {
                     let payload = panic.payload();
                     let words = payload.downcast_ref::<String>().map(String::as_str);
                     let words = words
-                        .or(payload.downcast_ref::<&str>().copied())
+                        .or_else(|| payload.downcast_ref::<&str>().copied())
                         .unwrap_or("(no words)");
                     case.panics.push(format!("panicked at {place}: {words}"));
                 }
