@@ -1,2 +1,81 @@
-//! The integration suite.
-fn main() {}
+//! The integration suite: one binary with its own `main`, so that it can start the servers, run the cases, count them
+//! and stop the servers.
+//!
+//! `LOCKKEEPER_TEST_ON` says which server the cases meet: `embedded` (default), `zookeeper` or `ensemble`. It never
+//! skips in silence: a case that is not for this server is counted in the last line, a case that is not in `cases.txt`
+//! fails the run, and so does a real server that cannot be started.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    missing_docs,
+    unreachable_pub,
+    reason = "tests"
+)]
+
+#[macro_use]
+mod support;
+
+mod server;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+use support::case::{Case, Where};
+use support::target::Target;
+use support::zookeeper::Servers;
+use support::{list, runner};
+
+/// Every module with cases; one that is forgotten here is a dead-code warning, which fails CI.
+const MODULES: &[fn() -> Vec<Case>] = &[server::cases];
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(4);
+    if std::env::var_os("RUST_LOG").is_some() {
+        let filter = tracing_subscriber::EnvFilter::from_default_env();
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .init();
+    }
+
+    match suite(&arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(101),
+        Err(why) => {
+            eprintln!("\nerror: {why}");
+            ExitCode::from(101)
+        }
+    }
+}
+
+/// Runs what was asked for and says whether all is well. The servers stop when it returns or unwinds.
+fn suite(arguments: &Arguments) -> Result<bool, String> {
+    let target = Target::from_env()?;
+    let cases: Vec<Case> = MODULES.iter().flat_map(|cases| cases()).collect();
+    let lines: Vec<String> = cases.iter().map(Case::line).collect();
+    let count = |place: Where| cases.iter().filter(|case| case.place == place).count();
+    let (embedded_only, real_only) = (count(Where::Embedded), count(Where::Real));
+
+    let field = runner::Field::new(target);
+    let chosen = cases.into_iter().filter(|case| target.takes(case.place));
+    let trials: Vec<Trial> = chosen.map(|case| runner::trial(case, &field)).collect();
+    let anything_runs =
+        !arguments.list && !arguments.bench && trials.iter().any(|t| !arguments.is_filtered_out(t));
+    let _servers = match target.members() {
+        Some(members) if anything_runs => Some(field.play_on(Servers::start(members)?)),
+        _ => None,
+    };
+
+    let conclusion = libtest_mimic::run(arguments, trials);
+    if arguments.list {
+        return Ok(true);
+    }
+    let ran = conclusion.num_passed + conclusion.num_failed;
+    println!("ran {ran} / embedded-only {embedded_only} / real-only {real_only}");
+    list::check(lines)?;
+    Ok(!conclusion.has_failed())
+}

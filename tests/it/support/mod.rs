@@ -1,0 +1,26 @@
+//! What a case stands on: a world with servers of its own kind, and words to look at them from outside.
+//!
+//! Nothing here uses Lockkeeper's locks: the suite's own eyes must not share a bug with what they look at.
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "a tool box: not every build uses every tool"
+)]
+
+#[macro_use]
+pub(crate) mod case;
+pub(crate) mod eventually;
+mod java;
+pub(crate) mod list;
+mod panics;
+#[cfg(feature = "cli")]
+pub(crate) mod process;
+pub(crate) mod runner;
+pub(crate) mod target;
+pub(crate) mod words;
+mod world;
+pub(crate) mod zookeeper;
+
+pub(crate) use eventually::eventually;
+pub(crate) use panics::expect_panics;
+pub(crate) use world::World;
