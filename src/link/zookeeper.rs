@@ -113,7 +113,7 @@ impl Link for ZooKeeper {
         let sent = self.client.get_and_watch_data(path);
         self.bounded(async move {
             let (data, stat, watcher) = sent.await?;
-            let watch = Watch(Box::pin(async move { change(&watcher.changed().await) }));
+            let watch = Watch::new(async move { change(&watcher.changed().await) });
             Ok::<_, zk::Error>((node(data, &stat), watch))
         })
     }

@@ -398,7 +398,7 @@ impl Waiter {
             } => {
                 let session = self.place.session();
                 let change = tokio::select! {
-                    change = watch.0.as_mut() => change,
+                    change = watch.changed() => change,
                     _ = session.ended() => Change::SessionOver,
                 };
                 match change {

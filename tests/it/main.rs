@@ -17,6 +17,7 @@
 #[macro_use]
 mod support;
 
+mod mutex;
 mod server;
 
 use std::process::ExitCode;
@@ -29,7 +30,7 @@ use support::zookeeper::Servers;
 use support::{list, runner};
 
 /// Every module with cases; one that is forgotten here is a dead-code warning, which fails CI.
-const MODULES: &[fn() -> Vec<Case>] = &[server::cases];
+const MODULES: &[fn() -> Vec<Case>] = &[mutex::cases, server::cases];
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
