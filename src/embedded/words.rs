@@ -9,7 +9,11 @@ use std::time::Duration;
 
 use super::counters::Counters;
 
-const VERSION: &str = concat!("3.8.0-lockkeeper-embedded-", env!("CARGO_PKG_VERSION"), ", built on 1970-01-01 00:00 UTC");
+const VERSION: &str = concat!(
+    "3.8.0-lockkeeper-embedded-",
+    env!("CARGO_PKG_VERSION"),
+    ", built on 1970-01-01 00:00 UTC"
+);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Word {
@@ -84,7 +88,11 @@ impl Word {
         match self {
             Self::Ruok => "imok".to_owned(),
             Self::Srvr => format!("Zookeeper version: {VERSION}\n{}", summary(status)),
-            Self::Stat => format!("Zookeeper version: {VERSION}\nClients:\n{}\n{}", conns(status), summary(status)),
+            Self::Stat => format!(
+                "Zookeeper version: {VERSION}\nClients:\n{}\n{}",
+                conns(status),
+                summary(status)
+            ),
             Self::Mntr => mntr(status),
             Self::Wchs => wchs(status),
             Self::Wchc => wchc(status),
@@ -110,9 +118,18 @@ fn conns(status: &Status) -> String {
     let mut text = String::new();
     for conn in &status.conns {
         let interest = u8::from(conn.session != 0);
-        let ConnStatus { address, received, sent, .. } = conn;
+        let ConnStatus {
+            address,
+            received,
+            sent,
+            ..
+        } = conn;
         // Writing to a string cannot fail.
-        write!(text, " /{address}[{interest}](queued=0,recved={received},sent={sent}").ok();
+        write!(
+            text,
+            " /{address}[{interest}](queued=0,recved={received},sent={sent}"
+        )
+        .ok();
         if let Some(timeout) = status.sessions.get(&conn.session) {
             write!(text, ",sid=0x{:x},to={}", conn.session, timeout.as_millis()).ok();
         }
@@ -137,7 +154,10 @@ fn mntr(status: &Status) -> String {
         ("zk_packets_received", status.received()),
         ("zk_watch_count", status.counters.watches),
         ("zk_approximate_data_size", status.data_bytes as u64),
-        ("zk_uptime", u64::try_from(status.uptime.as_millis()).unwrap_or(u64::MAX)),
+        (
+            "zk_uptime",
+            u64::try_from(status.uptime.as_millis()).unwrap_or(u64::MAX),
+        ),
     ];
     for (name, number) in numbers {
         writeln!(text, "{name}\t{number}").ok();
@@ -167,9 +187,19 @@ fn dump(status: &Status) -> String {
     let count = status.sessions.len();
     let mut text = format!("SessionTracker dump:\nSession Sets ({count})/({count}):\n");
     for (session, timeout) in &status.sessions {
-        writeln!(text, "1 expire after {} ms of silence:\n\t0x{session:x}", timeout.as_millis()).ok();
+        writeln!(
+            text,
+            "1 expire after {} ms of silence:\n\t0x{session:x}",
+            timeout.as_millis()
+        )
+        .ok();
     }
-    writeln!(text, "ephemeral nodes dump:\nSessions with Ephemerals ({}):", status.ephemerals.len()).ok();
+    writeln!(
+        text,
+        "ephemeral nodes dump:\nSessions with Ephemerals ({}):",
+        status.ephemerals.len()
+    )
+    .ok();
     for (session, paths) in &status.ephemerals {
         writeln!(text, "0x{session:x}:").ok();
         for path in paths {
@@ -177,9 +207,18 @@ fn dump(status: &Status) -> String {
         }
     }
     let count = status.conns.len();
-    writeln!(text, "Connections dump:\nConnections Sets ({count})/({count}):").ok();
+    writeln!(
+        text,
+        "Connections dump:\nConnections Sets ({count})/({count}):"
+    )
+    .ok();
     for conn in &status.conns {
-        writeln!(text, "\tip: /{} sessionId: 0x{:x}", conn.address, conn.session).ok();
+        writeln!(
+            text,
+            "\tip: /{} sessionId: 0x{:x}",
+            conn.address, conn.session
+        )
+        .ok();
     }
     text
 }
