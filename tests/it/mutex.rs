@@ -55,12 +55,6 @@ pub(crate) async fn children(stranger: &zookeeper_client::Client, lock: &str) ->
         .unwrap_or_default()
 }
 
-/// Waits until no ticket is left in a lock's directory.
-pub(crate) async fn is_emptied(stranger: &zookeeper_client::Client, lock: &str) {
-    let empty = || async { children(stranger, lock).await.is_empty() };
-    eventually("the queue is empty", Duration::from_secs(1), empty).await;
-}
-
 async fn a_crowd_is_let_in_one_by_one_in_the_order_of_its_tickets(world: World) {
     let keepers = keepers(&world).await;
     let inside = Arc::new(AtomicUsize::new(0));
@@ -514,10 +508,8 @@ async fn a_broken_ticket_is_told_to_holder_and_waiter(world: World) {
         .unwrap()
         .unwrap_err();
     assert!(matches!(error, Error::PlaceLost { .. }), "{error}");
-    timeout(Duration::from_secs(2), two.mutex("broken").unwrap().lock())
-        .await
-        .unwrap()
-        .unwrap();
+    let next = timeout(Duration::from_secs(2), two.mutex("broken").unwrap().lock()).await;
+    next.unwrap().unwrap().release().await.unwrap();
 }
 
 async fn an_expired_session_is_told_to_holder_and_waiter(world: World) {
@@ -543,10 +535,8 @@ async fn an_expired_session_is_told_to_holder_and_waiter(world: World) {
         .unwrap()
         .unwrap_err();
     assert!(error.is_session_over(), "{error}");
-    timeout(Duration::from_secs(2), two.mutex("over").unwrap().lock())
-        .await
-        .unwrap()
-        .unwrap();
+    let next = timeout(Duration::from_secs(2), two.mutex("over").unwrap().lock()).await;
+    next.unwrap().unwrap().release().await.unwrap();
 }
 
 async fn a_keeper_goes_on_with_a_new_session(world: World) {
