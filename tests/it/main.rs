@@ -17,6 +17,8 @@
 #[macro_use]
 mod support;
 
+mod cancel;
+mod connect;
 mod cost;
 mod museum;
 mod mutex;
@@ -32,7 +34,14 @@ use support::zookeeper::Servers;
 use support::{list, runner};
 
 /// Every module with cases; one that is forgotten here is a dead-code warning, which fails CI.
-const MODULES: &[fn() -> Vec<Case>] = &[cost::cases, museum::cases, mutex::cases, server::cases];
+const MODULES: &[fn() -> Vec<Case>] = &[
+    cancel::cases,
+    connect::cases,
+    cost::cases,
+    museum::cases,
+    mutex::cases,
+    server::cases,
+];
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
