@@ -22,6 +22,7 @@ mod connect;
 mod cost;
 mod museum;
 mod mutex;
+mod scale;
 mod server;
 
 use std::process::ExitCode;
@@ -40,10 +41,14 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     cost::cases,
     museum::cases,
     mutex::cases,
+    scale::cases,
     server::cases,
 ];
 
 fn main() -> ExitCode {
+    if let Some(ended) = scale::child() {
+        return ended;
+    }
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(4);
     if std::env::var_os("RUST_LOG").is_some() {
