@@ -297,7 +297,7 @@ mod tests {
             zk::Error::AuthFailed,
             zk::Error::UnexpectedError("expect xid".into()),
             zk::Error::UnmarshalError {
-                entity: &"stat",
+                entity: "stat",
                 reason: &"short",
             },
         ] {
