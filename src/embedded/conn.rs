@@ -16,8 +16,8 @@ use tokio::time::{sleep_until, timeout};
 
 use super::outbox::{Item, Line, until};
 use super::proto::ConnectRequest;
-use super::shared::{Flow, Joined, Shared};
 use super::sessions::ConnId;
+use super::shared::{Flow, Joined, Shared};
 use super::wire::{self, Malformed};
 use super::words::Word;
 
@@ -54,15 +54,24 @@ pub(super) async fn run(mut stream: TcpStream, address: SocketAddr, shared: Arc<
     };
     match end {
         End::Closed => {}
-        End::Malformed(Malformed(reason)) => tracing::warn!(%address, reason, "malformed input; connection closed"),
+        End::Malformed(Malformed(reason)) => {
+            tracing::warn!(%address, reason, "malformed input; connection closed")
+        }
         End::Io(error) => tracing::debug!(%address, %error, "connection lost"),
     }
 }
 
-async fn serve(stream: &mut TcpStream, address: SocketAddr, shared: &Arc<Shared>) -> Result<(), End> {
+async fn serve(
+    stream: &mut TcpStream,
+    address: SocketAddr,
+    shared: &Arc<Shared>,
+) -> Result<(), End> {
     stream.set_nodelay(true)?;
     let mut buffer = BytesMut::new();
-    let hello = timeout(shared.settings.handshake_timeout, greet(stream, &mut buffer, address, shared));
+    let hello = timeout(
+        shared.settings.handshake_timeout,
+        greet(stream, &mut buffer, address, shared),
+    );
     let Ok(hello) = hello.await else {
         tracing::debug!(%address, "no connect request in time; connection closed");
         return Ok(());
@@ -120,11 +129,34 @@ async fn read_some(
     Ok(count)
 }
 
-async fn converse(stream: &mut TcpStream, buffer: BytesMut, joined: Joined, shared: &Shared) -> Result<(), End> {
-    let Joined { conn, items, line, events_held } = joined;
+async fn converse(
+    stream: &mut TcpStream,
+    buffer: BytesMut,
+    joined: Joined,
+    shared: &Shared,
+) -> Result<(), End> {
+    let Joined {
+        conn,
+        items,
+        line,
+        events_held,
+    } = joined;
     let (reader, writer) = stream.split();
-    let incoming = Incoming { reader, buffer, conn, line: &line, shared };
-    let outgoing = Outgoing { writer, items, batch: BytesMut::new(), line: &line, events_held, shared };
+    let incoming = Incoming {
+        reader,
+        buffer,
+        conn,
+        line: &line,
+        shared,
+    };
+    let outgoing = Outgoing {
+        writer,
+        items,
+        batch: BytesMut::new(),
+        line: &line,
+        events_held,
+        shared,
+    };
     tokio::select! {
         end = incoming.run() => end,
         end = outgoing.run() => end.map_err(End::from),

@@ -31,13 +31,25 @@ impl Sessions {
     /// Ids start from the wall clock, as in the original, so that those of two servers differ.
     pub(super) fn new(wall_ms: i64) -> Self {
         let start = ((wall_ms.cast_unsigned() << 24) >> 8) | (1 << 56);
-        Self { table: HashMap::new(), queue: BTreeSet::new(), next: start.cast_signed() }
+        Self {
+            table: HashMap::new(),
+            queue: BTreeSet::new(),
+            next: start.cast_signed(),
+        }
     }
 
     pub(super) fn open(&mut self, timeout: Duration, conn: ConnId, now: Duration) -> i64 {
         let id = self.next;
         self.next = self.next.wrapping_add(1);
-        self.table.insert(id, Session { password: password(id), timeout, conn: Some(conn), heard: now });
+        self.table.insert(
+            id,
+            Session {
+                password: password(id),
+                timeout,
+                conn: Some(conn),
+                heard: now,
+            },
+        );
         self.queue.insert((now + timeout, id));
         id
     }
@@ -169,9 +181,15 @@ mod tests {
     #[test]
     fn ids_are_positive_and_passwords_differ() {
         let mut sessions = Sessions::new(1_795_000_000_000);
-        let (a, b) = (sessions.open(SECOND, ConnId(1), SECOND), sessions.open(SECOND, ConnId(1), SECOND));
+        let (a, b) = (
+            sessions.open(SECOND, ConnId(1), SECOND),
+            sessions.open(SECOND, ConnId(1), SECOND),
+        );
 
         assert!(a > 0 && b == a + 1);
-        assert_ne!(sessions.get(a).unwrap().password, sessions.get(b).unwrap().password);
+        assert_ne!(
+            sessions.get(a).unwrap().password,
+            sessions.get(b).unwrap().password
+        );
     }
 }

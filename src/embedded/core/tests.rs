@@ -11,7 +11,10 @@ use super::*;
 
 const A: ConnId = ConnId(1);
 const B: ConnId = ConnId(2);
-const NOW: Now = Now { uptime: Duration::from_secs(1), wall_ms: 1_000 };
+const NOW: Now = Now {
+    uptime: Duration::from_secs(1),
+    wall_ms: 1_000,
+};
 
 fn core() -> Core {
     let mut core = Core::new((Duration::from_secs(1), Duration::from_secs(60)), 0);
@@ -22,11 +25,19 @@ fn core() -> Core {
 
 fn hello(session: i64, password: &[u8]) -> ConnectRequest {
     let password = Bytes::copy_from_slice(password);
-    ConnectRequest { last_zxid: 0, timeout_ms: 5_000, session, password, knows_read_only: true }
+    ConnectRequest {
+        last_zxid: 0,
+        timeout_ms: 5_000,
+        session,
+        password,
+        knows_read_only: true,
+    }
 }
 
 fn join(core: &mut Core, conn: ConnId) -> i64 {
-    core.connect(conn, &hello(0, &[0; 16]), here(), NOW).unwrap().session
+    core.connect(conn, &hello(0, &[0; 16]), here(), NOW)
+        .unwrap()
+        .session
 }
 
 fn here() -> Identity {
@@ -35,16 +46,34 @@ fn here() -> Identity {
 
 fn create(path: &str, flags: i32) -> Write {
     let acl = vec![Acl::world(acl::ALL)];
-    let kind = if flags == 4 { CreateKind::Container } else { CreateKind::WithStat };
-    Write::Create(Create { kind, path: path.to_owned(), data: Some(Bytes::new()), acl, flags, ttl: -1 })
+    let kind = if flags == 4 {
+        CreateKind::Container
+    } else {
+        CreateKind::WithStat
+    };
+    Write::Create(Create {
+        kind,
+        path: path.to_owned(),
+        data: Some(Bytes::new()),
+        acl,
+        flags,
+        ttl: -1,
+    })
 }
 
 fn delete(path: &str) -> Write {
-    Write::Delete { path: path.to_owned(), version: -1 }
+    Write::Delete {
+        path: path.to_owned(),
+        version: -1,
+    }
 }
 
 fn set_data(path: &str, version: i32) -> Write {
-    Write::SetData { path: path.to_owned(), data: Some(Bytes::from_static(b"x")), version }
+    Write::SetData {
+        path: path.to_owned(),
+        data: Some(Bytes::from_static(b"x")),
+        version,
+    }
 }
 
 fn apply(core: &mut Core, conn: ConnId, request: &Request) -> Result<Answer, Code> {
@@ -67,7 +96,10 @@ fn stat(core: &mut Core, path: &str) -> Stat {
 }
 
 fn get_and_watch(path: &str) -> Request {
-    Request::GetData { path: path.to_owned(), watch: true }
+    Request::GetData {
+        path: path.to_owned(),
+        watch: true,
+    }
 }
 
 fn events(core: &mut Core) -> Vec<(ConnId, EventKind, String)> {
@@ -117,11 +149,18 @@ fn within_one_transaction_numbers_go_on_below_zero() {
     made(&mut core, "/p", 0);
     core.set_sequence("/p", i32::MAX).unwrap();
 
-    let results = parts(apply(&mut core, A, &Request::Multi(vec![create("/p/x-", 2), create("/p/x-", 2)])));
+    let results = parts(apply(
+        &mut core,
+        A,
+        &Request::Multi(vec![create("/p/x-", 2), create("/p/x-", 2)]),
+    ));
 
     assert_eq!(
         results,
-        [Part::Created("/p/x-2147483647".into(), None), Part::Created("/p/x--2147483648".into(), None)]
+        [
+            Part::Created("/p/x-2147483647".into(), None),
+            Part::Created("/p/x--2147483648".into(), None)
+        ]
     );
     assert_eq!(write(&mut core, create("/p/x-", 2)), Err(Code::NodeExists));
 }
@@ -134,8 +173,13 @@ fn a_failed_transaction_changes_nothing_and_tells_nobody() {
     apply(&mut core, B, &get_and_watch("/p/a")).unwrap();
     let (before, bytes) = (stat(&mut core, "/p"), core.tree().bytes());
 
-    let writes =
-        vec![create("/p/b-", 3), set_data("/p/a", -1), delete("/p/a"), set_data("/nope", -1), delete("/p/a")];
+    let writes = vec![
+        create("/p/b-", 3),
+        set_data("/p/a", -1),
+        delete("/p/a"),
+        set_data("/nope", -1),
+        delete("/p/a"),
+    ];
     let results = parts(apply(&mut core, A, &Request::Multi(writes)));
 
     assert_eq!(results, [0, 0, 0, -101, -2].map(Part::Error));
@@ -150,8 +194,16 @@ fn a_transaction_has_one_zxid_and_a_failed_write_takes_one_too() {
     let mut core = core();
     let start = core.zxid();
 
-    apply(&mut core, A, &Request::Multi(vec![create("/a", 0), create("/b", 0)])).unwrap();
-    assert_eq!((stat(&mut core, "/a").czxid, stat(&mut core, "/b").czxid), (start + 1, start + 1));
+    apply(
+        &mut core,
+        A,
+        &Request::Multi(vec![create("/a", 0), create("/b", 0)]),
+    )
+    .unwrap();
+    assert_eq!(
+        (stat(&mut core, "/a").czxid, stat(&mut core, "/b").czxid),
+        (start + 1, start + 1)
+    );
     write(&mut core, create("/a", 0)).unwrap_err();
     assert_eq!(core.zxid(), start + 2);
     apply(&mut core, A, &get_and_watch("/nope")).unwrap_err();
@@ -162,10 +214,19 @@ fn a_transaction_has_one_zxid_and_a_failed_write_takes_one_too() {
 fn a_transaction_sees_its_own_changes() {
     let mut core = core();
 
-    let writes = vec![create("/a", 0), create("/a/b", 0), set_data("/a/b", 0), delete("/a/b"), delete("/a")];
+    let writes = vec![
+        create("/a", 0),
+        create("/a/b", 0),
+        set_data("/a/b", 0),
+        delete("/a/b"),
+        delete("/a"),
+    ];
     let results = parts(apply(&mut core, A, &Request::Multi(writes)));
 
-    assert!(results.iter().all(|part| !matches!(part, Part::Error(_))), "{results:?}");
+    assert!(
+        results.iter().all(|part| !matches!(part, Part::Error(_))),
+        "{results:?}"
+    );
     assert!(core.tree().get("/a").is_none());
 }
 
@@ -175,13 +236,25 @@ fn watchers_hear_of_the_node_before_its_parent() {
     made(&mut core, "/p", 0);
     made(&mut core, "/p/a", 0);
     apply(&mut core, B, &get_and_watch("/p/a")).unwrap();
-    apply(&mut core, B, &Request::GetChildren { path: "/p".into(), watch: true, with_stat: true }).unwrap();
+    apply(
+        &mut core,
+        B,
+        &Request::GetChildren {
+            path: "/p".into(),
+            watch: true,
+            with_stat: true,
+        },
+    )
+    .unwrap();
 
     write(&mut core, delete("/p/a")).unwrap();
 
     assert_eq!(
         events(&mut core),
-        [(B, EventKind::Deleted, "/p/a".to_owned()), (B, EventKind::ChildrenChanged, "/p".to_owned())]
+        [
+            (B, EventKind::Deleted, "/p/a".to_owned()),
+            (B, EventKind::ChildrenChanged, "/p".to_owned())
+        ]
     );
 }
 
@@ -189,11 +262,22 @@ fn watchers_hear_of_the_node_before_its_parent() {
 fn only_exists_watches_a_node_that_is_not_there() {
     let mut core = core();
     apply(&mut core, B, &get_and_watch("/a")).unwrap_err();
-    apply(&mut core, A, &Request::Exists { path: "/a".into(), watch: true }).unwrap_err();
+    apply(
+        &mut core,
+        A,
+        &Request::Exists {
+            path: "/a".into(),
+            watch: true,
+        },
+    )
+    .unwrap_err();
 
     made(&mut core, "/a", 0);
 
-    assert_eq!(events(&mut core), [(A, EventKind::Created, "/a".to_owned())]);
+    assert_eq!(
+        events(&mut core),
+        [(A, EventKind::Created, "/a".to_owned())]
+    );
 }
 
 #[test]
@@ -216,7 +300,10 @@ fn a_client_that_comes_back_is_told_what_it_missed() {
     };
     apply(&mut core, B, &Request::SetWatches(watched)).unwrap();
 
-    let told: Vec<_> = events(&mut core).into_iter().map(|(_, kind, path)| (kind, path)).collect();
+    let told: Vec<_> = events(&mut core)
+        .into_iter()
+        .map(|(_, kind, path)| (kind, path))
+        .collect();
     assert_eq!(
         told,
         [
@@ -234,14 +321,24 @@ fn a_session_takes_its_ephemerals_with_it() {
     let mut core = core();
     let session = core.session_of(A).unwrap();
     made(&mut core, "/e", 1);
-    assert_eq!(write(&mut core, create("/e/x", 0)), Err(Code::NoChildrenForEphemerals));
+    assert_eq!(
+        write(&mut core, create("/e/x", 0)),
+        Err(Code::NoChildrenForEphemerals)
+    );
     apply(&mut core, B, &get_and_watch("/e")).unwrap();
 
     assert!(core.expire(session));
 
     assert_eq!(
         core.take_effects(),
-        [Effect::Event { conn: B, kind: EventKind::Deleted, path: "/e".into() }, Effect::Close(A)]
+        [
+            Effect::Event {
+                conn: B,
+                kind: EventKind::Deleted,
+                path: "/e".into()
+            },
+            Effect::Close(A)
+        ]
     );
     assert!(core.tree().get("/e").is_none());
     assert!(!core.expire(session));
@@ -252,11 +349,29 @@ fn a_session_takes_its_ephemerals_with_it() {
 fn a_session_moves_to_a_new_connection_and_the_old_one_is_closed() {
     let mut core = core();
     let welcome = core.connect(A, &hello(0, &[0; 16]), here(), NOW).unwrap();
-    apply(&mut core, A, &Request::Exists { path: "/a".into(), watch: true }).unwrap_err();
+    apply(
+        &mut core,
+        A,
+        &Request::Exists {
+            path: "/a".into(),
+            watch: true,
+        },
+    )
+    .unwrap_err();
 
-    let moved = core.connect(ConnId(9), &hello(welcome.session, &welcome.password), here(), NOW).unwrap();
+    let moved = core
+        .connect(
+            ConnId(9),
+            &hello(welcome.session, &welcome.password),
+            here(),
+            NOW,
+        )
+        .unwrap();
 
-    assert_eq!((moved.session, moved.password), (welcome.session, welcome.password));
+    assert_eq!(
+        (moved.session, moved.password),
+        (welcome.session, welcome.password)
+    );
     assert_eq!(core.take_effects(), [Effect::Close(A)]);
     assert_eq!(core.watches().len(), 0);
     assert_eq!(core.conn_of(welcome.session), Some(ConnId(9)));
@@ -267,9 +382,22 @@ fn a_wrong_password_an_unknown_session_and_a_newer_zxid_are_refused() {
     let mut core = core();
     let session = core.session_of(A).unwrap();
 
-    assert_eq!(core.connect(ConnId(9), &hello(session, &[1; 16]), here(), NOW).unwrap().session, 0);
-    assert_eq!(core.connect(ConnId(9), &hello(77, &[0; 16]), here(), NOW).unwrap().session, 0);
-    let ahead = ConnectRequest { last_zxid: core.zxid() + 1, ..hello(0, &[]) };
+    assert_eq!(
+        core.connect(ConnId(9), &hello(session, &[1; 16]), here(), NOW)
+            .unwrap()
+            .session,
+        0
+    );
+    assert_eq!(
+        core.connect(ConnId(9), &hello(77, &[0; 16]), here(), NOW)
+            .unwrap()
+            .session,
+        0
+    );
+    let ahead = ConnectRequest {
+        last_zxid: core.zxid() + 1,
+        ..hello(0, &[])
+    };
     assert_eq!(core.connect(ConnId(9), &ahead, here(), NOW), None);
 }
 
@@ -293,28 +421,72 @@ fn only_used_and_empty_containers_are_reaped() {
 #[test]
 fn rights_are_asked_where_the_original_asks_them() {
     let mut core = core();
-    let auth = Request::Auth { scheme: "digest".into(), secret: Bytes::from_static(b"bob:pw") };
+    let auth = Request::Auth {
+        scheme: "digest".into(),
+        secret: Bytes::from_static(b"bob:pw"),
+    };
     apply(&mut core, A, &auth).unwrap();
-    let mine = Acl { permissions: acl::ALL, scheme: "auth".into(), id: String::new() };
-    let Write::Create(plain) = create("/s", 0) else { panic!() };
-    write(&mut core, Write::Create(Create { acl: vec![mine], ..plain })).unwrap();
+    let mine = Acl {
+        permissions: acl::ALL,
+        scheme: "auth".into(),
+        id: String::new(),
+    };
+    let Write::Create(plain) = create("/s", 0) else {
+        panic!()
+    };
+    write(
+        &mut core,
+        Write::Create(Create {
+            acl: vec![mine],
+            ..plain
+        }),
+    )
+    .unwrap();
     made(&mut core, "/s/x", 0);
 
     let denied = [
-        Request::GetData { path: "/s".into(), watch: false },
-        Request::GetChildren { path: "/s".into(), watch: false, with_stat: false },
+        Request::GetData {
+            path: "/s".into(),
+            watch: false,
+        },
+        Request::GetChildren {
+            path: "/s".into(),
+            watch: false,
+            with_stat: false,
+        },
         Request::GetAcl { path: "/s".into() },
         Request::Write(set_data("/s", 99)),
         Request::Write(create("/s/y", 0)),
         Request::Write(delete("/s/x")),
-        Request::SetAcl { path: "/s".into(), acl: vec![Acl::world(acl::ALL)], version: -1 },
+        Request::SetAcl {
+            path: "/s".into(),
+            acl: vec![Acl::world(acl::ALL)],
+            version: -1,
+        },
     ];
     for request in denied {
-        assert_eq!(apply(&mut core, B, &request), Err(Code::NoAuth), "{request:?}");
+        assert_eq!(
+            apply(&mut core, B, &request),
+            Err(Code::NoAuth),
+            "{request:?}"
+        );
     }
-    assert!(apply(&mut core, B, &Request::Exists { path: "/s".into(), watch: false }).is_ok());
+    assert!(
+        apply(
+            &mut core,
+            B,
+            &Request::Exists {
+                path: "/s".into(),
+                watch: false
+            }
+        )
+        .is_ok()
+    );
     let reads = Request::MultiRead(vec![Read::Data { path: "/s".into() }]);
-    assert_eq!(parts(apply(&mut core, B, &reads)), [Part::Error(Code::NoAuth as i32)]);
+    assert_eq!(
+        parts(apply(&mut core, B, &reads)),
+        [Part::Error(Code::NoAuth as i32)]
+    );
     write(&mut core, delete("/s/x")).unwrap();
     assert!(apply(&mut core, B, &Request::Write(delete("/s"))).is_ok());
 }
@@ -335,15 +507,36 @@ fn the_journal_tells_who_came_next() {
 
     let deleted = core.take_journal();
     let next = deleted[0].next_sibling.clone().unwrap();
-    assert_eq!((deleted[0].in_multi, deleted[0].events, deleted[0].children_left), (true, 1, 2));
-    assert_eq!((next.path.as_str(), next.connected), ("/q/lock-0000000001", true));
+    assert_eq!(
+        (
+            deleted[0].in_multi,
+            deleted[0].events,
+            deleted[0].children_left
+        ),
+        (true, 1, 2)
+    );
+    assert_eq!(
+        (next.path.as_str(), next.connected),
+        ("/q/lock-0000000001", true)
+    );
     assert_eq!(next.owner_session, core.session_of(B).unwrap());
-    assert_eq!((deleted[1].in_multi, deleted[1].next_sibling.clone()), (false, None));
+    assert_eq!(
+        (deleted[1].in_multi, deleted[1].next_sibling.clone()),
+        (false, None)
+    );
     assert!(core.take_journal().is_empty());
 }
 
 fn some_write() -> impl Strategy<Value = Write> {
-    let path = prop_oneof![Just("/a"), Just("/b"), Just("/a/x"), Just("/a/y"), Just("/a/x/z"), Just("bad"), Just("/")];
+    let path = prop_oneof![
+        Just("/a"),
+        Just("/b"),
+        Just("/a/x"),
+        Just("/a/y"),
+        Just("/a/x/z"),
+        Just("bad"),
+        Just("/")
+    ];
     (path, 0..4usize, 0..5i32, -1..2i32).prop_map(|(path, what, flags, version)| match what {
         0 | 1 => create(path, flags),
         2 => delete(path),
@@ -384,7 +577,11 @@ fn dump(core: &Core) -> Vec<(String, Stat)> {
     let mut pending = vec!["/".to_owned()];
     while let Some(path) = pending.pop() {
         let node = core.tree().get(&path).unwrap();
-        pending.extend(node.children.iter().map(|name| super::super::path::join(&path, name)));
+        pending.extend(
+            node.children
+                .iter()
+                .map(|name| super::super::path::join(&path, name)),
+        );
         found.push((path, node.stat()));
     }
     found
