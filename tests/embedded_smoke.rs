@@ -281,29 +281,51 @@ async fn a_closed_session_takes_its_ephemerals_at_once() {
 }
 
 #[tokio::test]
-async fn a_silent_session_expires() {
-    let server = EmbeddedServer::start().await.unwrap();
-    let connector = zk::Client::connector().with_session_timeout(Duration::from_millis(300));
-    let client = soon(connector.connect(&server.connect_string()))
+async fn a_silent_session_expires_and_a_pinging_one_lives() {
+    let timeout = Duration::from_millis(300);
+    let server = EmbeddedServer::builder()
+        .session_timeouts(timeout, timeout)
+        .start()
         .await
         .unwrap();
-    client
-        .create(
-            "/e",
-            b"",
-            &zk::CreateMode::Ephemeral.with_acls(zk::Acls::anyone_all()),
-        )
+    let client = connect(&server).await;
+    let mut silent = Raw::open(&server).await;
+    assert_eq!(server.faults().sessions().len(), 2);
+
+    silent.assert_closed("silent").await;
+
+    let left = server.faults().sessions();
+    assert_eq!(
+        left.iter().map(|session| session.id).collect::<Vec<_>>(),
+        [id(&client)]
+    );
+}
+
+#[tokio::test]
+async fn a_frozen_connection_does_not_see_the_end_of_its_session() {
+    let timeout = Duration::from_millis(300);
+    let server = EmbeddedServer::builder()
+        .session_timeouts(timeout, timeout)
+        .start()
         .await
         .unwrap();
-    let session = id(&client);
+    let mut raw = Raw::open(&server).await;
+    let session = server.faults().sessions()[0].id;
 
     assert!(server.faults().freeze(session));
-
     eventually("the session expires", || {
         server.faults().sessions().is_empty()
     })
     .await;
-    assert!(server.faults().remove("/e").is_err());
+
+    let mut byte = [0];
+    assert!(
+        tokio::time::timeout(Duration::from_millis(100), raw.0.read(&mut byte))
+            .await
+            .is_err()
+    );
+    assert!(server.faults().thaw(session));
+    raw.assert_closed("thawed").await;
 }
 
 #[tokio::test]
