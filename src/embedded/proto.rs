@@ -577,7 +577,7 @@ fn multi(input: &mut Input) -> Result<Request, Malformed> {
         );
         let write = if is_write { write(code, input)? } else { None };
         let sensible = write.is_some();
-        writes.extend(write);
+        writes.extend(write.map(as_part));
         Ok(sensible)
     })?;
     Ok(if sensible {
@@ -587,6 +587,28 @@ fn multi(input: &mut Input) -> Result<Request, Malformed> {
             op: Op::Multi,
             is_write: true,
         }
+    })
+}
+
+/// In a transaction the flags of a create decide what it is, not its operation code: so it is in 3.8, where all forms
+/// but the one with a TTL become one on the way.
+fn as_part(write: Write) -> Write {
+    let Write::Create(create) = write else {
+        return write;
+    };
+    let has_ttl = matches!(create.flags, 5 | 6);
+    Write::Create(match create.kind {
+        CreateKind::Ttl if has_ttl => create,
+        _ if create.flags == 4 => Create {
+            kind: CreateKind::Container,
+            ttl: -1,
+            ..create
+        },
+        _ => Create {
+            kind: CreateKind::Plain,
+            ttl: -1,
+            ..create
+        },
     })
 }
 

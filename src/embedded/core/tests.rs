@@ -492,6 +492,40 @@ fn rights_are_asked_where_the_original_asks_them() {
 }
 
 #[test]
+fn a_watcher_that_may_not_read_a_node_hears_nothing_of_it() {
+    let mut core = core();
+    let private = Acl {
+        permissions: acl::ALL,
+        scheme: "digest".into(),
+        id: "bob:x".into(),
+    };
+    apply(
+        &mut core,
+        B,
+        &Request::Exists {
+            path: "/s".into(),
+            watch: true,
+        },
+    )
+    .unwrap_err();
+    let Write::Create(plain) = create("/s", 0) else {
+        panic!()
+    };
+
+    write(
+        &mut core,
+        Write::Create(Create {
+            acl: vec![private],
+            ..plain
+        }),
+    )
+    .unwrap();
+
+    assert!(events(&mut core).is_empty());
+    assert_eq!(core.watches().len(), 0);
+}
+
+#[test]
 fn the_journal_tells_who_came_next() {
     let mut core = core();
     made(&mut core, "/q", 0);

@@ -35,11 +35,20 @@ struct Txn {
     pending: HashMap<String, i32>,
 }
 
-enum Change {
-    Created(String),
-    DataChanged(String),
+/// One change to tell of. The lists decide who may hear of it: those of the node and of its parent at the time.
+struct Change {
+    path: String,
+    acl: Arc<[Acl]>,
+    what: What,
+}
+
+enum What {
+    Created {
+        parent_acl: Arc<[Acl]>,
+    },
+    DataChanged,
     Deleted {
-        path: String,
+        parent_acl: Arc<[Acl]>,
         czxid: i64,
         children_left: usize,
         next_sibling: Option<NextSibling>,
@@ -98,6 +107,18 @@ impl Core {
         txn.in_multi = true;
         let mut parts = Vec::with_capacity(writes.len());
         for (index, write) in writes.iter().enumerate() {
+            // A create with a TTL's flags but no TTL breaks the whole request in 3.8, if it is reached.
+            if matches!(
+                write,
+                Write::Create(Create {
+                    kind: CreateKind::Plain,
+                    flags: 5 | 6,
+                    ..
+                })
+            ) {
+                self.roll_back(txn);
+                return Err(Code::MarshallingError);
+            }
             match self.step(&mut txn, write) {
                 Ok(done) => parts.push(part(done, write)),
                 Err(code) => {
@@ -187,11 +208,16 @@ impl Core {
             txn.wall_ms,
         );
         let stat = node.stat();
+        let (acl, parent_acl) = (node.acl.clone(), parent.acl.clone());
         txn.undo.extend(self.tree.insert(&new_path, node, next));
         if txn.in_multi {
             txn.pending.insert(parent_path.to_owned(), next);
         }
-        txn.changes.push(Change::Created(new_path.clone()));
+        txn.changes.push(Change {
+            path: new_path.clone(),
+            acl,
+            what: What::Created { parent_acl },
+        });
         Ok(Done::Created(new_path, stat))
     }
 
@@ -216,26 +242,30 @@ impl Core {
         let Some(undo) = self.tree.remove(path, txn.zxid) else {
             return;
         };
-        let czxid = if let Undo::Remove { node, .. } = &undo {
-            node.czxid
-        } else {
-            0
+        let (czxid, acl) = match &undo {
+            Undo::Remove { node, .. } => (node.czxid, node.acl.clone()),
+            _ => return,
         };
-        let (children_left, next_sibling) = if self.journal.is_on() {
-            let parent = path::split(path).and_then(|(parent, _)| self.tree.get(parent));
-            (
-                parent.map_or(0, |parent| parent.children.len()),
-                self.next_sibling(path),
-            )
+        let Some(parent) = path::split(path).and_then(|(parent, _)| self.tree.get(parent)) else {
+            return;
+        };
+        let (parent_acl, children_left) = (parent.acl.clone(), parent.children.len());
+        let next_sibling = if self.journal.is_on() {
+            self.next_sibling(path)
         } else {
-            (0, None)
+            None
         };
         txn.undo.push(undo);
-        txn.changes.push(Change::Deleted {
-            path: path.to_owned(),
+        let what = What::Deleted {
+            parent_acl,
             czxid,
             children_left,
             next_sibling,
+        };
+        txn.changes.push(Change {
+            path: path.to_owned(),
+            acl,
+            what,
         });
     }
 
@@ -249,9 +279,13 @@ impl Core {
         let node = self.valid_node(path)?;
         txn.check(&node.acl, acl::WRITE)?;
         check_version(node.version, version)?;
+        txn.changes.push(Change {
+            path: path.to_owned(),
+            acl: node.acl.clone(),
+            what: What::DataChanged,
+        });
         txn.undo
             .extend(self.tree.set_data(path, data, txn.zxid, txn.wall_ms));
-        txn.changes.push(Change::DataChanged(path.to_owned()));
         let stat = self.tree.get(path).map(Node::stat).ok_or(Code::NoNode)?;
         Ok(Done::Changed(stat))
     }
@@ -285,22 +319,23 @@ impl Core {
 
     /// Tells the watchers of every change, in order.
     fn commit(&mut self, txn: Txn) {
-        for change in txn.changes {
-            match change {
-                Change::Created(path) => {
-                    self.fire(&path, EventKind::Created);
-                    self.fire_parent(&path);
+        for Change { path, acl, what } in txn.changes {
+            match what {
+                What::Created { parent_acl } => {
+                    self.fire(&path, EventKind::Created, &acl);
+                    self.fire_parent(&path, &parent_acl);
                 }
-                Change::DataChanged(path) => {
-                    self.fire(&path, EventKind::DataChanged);
+                What::DataChanged => {
+                    self.fire(&path, EventKind::DataChanged, &acl);
                 }
-                Change::Deleted {
-                    path,
+                What::Deleted {
+                    parent_acl,
                     czxid,
                     children_left,
                     next_sibling,
                 } => {
-                    let events = self.fire(&path, EventKind::Deleted) + self.fire_parent(&path);
+                    let events = self.fire(&path, EventKind::Deleted, &acl)
+                        + self.fire_parent(&path, &parent_acl);
                     if self.journal.is_on() {
                         self.journal.record(Deleted {
                             path,
@@ -317,15 +352,23 @@ impl Core {
         }
     }
 
-    fn fire_parent(&mut self, path: &str) -> usize {
+    fn fire_parent(&mut self, path: &str, acl: &[Acl]) -> usize {
         match path::split(path) {
-            Some((parent, _)) => self.fire(parent, EventKind::ChildrenChanged),
+            Some((parent, _)) => self.fire(parent, EventKind::ChildrenChanged, acl),
             None => 0,
         }
     }
 
-    fn fire(&mut self, path: &str, kind: EventKind) -> usize {
-        let told = self.watches.fire(path, kind);
+    /// Tells the watchers of one path; how many there were. A watcher that may not read the node is told nothing,
+    /// though its one-shot watch is spent, as in the releases of 3.8 since CVE-2024-23944.
+    fn fire(&mut self, path: &str, kind: EventKind, acl: &[Acl]) -> usize {
+        let mut told = self.watches.fire(path, kind);
+        if acl::check(acl, acl::READ, &[]).is_err() {
+            told.retain(|conn| {
+                let peer = self.peers.get(conn);
+                peer.is_some_and(|peer| acl::check(acl, acl::READ, &peer.identities).is_ok())
+            });
+        }
         if told.is_empty() {
             return 0;
         }
