@@ -253,6 +253,10 @@ impl Outgoing<'_> {
         self.writer.write_all(&self.batch).await?;
         self.shared.count_out(self.batch.len());
         self.line.wrote(self.batch.len());
+        if self.batch.capacity() > 2 * WRITE_BATCH {
+            // One large reply must not cost an idle connection its size for ever.
+            self.batch = BytesMut::new();
+        }
         self.batch.clear();
         Ok(())
     }

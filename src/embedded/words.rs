@@ -25,6 +25,8 @@ pub(super) enum Word {
     Wchc,
     Cons,
     Dump,
+    Envi,
+    Isro,
 }
 
 /// A connection as the words show it.
@@ -80,6 +82,8 @@ impl Word {
             b"wchc" => Self::Wchc,
             b"cons" => Self::Cons,
             b"dump" => Self::Dump,
+            b"envi" => Self::Envi,
+            b"isro" => Self::Isro,
             _ => return None,
         })
     }
@@ -98,6 +102,9 @@ impl Word {
             Self::Wchc => wchc(status),
             Self::Cons => format!("{}\n", conns(status, true)),
             Self::Dump => dump(status),
+            // kazoo takes the version from here.
+            Self::Envi => format!("Environment:\nzookeeper.version={VERSION}\n"),
+            Self::Isro => "rw".to_owned(),
         }
     }
 }
