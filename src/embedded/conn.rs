@@ -212,7 +212,11 @@ struct Outgoing<'a> {
 
 impl Outgoing<'_> {
     async fn run(mut self) -> io::Result<()> {
-        while let Some(item) = self.items.recv().await {
+        loop {
+            let Some(item) = self.items.recv().await else {
+                // Nobody can push any more: the connection was cut, and ends by that.
+                return future::pending().await;
+            };
             match item {
                 Item::Reply(frame) => self.batch.extend_from_slice(&frame),
                 Item::Event(frame, due) => {
@@ -237,6 +241,7 @@ impl Outgoing<'_> {
             }
         }
         self.flush().await?;
+        until(&mut self.line.frozen.subscribe(), false).await;
         self.writer.shutdown().await
     }
 
@@ -248,6 +253,10 @@ impl Outgoing<'_> {
         self.writer.write_all(&self.batch).await?;
         self.shared.count_out(self.batch.len());
         self.line.wrote(self.batch.len());
+        if self.batch.capacity() > 2 * WRITE_BATCH {
+            // One large reply must not cost an idle connection its size for ever.
+            self.batch = BytesMut::new();
+        }
         self.batch.clear();
         Ok(())
     }

@@ -30,11 +30,11 @@ pub(super) struct Sessions {
 impl Sessions {
     /// Ids start from the wall clock, as in the original, so that those of two servers differ.
     pub(super) fn new(wall_ms: i64) -> Self {
-        let start = ((wall_ms.cast_unsigned() << 24) >> 8) | (1 << 56);
+        let start = ((wall_ms as u64) << 24 >> 8) | (1 << 56);
         Self {
             table: HashMap::new(),
             queue: BTreeSet::new(),
-            next: start.cast_signed(),
+            next: start as i64,
         }
     }
 
@@ -128,7 +128,7 @@ impl Sessions {
 /// Not a secret worth the name (the original's is not either): it only keeps a stray id from taking a session over.
 fn password(id: i64) -> [u8; 16] {
     let mut bytes = [0; 16];
-    let mut word = id.cast_unsigned();
+    let mut word = id as u64;
     for chunk in bytes.chunks_mut(8) {
         // One round of splitmix64.
         word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -57,13 +57,12 @@ impl Input {
             .map_err(|_| Malformed("truncated long"))
     }
 
-    /// Any non-zero byte but 1 is false, as in Java's `DataInput`-free reading of the original (`byte == 1`).
     pub(super) fn bool(&mut self) -> Result<bool, Malformed> {
         let byte = self
             .0
             .try_get_u8()
             .map_err(|_| Malformed("truncated boolean"))?;
-        Ok(byte == 1)
+        Ok(byte != 0)
     }
 
     /// A buffer; `None` is the protocol's null (any negative length).

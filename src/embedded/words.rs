@@ -25,6 +25,8 @@ pub(super) enum Word {
     Wchc,
     Cons,
     Dump,
+    Envi,
+    Isro,
 }
 
 /// A connection as the words show it.
@@ -80,6 +82,8 @@ impl Word {
             b"wchc" => Self::Wchc,
             b"cons" => Self::Cons,
             b"dump" => Self::Dump,
+            b"envi" => Self::Envi,
+            b"isro" => Self::Isro,
             _ => return None,
         })
     }
@@ -90,14 +94,17 @@ impl Word {
             Self::Srvr => format!("Zookeeper version: {VERSION}\n{}", summary(status)),
             Self::Stat => format!(
                 "Zookeeper version: {VERSION}\nClients:\n{}\n{}",
-                conns(status),
+                conns(status, false),
                 summary(status)
             ),
             Self::Mntr => mntr(status),
             Self::Wchs => wchs(status),
             Self::Wchc => wchc(status),
-            Self::Cons => format!("{}\n", conns(status)),
+            Self::Cons => format!("{}\n", conns(status, true)),
             Self::Dump => dump(status),
+            // kazoo takes the version from here.
+            Self::Envi => format!("Environment:\nzookeeper.version={VERSION}\n"),
+            Self::Isro => "rw".to_owned(),
         }
     }
 }
@@ -114,7 +121,7 @@ fn summary(status: &Status) -> String {
     )
 }
 
-fn conns(status: &Status) -> String {
+fn conns(status: &Status, in_full: bool) -> String {
     let mut text = String::new();
     for conn in &status.conns {
         let interest = u8::from(conn.session != 0);
@@ -130,7 +137,7 @@ fn conns(status: &Status) -> String {
             " /{address}[{interest}](queued=0,recved={received},sent={sent}"
         )
         .ok();
-        if let Some(timeout) = status.sessions.get(&conn.session) {
+        if let Some(timeout) = status.sessions.get(&conn.session).filter(|_| in_full) {
             write!(text, ",sid=0x{:x},to={}", conn.session, timeout.as_millis()).ok();
         }
         text.push_str(")\n");
@@ -221,4 +228,82 @@ fn dump(status: &Status) -> String {
         .ok();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status() -> Status {
+        let conn = ConnStatus {
+            address: ([127, 0, 0, 1], 9).into(),
+            session: 0xab,
+            received: 2,
+            sent: 1,
+        };
+        Status {
+            conns: vec![conn],
+            sessions: [(0xab, Duration::from_secs(9))].into(),
+            watches: vec![(0xab, vec!["/a".to_owned()])],
+            watched_paths: 1,
+            ephemerals: [(0xab, vec!["/e".to_owned()])].into(),
+            zxid: 0x1f,
+            data_bytes: 44,
+            uptime: Duration::from_secs(1),
+            counters: Counters::default(),
+        }
+    }
+
+    #[test]
+    fn words_answer_in_the_form_of_the_original() {
+        assert_eq!(Word::Ruok.answer(&status()), "imok");
+        assert_eq!(
+            Word::Wchs.answer(&status()),
+            "1 connections watching 1 paths\nTotal watches:1\n"
+        );
+        assert_eq!(Word::Wchc.answer(&status()), "0xab\n\t/a\n\n");
+        assert!(
+            Word::Srvr
+                .answer(&status())
+                .contains("\nZxid: 0x1f\nMode: standalone\n")
+        );
+        assert!(
+            Word::Stat
+                .answer(&status())
+                .contains(" /127.0.0.1:9[1](queued=0,recved=2,sent=1)\n\n")
+        );
+        assert!(
+            Word::Cons
+                .answer(&status())
+                .contains("sent=1,sid=0xab,to=9000)")
+        );
+        assert!(
+            Word::Dump
+                .answer(&status())
+                .contains("Sessions with Ephemerals (1):\n0xab:\n\t/e\n")
+        );
+    }
+
+    #[test]
+    fn mntr_has_the_keys_that_monitors_read() {
+        let text = Word::Mntr.answer(&status());
+        for key in [
+            "zk_version",
+            "zk_server_state",
+            "zk_znode_count",
+            "zk_watch_count",
+            "zk_ephemerals_count",
+            "zk_num_alive_connections",
+            "zk_outstanding_requests",
+            "zk_packets_received",
+            "zk_packets_sent",
+            "zk_approximate_data_size",
+        ] {
+            assert!(
+                text.lines()
+                    .any(|line| line.starts_with(&format!("{key}\t"))),
+                "{key}"
+            );
+        }
+    }
 }

@@ -1,65 +1,27 @@
 //! Requests that change nodes, alone or as a transaction.
 //!
-//! Invariant: a transaction happens wholly, at one zxid, or not at all, and fires its watches after its last part. A
-//! write that fails takes a zxid all the same, as in the original.
+//! Invariant: a write that fails takes a zxid all the same, and the checks are made in the original's order. How changes
+//! are made, taken back and told is [`txn`](super::txn)'s.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::super::acl::{self, Acl, Identity};
-use super::super::path;
-use super::super::proto::{Code, Create, CreateKind, Write};
-use super::super::reply::{Answer, Part};
-use super::super::sessions::Session;
-use super::super::tree::{Life, Node, Stat, Undo};
-use super::super::watches::EventKind;
-use super::{Core, Deleted, Effect, NextSibling, Now};
+use super::txn::{Change, Txn, What};
+use super::{Core, Now};
+use crate::embedded::acl::{self, Acl, Identity};
+use crate::embedded::node::{Life, Node, Stat};
+use crate::embedded::path;
+use crate::embedded::proto::{Code, Create, CreateKind, Write};
+use crate::embedded::reply::{Answer, Part};
 
 /// The longest TTL that fits where the original keeps it.
 const MAX_TTL_MS: i64 = 0xff_ffff_ffff;
 
-/// Changes that are made but not yet told.
-struct Txn {
-    zxid: i64,
-    wall_ms: i64,
-    session: i64,
-    /// `None` may do everything: the server itself and the hooks for tests.
-    identities: Option<Arc<[Identity]>>,
-    in_multi: bool,
-    undo: Vec<Undo>,
-    changes: Vec<Change>,
-    /// Sequence counters as this transaction sees them. The tree's stick at the end of the range, these go on into
-    /// the negative, as the original's do while a change is pending.
-    pending: HashMap<String, i32>,
-}
-
-enum Change {
-    Created(String),
-    DataChanged(String),
-    Deleted {
-        path: String,
-        czxid: i64,
-        children_left: usize,
-        next_sibling: Option<NextSibling>,
-    },
-}
-
-enum Done {
+pub(super) enum Done {
     Created(String, Stat),
     Deleted,
     Changed(Stat),
     Checked,
-}
-
-impl Txn {
-    fn check(&self, list: &[Acl], permission: i32) -> Result<(), Code> {
-        match &self.identities {
-            Some(identities) => acl::check(list, permission, identities),
-            None => Ok(()),
-        }
-    }
 }
 
 impl Core {
@@ -98,6 +60,18 @@ impl Core {
         txn.in_multi = true;
         let mut parts = Vec::with_capacity(writes.len());
         for (index, write) in writes.iter().enumerate() {
+            // A create with a TTL's flags but no TTL breaks the whole request in 3.8, if it is reached.
+            if matches!(
+                write,
+                Write::Create(Create {
+                    kind: CreateKind::Plain,
+                    flags: 5 | 6,
+                    ..
+                })
+            ) {
+                self.roll_back(txn);
+                return Err(Code::MarshallingError);
+            }
             match self.step(&mut txn, write) {
                 Ok(done) => parts.push(part(done, write)),
                 Err(code) => {
@@ -110,27 +84,7 @@ impl Core {
         Ok(Answer::Parts(parts))
     }
 
-    fn begin(&mut self, session: i64, identities: Option<Arc<[Identity]>>, now: Now) -> Txn {
-        self.zxid += 1;
-        Txn {
-            zxid: self.zxid,
-            wall_ms: now.wall_ms,
-            session,
-            identities,
-            in_multi: false,
-            undo: Vec::new(),
-            changes: Vec::new(),
-            pending: HashMap::new(),
-        }
-    }
-
-    fn roll_back(&mut self, txn: Txn) {
-        for undo in txn.undo.into_iter().rev() {
-            self.tree.undo(undo);
-        }
-    }
-
-    fn step(&mut self, txn: &mut Txn, write: &Write) -> Result<Done, Code> {
+    pub(super) fn step(&mut self, txn: &mut Txn, write: &Write) -> Result<Done, Code> {
         match write {
             Write::Create(create) => self.create(txn, create),
             Write::Delete { path, version } => self.delete(txn, path, *version),
@@ -187,11 +141,16 @@ impl Core {
             txn.wall_ms,
         );
         let stat = node.stat();
+        let (acl, parent_acl) = (node.acl.clone(), parent.acl.clone());
         txn.undo.extend(self.tree.insert(&new_path, node, next));
         if txn.in_multi {
             txn.pending.insert(parent_path.to_owned(), next);
         }
-        txn.changes.push(Change::Created(new_path.clone()));
+        txn.changes.push(Change {
+            path: new_path.clone(),
+            acl,
+            what: What::Created { parent_acl },
+        });
         Ok(Done::Created(new_path, stat))
     }
 
@@ -211,34 +170,6 @@ impl Core {
         Ok(Done::Deleted)
     }
 
-    /// Removes a node about which everything was checked.
-    fn remove(&mut self, txn: &mut Txn, path: &str) {
-        let Some(undo) = self.tree.remove(path, txn.zxid) else {
-            return;
-        };
-        let czxid = if let Undo::Remove { node, .. } = &undo {
-            node.czxid
-        } else {
-            0
-        };
-        let (children_left, next_sibling) = if self.journal.is_on() {
-            let parent = path::split(path).and_then(|(parent, _)| self.tree.get(parent));
-            (
-                parent.map_or(0, |parent| parent.children.len()),
-                self.next_sibling(path),
-            )
-        } else {
-            (0, None)
-        };
-        txn.undo.push(undo);
-        txn.changes.push(Change::Deleted {
-            path: path.to_owned(),
-            czxid,
-            children_left,
-            next_sibling,
-        });
-    }
-
     fn set_data(
         &mut self,
         txn: &mut Txn,
@@ -249,9 +180,13 @@ impl Core {
         let node = self.valid_node(path)?;
         txn.check(&node.acl, acl::WRITE)?;
         check_version(node.version, version)?;
+        txn.changes.push(Change {
+            path: path.to_owned(),
+            acl: node.acl.clone(),
+            what: What::DataChanged,
+        });
         txn.undo
             .extend(self.tree.set_data(path, data, txn.zxid, txn.wall_ms));
-        txn.changes.push(Change::DataChanged(path.to_owned()));
         let stat = self.tree.get(path).map(Node::stat).ok_or(Code::NoNode)?;
         Ok(Done::Changed(stat))
     }
@@ -281,127 +216,6 @@ impl Core {
             return Err(Code::BadArguments);
         }
         self.tree.get(path).ok_or(Code::NoNode)
-    }
-
-    /// Tells the watchers of every change, in order.
-    fn commit(&mut self, txn: Txn) {
-        for change in txn.changes {
-            match change {
-                Change::Created(path) => {
-                    self.fire(&path, EventKind::Created);
-                    self.fire_parent(&path);
-                }
-                Change::DataChanged(path) => {
-                    self.fire(&path, EventKind::DataChanged);
-                }
-                Change::Deleted {
-                    path,
-                    czxid,
-                    children_left,
-                    next_sibling,
-                } => {
-                    let events = self.fire(&path, EventKind::Deleted) + self.fire_parent(&path);
-                    if self.journal.is_on() {
-                        self.journal.record(Deleted {
-                            path,
-                            czxid,
-                            zxid: txn.zxid,
-                            in_multi: txn.in_multi,
-                            events: u32::try_from(events).unwrap_or(u32::MAX),
-                            children_left: u32::try_from(children_left).unwrap_or(u32::MAX),
-                            next_sibling,
-                        });
-                    }
-                }
-            }
-        }
-    }
-
-    fn fire_parent(&mut self, path: &str) -> usize {
-        match path::split(path) {
-            Some((parent, _)) => self.fire(parent, EventKind::ChildrenChanged),
-            None => 0,
-        }
-    }
-
-    fn fire(&mut self, path: &str, kind: EventKind) -> usize {
-        let told = self.watches.fire(path, kind);
-        if told.is_empty() {
-            return 0;
-        }
-        let path: Arc<str> = path.into();
-        let count = told.len();
-        self.effects
-            .extend(told.into_iter().map(|conn| Effect::Event {
-                conn,
-                kind,
-                path: path.clone(),
-            }));
-        count
-    }
-
-    /// Ends a session: its ephemerals go in one change.
-    pub(super) fn end_session(&mut self, session: i64) -> Option<Session> {
-        let ended = self.sessions.remove(session)?;
-        let now = Now {
-            uptime: Duration::ZERO,
-            wall_ms: 0,
-        };
-        let mut txn = self.begin(session, None, now);
-        let paths: Vec<Arc<str>> = self.tree.ephemerals_of(session).cloned().collect();
-        for path in paths {
-            self.remove(&mut txn, &path);
-        }
-        self.commit(txn);
-        Some(ended)
-    }
-
-    /// Deletes an empty container or TTL node; as in the original, nobody's rights are asked.
-    pub(super) fn delete_container(&mut self, path: &str, now: Now) -> Result<(), Code> {
-        let mut txn = self.begin(0, None, now);
-        if path::split(path).is_none() || path.contains('\0') || path::is_special(path) {
-            return Err(Code::BadArguments);
-        }
-        let node = self.tree.get(path).ok_or(Code::NoNode)?;
-        if !node.children.is_empty() {
-            return Err(Code::NotEmpty);
-        }
-        if matches!(node.life, Life::Ephemeral(_)) {
-            return Err(Code::BadVersion);
-        }
-        self.remove(&mut txn, path);
-        self.commit(txn);
-        Ok(())
-    }
-
-    /// Deletes the containers that had children and have none now, and the TTL nodes whose time is over.
-    pub(in crate::embedded) fn reap(&mut self, now: Now) -> usize {
-        let is_over = |node: &Node| match node.life {
-            Life::Container => node.cversion > 0,
-            Life::Ttl(ttl) => now.wall_ms.saturating_sub(node.mtime) > ttl,
-            Life::Persistent | Life::Ephemeral(_) => false,
-        };
-        let over: Vec<Arc<str>> = self
-            .tree
-            .mortal()
-            .filter(|(_, node)| node.children.is_empty() && is_over(node))
-            .map(|(path, _)| path.clone())
-            .collect();
-        over.into_iter()
-            .filter(|path| self.delete_container(path, now).is_ok())
-            .count()
-    }
-
-    /// Applies a write as if another client with every right had sent it.
-    pub(in crate::embedded) fn write_from_outside(
-        &mut self,
-        write: &Write,
-        now: Now,
-    ) -> Result<(), Code> {
-        let mut txn = self.begin(0, None, now);
-        self.step(&mut txn, write)?;
-        self.commit(txn);
-        Ok(())
     }
 }
 
