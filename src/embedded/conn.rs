@@ -1,0 +1,222 @@
+//! One connection: bytes in, bytes out.
+//!
+//! Invariant: whatever a client sends, or fails to send or to read, only its own connection suffers. Nothing is
+//! decided here about nodes or sessions.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::{future, io};
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{sleep_until, timeout};
+
+use super::outbox::{Item, Line, until};
+use super::proto::ConnectRequest;
+use super::shared::{Flow, Joined, Shared};
+use super::sessions::ConnId;
+use super::wire::{self, Malformed};
+use super::words::Word;
+
+/// How much is read at once; small, since there may be many thousand idle connections.
+const READ_CHUNK: usize = 2 << 10;
+/// Frames are gathered up to this size before they are written.
+const WRITE_BATCH: usize = 64 << 10;
+
+/// How a connection came to its end.
+#[derive(Debug)]
+enum End {
+    Closed,
+    Malformed(Malformed),
+    Io(io::Error),
+}
+
+impl From<Malformed> for End {
+    fn from(malformed: Malformed) -> Self {
+        Self::Malformed(malformed)
+    }
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Serves a connection until it ends.
+pub(super) async fn run(mut stream: TcpStream, address: SocketAddr, shared: Arc<Shared>) {
+    let end = match serve(&mut stream, address, &shared).await {
+        Ok(()) => End::Closed,
+        Err(end) => end,
+    };
+    match end {
+        End::Closed => {}
+        End::Malformed(Malformed(reason)) => tracing::warn!(%address, reason, "malformed input; connection closed"),
+        End::Io(error) => tracing::debug!(%address, %error, "connection lost"),
+    }
+}
+
+async fn serve(stream: &mut TcpStream, address: SocketAddr, shared: &Arc<Shared>) -> Result<(), End> {
+    stream.set_nodelay(true)?;
+    let mut buffer = BytesMut::new();
+    let hello = timeout(shared.settings.handshake_timeout, greet(stream, &mut buffer, address, shared));
+    let Ok(hello) = hello.await else {
+        tracing::debug!(%address, "no connect request in time; connection closed");
+        return Ok(());
+    };
+    let Some(joined) = hello? else {
+        return Ok(());
+    };
+    let conn = joined.conn;
+    let line = joined.line.clone();
+    let mut frozen = line.frozen.subscribe();
+    let end = converse(stream, buffer, joined, shared).await;
+    shared.leave(conn);
+    // The other side of a frozen connection must not see its end either.
+    until(&mut frozen, false).await;
+    end
+}
+
+/// Reads a four-letter word, and answers it, or a connect request.
+async fn greet(
+    stream: &mut TcpStream,
+    buffer: &mut BytesMut,
+    address: SocketAddr,
+    shared: &Shared,
+) -> Result<Option<Joined>, End> {
+    while buffer.len() < 4 {
+        if read_some(stream, buffer, shared).await? == 0 {
+            return Ok(None);
+        }
+    }
+    if let Some(word) = buffer.first_chunk().and_then(Word::parse) {
+        let answer = word.answer(&shared.status(address));
+        stream.write_all(answer.as_bytes()).await?;
+        stream.shutdown().await?;
+        return Ok(None);
+    }
+    let frame = loop {
+        if let Some(frame) = wire::take_frame(buffer, shared.settings.max_frame)? {
+            break frame;
+        }
+        if read_some(stream, buffer, shared).await? == 0 {
+            return Ok(None);
+        }
+    };
+    Ok(shared.join(address, &ConnectRequest::decode(frame)?))
+}
+
+async fn read_some(
+    reader: &mut (impl AsyncReadExt + Unpin),
+    buffer: &mut BytesMut,
+    shared: &Shared,
+) -> io::Result<usize> {
+    buffer.reserve(READ_CHUNK);
+    let count = reader.read_buf(buffer).await?;
+    shared.count_in(count);
+    Ok(count)
+}
+
+async fn converse(stream: &mut TcpStream, buffer: BytesMut, joined: Joined, shared: &Shared) -> Result<(), End> {
+    let Joined { conn, items, line, events_held } = joined;
+    let (reader, writer) = stream.split();
+    let incoming = Incoming { reader, buffer, conn, line: &line, shared };
+    let outgoing = Outgoing { writer, items, batch: BytesMut::new(), line: &line, events_held, shared };
+    tokio::select! {
+        end = incoming.run() => end,
+        end = outgoing.run() => end.map_err(End::from),
+        () = line.until_cut() => Ok(()),
+    }
+}
+
+struct Incoming<'a> {
+    reader: ReadHalf<'a>,
+    buffer: BytesMut,
+    conn: ConnId,
+    line: &'a Line,
+    shared: &'a Shared,
+}
+
+impl Incoming<'_> {
+    async fn run(mut self) -> Result<(), End> {
+        let mut frozen = self.line.frozen.subscribe();
+        loop {
+            until(&mut frozen, false).await;
+            self.line.until_uncrowded().await;
+            if let Some(frame) = self.next_frame()? {
+                if self.shared.serve(self.conn, frame).await? == Flow::Finish {
+                    // The writer ends the connection when all that is queued is written.
+                    return future::pending().await;
+                }
+                continue;
+            }
+            let count = tokio::select! {
+                biased;
+                () = until(&mut frozen, true) => continue,
+                count = read_some(&mut self.reader, &mut self.buffer, self.shared) => count?,
+            };
+            if count == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn next_frame(&mut self) -> Result<Option<Bytes>, Malformed> {
+        wire::take_frame(&mut self.buffer, self.shared.settings.max_frame)
+    }
+}
+
+struct Outgoing<'a> {
+    writer: WriteHalf<'a>,
+    items: mpsc::UnboundedReceiver<Item>,
+    batch: BytesMut,
+    line: &'a Line,
+    events_held: watch::Receiver<bool>,
+    shared: &'a Shared,
+}
+
+impl Outgoing<'_> {
+    async fn run(mut self) -> io::Result<()> {
+        while let Some(item) = self.items.recv().await {
+            match item {
+                Item::Reply(frame) => self.batch.extend_from_slice(&frame),
+                Item::Event(frame, due) => {
+                    if *self.events_held.borrow() {
+                        self.flush().await?;
+                        until(&mut self.events_held, false).await;
+                    }
+                    if let Some(due) = due {
+                        self.flush().await?;
+                        sleep_until(due).await;
+                    }
+                    self.batch.extend_from_slice(&frame);
+                }
+                Item::Wait(latch) => {
+                    self.flush().await?;
+                    latch.until_open().await;
+                }
+                Item::Close => break,
+            }
+            if self.batch.len() >= WRITE_BATCH || self.items.is_empty() {
+                self.flush().await?;
+            }
+        }
+        self.flush().await?;
+        self.writer.shutdown().await
+    }
+
+    async fn flush(&mut self) -> io::Result<()> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        until(&mut self.line.frozen.subscribe(), false).await;
+        self.writer.write_all(&self.batch).await?;
+        self.shared.count_out(self.batch.len());
+        self.line.wrote(self.batch.len());
+        self.batch.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,1 @@
+//! Behaviour of the whole core, without any I/O.

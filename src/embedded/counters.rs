@@ -1,0 +1,61 @@
+//! What the server has done so far, as numbers for tests.
+//!
+//! Invariant: totals only grow; the "now" numbers are taken at the moment of the snapshot.
+
+use std::collections::BTreeMap;
+
+use super::proto::Op;
+
+/// A snapshot of what the server has done and holds; see [`EmbeddedServer::counters`](super::EmbeddedServer::counters).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    pub(super) by_op: BTreeMap<Op, u64>,
+    /// Bytes received, frame lengths included.
+    pub bytes_in: u64,
+    /// Bytes sent, frame lengths included.
+    pub bytes_out: u64,
+    /// Replies queued for clients, those to connect requests included.
+    pub replies: u64,
+    /// Watch events queued for clients.
+    pub events: u64,
+    /// Connect requests that were answered, whatever the answer.
+    pub connects: u64,
+    /// Watches set now.
+    pub watches: u64,
+    /// Nodes now; the root and the server's own three are counted.
+    pub nodes: u64,
+    /// Sessions alive now.
+    pub sessions: u64,
+    /// Connections open now that have a session.
+    pub connections: u64,
+}
+
+impl Counters {
+    /// Requests of this kind. A transaction is one request, whatever it holds.
+    #[must_use]
+    pub fn get(&self, op: Op) -> u64 {
+        self.by_op.get(&op).copied().unwrap_or(0)
+    }
+
+    /// Requests of every kind but connects.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.by_op.values().sum()
+    }
+
+    /// What was done since an earlier snapshot. The "now" numbers stay those of this one.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let by_op = self.by_op.iter().map(|(op, count)| (*op, count.saturating_sub(earlier.get(*op)))).collect();
+        Self {
+            by_op,
+            bytes_in: self.bytes_in.saturating_sub(earlier.bytes_in),
+            bytes_out: self.bytes_out.saturating_sub(earlier.bytes_out),
+            replies: self.replies.saturating_sub(earlier.replies),
+            events: self.events.saturating_sub(earlier.events),
+            connects: self.connects.saturating_sub(earlier.connects),
+            ..self.clone()
+        }
+    }
+}

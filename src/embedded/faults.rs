@@ -1,0 +1,354 @@
+//! Hooks for tests: what can be made to go wrong, or to happen now.
+//!
+//! Invariant: no hook lets a reply overtake an event, since a real server never does. The hooks only set switches and
+//! rules; the server looks at them where it does its work.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::outbox::Latch;
+use super::proto::{Code, Op, Request, Write};
+use super::shared::Shared;
+
+/// Which requests a rule is for.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Match {
+    op: Option<Op>,
+    session: Option<i64>,
+    path: Option<PathMatch>,
+}
+
+#[derive(Debug, Clone)]
+enum PathMatch {
+    Exact(String),
+    Prefix(String),
+    Contains(String),
+}
+
+impl Match {
+    /// Every request.
+    pub fn any() -> Self {
+        Self { op: None, session: None, path: None }
+    }
+
+    /// Requests of one kind.
+    pub fn op(op: Op) -> Self {
+        Self { op: Some(op), ..Self::any() }
+    }
+
+    /// Only requests on this very path. Of a multi or multi-read one part is enough, here and below.
+    pub fn path(self, path: impl Into<String>) -> Self {
+        Self { path: Some(PathMatch::Exact(path.into())), ..self }
+    }
+
+    /// Only requests on a path that starts so. A sequential create is judged by the path that was sent.
+    pub fn path_prefix(self, prefix: impl Into<String>) -> Self {
+        Self { path: Some(PathMatch::Prefix(prefix.into())), ..self }
+    }
+
+    /// Only requests on a path that contains this.
+    pub fn path_contains(self, piece: impl Into<String>) -> Self {
+        Self { path: Some(PathMatch::Contains(piece.into())), ..self }
+    }
+
+    /// Only requests of this session.
+    pub fn session(self, session: i64) -> Self {
+        Self { session: Some(session), ..self }
+    }
+
+    fn takes(&self, session: i64, request: &Request) -> bool {
+        self.op.is_none_or(|op| op == request.op())
+            && self.session.is_none_or(|wanted| wanted == session)
+            && self.path.as_ref().is_none_or(|wanted| {
+                request.any_path(|path| match wanted {
+                    PathMatch::Exact(exact) => path == exact,
+                    PathMatch::Prefix(prefix) => path.starts_with(prefix.as_str()),
+                    PathMatch::Contains(piece) => path.contains(piece.as_str()),
+                })
+            })
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Action {
+    DropReply,
+    HoldReply(Arc<Latch>),
+    StopBefore(Arc<Latch>),
+    Fail(Code),
+}
+
+#[derive(Debug)]
+struct Armed {
+    what: Match,
+    left: usize,
+    action: Action,
+}
+
+/// The rules in force; the oldest that matches is used, and is gone when its times are used up.
+#[derive(Debug, Default)]
+pub(super) struct Rules(Vec<Armed>);
+
+impl Rules {
+    pub(super) fn take(&mut self, session: i64, request: &Request) -> Option<Action> {
+        let index = self.0.iter().position(|rule| rule.what.takes(session, request))?;
+        let rule = self.0.get_mut(index)?;
+        rule.left = rule.left.saturating_sub(1);
+        let action = rule.action.clone();
+        if rule.left == 0 {
+            self.0.remove(index);
+        }
+        Some(action)
+    }
+
+    fn arm(&mut self, what: Match, times: usize, action: Action) {
+        if times > 0 {
+            self.0.push(Armed { what, left: times, action });
+        }
+    }
+}
+
+/// A rule that still lacks what it does; one of the methods but `times` arms it.
+#[derive(Debug)]
+#[must_use = "a rule does nothing until one of its actions is chosen"]
+pub struct Rule {
+    shared: Arc<Shared>,
+    what: Match,
+    times: usize,
+}
+
+impl Rule {
+    /// For how many requests the rule is good; 1 unless set.
+    pub fn times(self, times: usize) -> Self {
+        Self { times, ..self }
+    }
+
+    /// Applies the request, then closes the connection without the reply.
+    pub fn drop_reply(self) {
+        self.arm(Action::DropReply);
+    }
+
+    /// Applies the request, but keeps its reply, and so all that comes after it on this connection.
+    #[must_use = "dropping a hold releases it"]
+    pub fn hold_reply(self) -> Hold {
+        let latch = Latch::new();
+        self.arm(Action::HoldReply(latch.clone()));
+        Hold(latch)
+    }
+
+    /// Reads the request, but applies it only after the release. Other connections go on.
+    #[must_use = "dropping a hold releases it"]
+    pub fn stop_before(self) -> Hold {
+        let latch = Latch::new();
+        self.arm(Action::StopBefore(latch.clone()));
+        Hold(latch)
+    }
+
+    /// Answers with this error and applies nothing.
+    pub fn fail(self, code: Code) {
+        self.arm(Action::Fail(code));
+    }
+
+    fn arm(self, action: Action) {
+        self.shared.lock().rules.arm(self.what, self.times, action);
+    }
+}
+
+/// Something that the server holds back until [`Hold::release`] or drop. With [`Rule::times`] above 1 it holds back
+/// all of them together.
+#[derive(Debug)]
+pub struct Hold(Arc<Latch>);
+
+impl Hold {
+    /// Waits until the server has something to hold back: for a reply, the request is applied by then.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is lost.
+    pub async fn reached(&self) {
+        self.0.until_reached().await;
+    }
+
+    /// Lets it go on.
+    pub fn release(self) {}
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+/// A session as the server knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SessionInfo {
+    /// Its id.
+    pub id: i64,
+    /// The timeout that was granted to its newest connection.
+    pub timeout: Duration,
+    /// Whether it has an open connection.
+    pub connected: bool,
+}
+
+/// The hooks of one server; see [`EmbeddedServer::faults`](super::EmbeddedServer::faults).
+#[derive(Debug, Clone)]
+pub struct Faults {
+    pub(super) shared: Arc<Shared>,
+}
+
+impl Faults {
+    /// Starts a rule about the next request that matches.
+    pub fn on(&self, what: Match) -> Rule {
+        Rule { shared: self.shared.clone(), what, times: 1 }
+    }
+
+    /// Forgets all rules that are armed.
+    pub fn clear_rules(&self) {
+        self.shared.lock().rules = Rules::default();
+    }
+
+    /// How many rules wait for a request.
+    #[must_use]
+    pub fn armed_rules(&self) -> usize {
+        self.shared.lock().rules.0.len()
+    }
+
+    /// The live sessions, in the order of their ids.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<SessionInfo> {
+        let state = self.shared.lock();
+        let mut sessions: Vec<_> = state
+            .core
+            .sessions()
+            .map(|(id, session)| SessionInfo { id, timeout: session.timeout, connected: session.conn.is_some() })
+            .collect();
+        sessions.sort_unstable_by_key(|session| session.id);
+        sessions
+    }
+
+    /// Ends a session now, as if nothing had been heard of it. False if there is no such session.
+    pub fn expire_session(&self, session: i64) -> bool {
+        let mut state = self.shared.lock();
+        let expired = state.core.expire(session);
+        state.deliver_effects();
+        expired
+    }
+
+    /// Closes the connection of a session; the session lives on. False if it has none.
+    pub fn cut(&self, session: i64) -> bool {
+        self.shared.lock().cut(session)
+    }
+
+    /// Closes every connection; how many there were.
+    pub fn cut_all(&self) -> usize {
+        let mut state = self.shared.lock();
+        let sessions: Vec<i64> = state.core.sessions().map(|(id, _)| id).collect();
+        sessions.into_iter().filter(|session| state.cut(*session)).count()
+    }
+
+    /// Neither reads from nor writes to the connection that the session has now, as if the network had swallowed it,
+    /// not even its end if the session expires meanwhile. A new connection of the session is not frozen. False if
+    /// the session has no connection.
+    pub fn freeze(&self, session: i64) -> bool {
+        self.shared.lock().freeze(session)
+    }
+
+    /// Ends every freeze of this session's connections. False if there was none.
+    pub fn thaw(&self, session: i64) -> bool {
+        self.shared.lock().thaw(session)
+    }
+
+    /// Sends every watch event this much later. Replies behind it on the same connection wait too.
+    pub fn delay_watches(&self, delay: Duration) {
+        self.shared.lock().event_delay = (!delay.is_zero()).then_some(delay);
+    }
+
+    /// Keeps every watch event, and so the replies behind it, until [`Faults::release_watches`].
+    pub fn hold_watches(&self) {
+        self.shared.lock().events_held.send_replace(true);
+    }
+
+    /// Sends the events that were held.
+    pub fn release_watches(&self) {
+        self.shared.lock().events_held.send_replace(false);
+    }
+
+    /// Makes the next change happen at this zxid.
+    pub fn set_next_zxid(&self, zxid: i64) {
+        self.shared.lock().core.set_next_zxid(zxid);
+    }
+
+    /// Makes `next` the number of the next sequential child of `path`.
+    ///
+    /// # Errors
+    /// `NoNode`.
+    pub fn set_sequence(&self, path: &str, next: i32) -> Result<(), Code> {
+        self.shared.lock().core.set_sequence(path, next)
+    }
+
+    /// Deletes the containers and TTL nodes that are due; how many there were.
+    pub fn reap_containers(&self) -> usize {
+        let now = self.shared.now();
+        let mut state = self.shared.lock();
+        let reaped = state.core.reap(now);
+        state.deliver_effects();
+        reaped
+    }
+
+    /// Deletes a node as another client with every right would.
+    ///
+    /// # Errors
+    /// `NoNode`, `NotEmpty`, `BadArguments`.
+    pub fn remove(&self, path: &str) -> Result<(), Code> {
+        self.write(&Write::Delete { path: path.to_owned(), version: -1 })
+    }
+
+    /// Writes a node's data as another client with every right would.
+    ///
+    /// # Errors
+    /// `NoNode`, `BadArguments`.
+    pub fn set_data(&self, path: &str, data: &[u8]) -> Result<(), Code> {
+        let data = Some(bytes::Bytes::copy_from_slice(data));
+        self.write(&Write::SetData { path: path.to_owned(), data, version: -1 })
+    }
+
+    fn write(&self, write: &Write) -> Result<(), Code> {
+        let now = self.shared.now();
+        let mut state = self.shared.lock();
+        let outcome = state.core.write_from_outside(write, now);
+        state.deliver_effects();
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delete(path: &str) -> Request {
+        Request::Write(Write::Delete { path: path.to_owned(), version: -1 })
+    }
+
+    #[test]
+    fn a_rule_is_used_up() {
+        let mut rules = Rules::default();
+        rules.arm(Match::op(Op::Delete).path_prefix("/a"), 2, Action::DropReply);
+
+        assert!(rules.take(1, &delete("/b")).is_none());
+        assert!(rules.take(1, &delete("/a/x")).is_some());
+        assert!(rules.take(1, &delete("/a/y")).is_some());
+        assert!(rules.take(1, &delete("/a/z")).is_none());
+    }
+
+    #[test]
+    fn one_part_of_a_transaction_is_enough() {
+        let write = |path: &str| Write::Delete { path: path.to_owned(), version: -1 };
+        let multi = Request::Multi(vec![write("/a"), write("/b")]);
+
+        assert!(Match::op(Op::Multi).path("/b").takes(1, &multi));
+        assert!(!Match::op(Op::Multi).path("/c").takes(1, &multi));
+        assert!(!Match::op(Op::Delete).path("/b").takes(1, &multi));
+        assert!(!Match::any().session(2).takes(1, &multi));
+        assert!(Match::any().path_contains("b").takes(1, &multi));
+    }
+}

@@ -1,0 +1,135 @@
+//! The one queue of a connection's outgoing frames, and the switches by which others reach the connection.
+//!
+//! Invariant: what is pushed under the server's lock leaves in that order; an item that waits makes everything behind
+//! it wait. The queue is bounded in bytes: a client that does not read is cut off, not waited for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::Instant;
+
+/// Above this many queued bytes a connection's requests wait; its events still come.
+const CROWDED: usize = 1 << 20;
+
+/// A point that is reached once and stays closed until somebody opens it.
+#[derive(Debug)]
+pub(super) struct Latch {
+    reached: watch::Sender<bool>,
+    open: watch::Sender<bool>,
+}
+
+impl Latch {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self { reached: watch::Sender::new(false), open: watch::Sender::new(false) })
+    }
+
+    pub(super) fn mark_reached(&self) {
+        self.reached.send_replace(true);
+    }
+
+    pub(super) fn open(&self) {
+        self.open.send_replace(true);
+    }
+
+    pub(super) async fn until_reached(&self) {
+        until(&mut self.reached.subscribe(), true).await;
+    }
+
+    pub(super) async fn until_open(&self) {
+        until(&mut self.open.subscribe(), true).await;
+    }
+}
+
+/// Waits until a switch has this value; returns at once if the switch is gone for good.
+pub(super) async fn until(switch: &mut watch::Receiver<bool>, value: bool) {
+    switch.wait_for(|now| *now == value).await.ok();
+}
+
+#[derive(Debug)]
+pub(super) enum Item {
+    Reply(Bytes),
+    /// Not to be sent before that time.
+    Event(Bytes, Option<Instant>),
+    /// Nothing behind this goes on until the latch is open.
+    Wait(Arc<Latch>),
+    /// The connection ends here.
+    Close,
+}
+
+/// Counts of one connection, for the four-letter words.
+#[derive(Debug, Default)]
+pub(super) struct Traffic {
+    pub(super) received: u64,
+    pub(super) sent: u64,
+}
+
+/// The pushing end.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    items: mpsc::UnboundedSender<Item>,
+    pub(super) line: Arc<Line>,
+    max_bytes: usize,
+    pub(super) traffic: Traffic,
+}
+
+/// What both ends of a connection share.
+#[derive(Debug)]
+pub(super) struct Line {
+    queued: AtomicUsize,
+    drained: Notify,
+    cut: Notify,
+    pub(super) frozen: watch::Sender<bool>,
+}
+
+impl Line {
+    /// Ends the connection without writing what is still queued.
+    pub(super) fn cut(&self) {
+        self.cut.notify_one();
+    }
+
+    pub(super) async fn until_cut(&self) {
+        self.cut.notified().await;
+    }
+
+    /// Waits until so little is queued that another request may be answered.
+    pub(super) async fn until_uncrowded(&self) {
+        while self.queued.load(Ordering::Relaxed) > CROWDED {
+            self.drained.notified().await;
+        }
+    }
+
+    pub(super) fn wrote(&self, bytes: usize) {
+        self.queued.fetch_sub(bytes, Ordering::Relaxed);
+        self.drained.notify_one();
+    }
+}
+
+pub(super) fn channel(max_bytes: usize) -> (Outbox, mpsc::UnboundedReceiver<Item>) {
+    let (items, receiver) = mpsc::unbounded_channel();
+    let line = Line {
+        queued: AtomicUsize::new(0),
+        drained: Notify::new(),
+        cut: Notify::new(),
+        frozen: watch::Sender::new(false),
+    };
+    (Outbox { items, line: Arc::new(line), max_bytes, traffic: Traffic::default() }, receiver)
+}
+
+impl Outbox {
+    /// Queues an item; a queue that would grow beyond its bound cuts the connection instead.
+    pub(super) fn push(&mut self, item: Item) {
+        if let Item::Reply(frame) | Item::Event(frame, _) = &item {
+            self.traffic.sent += 1;
+            let queued = self.line.queued.fetch_add(frame.len(), Ordering::Relaxed) + frame.len();
+            if queued > self.max_bytes {
+                tracing::debug!(queued, "client does not read; its connection is cut");
+                self.line.cut();
+                return;
+            }
+        }
+        // The receiver is gone only when the connection is ending, and then nobody misses the item.
+        self.items.send(item).ok();
+    }
+}

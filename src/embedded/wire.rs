@@ -1,0 +1,208 @@
+//! The byte layer: frames with a length in front, and the primitives inside them (jute's binary form).
+//!
+//! Invariant: nothing here panics on any bytes, and nothing is allocated for a length or a count until the bytes that
+//! it announces are there. It does not know what a request or a reply is.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+/// Input that no honest client sends; the connection that sent it is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Malformed(pub(super) &'static str);
+
+/// Takes one whole frame off the front of `buffer`, without its length; `None` until all of it has arrived.
+pub(super) fn take_frame(buffer: &mut BytesMut, max_frame: usize) -> Result<Option<Bytes>, Malformed> {
+    let Some(head) = buffer.first_chunk::<4>() else {
+        return Ok(None);
+    };
+    let length = usize::try_from(i32::from_be_bytes(*head)).map_err(|_| Malformed("negative frame length"))?;
+    if length > max_frame {
+        return Err(Malformed("frame above the limit"));
+    }
+    if buffer.len() - 4 < length {
+        return Ok(None);
+    }
+    buffer.advance(4);
+    Ok(Some(buffer.split_to(length).freeze()))
+}
+
+/// Reads primitives off the front of one frame.
+#[derive(Debug)]
+pub(super) struct Input(Bytes);
+
+impl Input {
+    pub(super) fn new(frame: Bytes) -> Self {
+        Self(frame)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Everything that is left, as it stands.
+    pub(super) fn rest(&mut self) -> Bytes {
+        self.0.split_off(0)
+    }
+
+    pub(super) fn i32(&mut self) -> Result<i32, Malformed> {
+        self.0.try_get_i32().map_err(|_| Malformed("truncated int"))
+    }
+
+    pub(super) fn i64(&mut self) -> Result<i64, Malformed> {
+        self.0.try_get_i64().map_err(|_| Malformed("truncated long"))
+    }
+
+    /// Any non-zero byte but 1 is false, as in Java's `DataInput`-free reading of the original (`byte == 1`).
+    pub(super) fn bool(&mut self) -> Result<bool, Malformed> {
+        let byte = self.0.try_get_u8().map_err(|_| Malformed("truncated boolean"))?;
+        Ok(byte == 1)
+    }
+
+    /// A buffer; `None` is the protocol's null (any negative length).
+    pub(super) fn buffer(&mut self) -> Result<Option<Bytes>, Malformed> {
+        let Ok(length) = usize::try_from(self.i32()?) else {
+            return Ok(None);
+        };
+        if length > self.0.len() {
+            return Err(Malformed("buffer longer than its frame"));
+        }
+        Ok(Some(self.0.split_to(length)))
+    }
+
+    /// A string; bytes that are not UTF-8 become U+FFFD, as in Java, and so fail the path rules later.
+    pub(super) fn string(&mut self) -> Result<Option<String>, Malformed> {
+        Ok(self.buffer()?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
+    /// A vector; `None` is null. An element takes at least four bytes, so a count beyond that is a lie.
+    pub(super) fn vector<T>(
+        &mut self,
+        mut element: impl FnMut(&mut Self) -> Result<T, Malformed>,
+    ) -> Result<Option<Vec<T>>, Malformed> {
+        let Ok(count) = usize::try_from(self.i32()?) else {
+            return Ok(None);
+        };
+        if count > self.0.len() / 4 {
+            return Err(Malformed("vector longer than its frame"));
+        }
+        let mut elements = Vec::new();
+        for _ in 0..count {
+            elements.push(element(self)?);
+        }
+        Ok(Some(elements))
+    }
+}
+
+/// Writes primitives into one frame; [`Output::finish`] fills in the length.
+#[derive(Debug)]
+pub(super) struct Output(BytesMut);
+
+impl Output {
+    pub(super) fn frame() -> Self {
+        let mut bytes = BytesMut::with_capacity(128);
+        bytes.put_i32(0);
+        Self(bytes)
+    }
+
+    pub(super) fn i32(&mut self, value: i32) -> &mut Self {
+        self.0.put_i32(value);
+        self
+    }
+
+    pub(super) fn i64(&mut self, value: i64) -> &mut Self {
+        self.0.put_i64(value);
+        self
+    }
+
+    pub(super) fn bool(&mut self, value: bool) -> &mut Self {
+        self.0.put_u8(u8::from(value));
+        self
+    }
+
+    pub(super) fn buffer(&mut self, value: Option<&[u8]>) -> &mut Self {
+        match value {
+            Some(bytes) => {
+                self.0.put_i32(length_of(bytes.len()));
+                self.0.put_slice(bytes);
+            }
+            None => self.0.put_i32(-1),
+        }
+        self
+    }
+
+    pub(super) fn string(&mut self, value: &str) -> &mut Self {
+        self.buffer(Some(value.as_bytes()))
+    }
+
+    pub(super) fn count(&mut self, value: usize) -> &mut Self {
+        self.i32(length_of(value))
+    }
+
+    pub(super) fn finish(mut self) -> Bytes {
+        let length = length_of(self.0.len().saturating_sub(4));
+        if let Some(head) = self.0.first_chunk_mut::<4>() {
+            *head = length.to_be_bytes();
+        }
+        self.0.freeze()
+    }
+}
+
+/// Everything stored arrived in a frame, so a length beyond `i32` cannot be reached; saturating keeps it total.
+fn length_of(length: usize) -> i32 {
+    i32::try_from(length).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_frame_is_taken_only_when_whole() {
+        let mut buffer = BytesMut::from(&[0, 0, 0, 2, 7][..]);
+
+        assert_eq!(take_frame(&mut buffer, 10), Ok(None));
+        buffer.put_u8(8);
+        assert_eq!(take_frame(&mut buffer, 10), Ok(Some(Bytes::from_static(&[7, 8]))));
+        assert!(buffer.is_empty());
+    }
+
+    #[test]
+    fn bad_lengths_are_refused_before_their_bytes_arrive() {
+        let negative = take_frame(&mut BytesMut::from(&[0xff, 0xff, 0xff, 0xff][..]), 10);
+        let oversize = take_frame(&mut BytesMut::from(&[0, 0, 0, 11][..]), 10);
+
+        assert!(negative.is_err());
+        assert!(oversize.is_err());
+    }
+
+    #[test]
+    fn absurd_counts_are_refused() {
+        let mut vector = Input::new(Bytes::from_static(&[0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0]));
+        let mut buffer = Input::new(Bytes::from_static(&[0x7f, 0xff, 0xff, 0xff, 0]));
+
+        assert!(vector.vector(Input::i32).is_err());
+        assert!(buffer.buffer().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(
+            int in any::<i32>(), long in any::<i64>(), flag in any::<bool>(),
+            text in ".*", bytes in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..50)),
+        ) {
+            let mut output = Output::frame();
+            output.i32(int).i64(long).bool(flag).string(&text).buffer(bytes.as_deref());
+            let mut stream = BytesMut::from(&output.finish()[..]);
+
+            let mut input = Input::new(take_frame(&mut stream, usize::MAX).unwrap().unwrap());
+
+            prop_assert_eq!(input.i32().unwrap(), int);
+            prop_assert_eq!(input.i64().unwrap(), long);
+            prop_assert_eq!(input.bool().unwrap(), flag);
+            prop_assert_eq!(input.string().unwrap().unwrap(), text);
+            prop_assert_eq!(input.buffer().unwrap().map(|b| b.to_vec()), bytes);
+            prop_assert!(input.is_empty());
+        }
+    }
+}
