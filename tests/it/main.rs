@@ -17,6 +17,8 @@
 #[macro_use]
 mod support;
 
+#[cfg(feature = "cli")]
+mod cli;
 mod server;
 
 use std::process::ExitCode;
@@ -29,7 +31,17 @@ use support::zookeeper::Servers;
 use support::{list, runner};
 
 /// Every module with cases; one that is forgotten here is a dead-code warning, which fails CI.
-const MODULES: &[fn() -> Vec<Case>] = &[server::cases];
+const MODULES: &[fn() -> Vec<Case>] = &[
+    server::cases,
+    #[cfg(feature = "cli")]
+    cli::cases,
+    #[cfg(feature = "cli")]
+    cli::look::cases,
+    #[cfg(feature = "cli")]
+    cli::signals::cases,
+    #[cfg(feature = "cli")]
+    cli::terminal::cases,
+];
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();

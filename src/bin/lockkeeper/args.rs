@@ -76,9 +76,6 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "lockkeeper", version, after_help = EXAMPLES, disable_help_subcommand = true)]
 pub(crate) struct Arguments {
-    #[command(flatten)]
-    pub(crate) server: Server,
-
     /// Prints data as JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -86,6 +83,9 @@ pub(crate) struct Arguments {
     /// Says on stderr what goes on; twice and three times says more (RUST_LOG wins)
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
+
+    #[command(flatten)]
+    pub(crate) server: Server,
 
     #[command(subcommand)]
     pub(crate) order: Order,
