@@ -28,7 +28,11 @@ pub(super) struct Acl {
 
 impl Acl {
     pub(super) fn world(permissions: i32) -> Self {
-        Self { permissions, scheme: "world".to_owned(), id: "anyone".to_owned() }
+        Self {
+            permissions,
+            scheme: "world".to_owned(),
+            id: "anyone".to_owned(),
+        }
     }
 
     fn is_world(&self) -> bool {
@@ -54,7 +58,10 @@ pub(super) struct Identity {
 
 impl Identity {
     pub(super) fn address(address: IpAddr) -> Self {
-        Self { scheme: "ip", id: address.to_canonical().to_string() }
+        Self {
+            scheme: "ip",
+            id: address.to_canonical().to_string(),
+        }
     }
 
     /// The identity behind an auth packet; an unknown scheme fails. Only the digest of a secret is kept.
@@ -64,7 +71,10 @@ impl Identity {
                 let user = String::from_utf8_lossy(secret);
                 let user = user.split(':').next().unwrap_or_default().to_owned();
                 let hash = base64::engine::general_purpose::STANDARD.encode(Sha1::digest(secret));
-                Some(Self { scheme: "digest", id: format!("{user}:{hash}") })
+                Some(Self {
+                    scheme: "digest",
+                    id: format!("{user}:{hash}"),
+                })
             }
             "ip" => Some(address.clone()),
             _ => None,
@@ -103,11 +113,16 @@ pub(super) fn settle(sent: &[Acl], identities: &[Identity]) -> Result<Vec<Acl>, 
             "world" if acl.is_world() => settled.push(acl.clone()),
             "auth" => {
                 let before = settled.len();
-                settled.extend(identities.iter().filter(|identity| identity.scheme == "digest").map(|identity| Acl {
-                    permissions: acl.permissions,
-                    scheme: identity.scheme.to_owned(),
-                    id: identity.id.clone(),
-                }));
+                settled.extend(
+                    identities
+                        .iter()
+                        .filter(|identity| identity.scheme == "digest")
+                        .map(|identity| Acl {
+                            permissions: acl.permissions,
+                            scheme: identity.scheme.to_owned(),
+                            id: identity.id.clone(),
+                        }),
+                );
                 if settled.len() == before {
                     return Err(Code::InvalidAcl);
                 }
@@ -117,13 +132,20 @@ pub(super) fn settle(sent: &[Acl], identities: &[Identity]) -> Result<Vec<Acl>, 
             _ => return Err(Code::InvalidAcl),
         }
     }
-    if settled.is_empty() { Err(Code::InvalidAcl) } else { Ok(settled) }
+    if settled.is_empty() {
+        Err(Code::InvalidAcl)
+    } else {
+        Ok(settled)
+    }
 }
 
 /// What somebody without `ADMIN` sees of a list: digests are covered.
 pub(super) fn covered(list: &Arc<[Acl]>) -> Vec<Acl> {
     let cover = |acl: &Acl| match (acl.scheme.as_str(), acl.id.split_once(':')) {
-        ("digest", Some((user, _))) => Acl { id: format!("{user}:x"), ..acl.clone() },
+        ("digest", Some((user, _))) => Acl {
+            id: format!("{user}:x"),
+            ..acl.clone()
+        },
         _ => acl.clone(),
     };
     list.iter().map(cover).collect()
@@ -132,7 +154,10 @@ pub(super) fn covered(list: &Arc<[Acl]>) -> Vec<Acl> {
 /// `user:hash`. The original splits at colons and drops empty pieces at the end, then wants two pieces.
 fn is_digest(id: &str) -> bool {
     let pieces: Vec<&str> = id.split(':').collect();
-    let used = pieces.iter().rposition(|piece| !piece.is_empty()).map_or(0, |last| last + 1);
+    let used = pieces
+        .iter()
+        .rposition(|piece| !piece.is_empty())
+        .map_or(0, |last| last + 1);
     used == 2
 }
 
@@ -152,15 +177,22 @@ fn is_address_pattern(pattern: &str) -> bool {
 }
 
 fn address_matches(pattern: &str, address: &str) -> bool {
-    let (Some((wanted, bits)), Ok(actual)) = (parse_pattern(pattern), address.parse::<IpAddr>()) else {
+    let (Some((wanted, bits)), Ok(actual)) = (parse_pattern(pattern), address.parse::<IpAddr>())
+    else {
         return false;
     };
     match (wanted, actual) {
         (IpAddr::V4(wanted), IpAddr::V4(actual)) => {
-            (wanted.to_bits() ^ actual.to_bits()).checked_shr(32 - bits).unwrap_or(0) == 0
+            (wanted.to_bits() ^ actual.to_bits())
+                .checked_shr(32 - bits)
+                .unwrap_or(0)
+                == 0
         }
         (IpAddr::V6(wanted), IpAddr::V6(actual)) => {
-            (wanted.to_bits() ^ actual.to_bits()).checked_shr(128 - bits).unwrap_or(0) == 0
+            (wanted.to_bits() ^ actual.to_bits())
+                .checked_shr(128 - bits)
+                .unwrap_or(0)
+                == 0
         }
         _ => false,
     }
@@ -171,7 +203,11 @@ mod tests {
     use super::*;
 
     fn entry(scheme: &str, id: &str) -> Acl {
-        Acl { permissions: ALL, scheme: scheme.to_owned(), id: id.to_owned() }
+        Acl {
+            permissions: ALL,
+            scheme: scheme.to_owned(),
+            id: id.to_owned(),
+        }
     }
 
     fn bob() -> Identity {
@@ -187,17 +223,37 @@ mod tests {
 
     #[test]
     fn auth_stands_for_the_sender_and_needs_one() {
-        assert_eq!(settle(&[entry("auth", "")], &[bob()]).unwrap(), [entry("digest", &bob().id)]);
+        assert_eq!(
+            settle(&[entry("auth", "")], &[bob()]).unwrap(),
+            [entry("digest", &bob().id)]
+        );
         assert_eq!(settle(&[entry("auth", "")], &[]), Err(Code::InvalidAcl));
     }
 
     #[test]
     fn only_well_formed_entries_are_kept() {
-        for good in [("digest", ":x"), ("digest", "a:b:"), ("ip", "10.0.0.0/8"), ("world", "anyone")] {
+        for good in [
+            ("digest", ":x"),
+            ("digest", "a:b:"),
+            ("ip", "10.0.0.0/8"),
+            ("world", "anyone"),
+        ] {
             assert!(settle(&[entry(good.0, good.1)], &[]).is_ok(), "{good:?}");
         }
-        for bad in [("digest", "x"), ("digest", "x:"), ("digest", "a:b:c"), ("ip", "x"), ("ip", "1.2.3.4/33"), ("world", "bob"), ("nosuch", "x")] {
-            assert_eq!(settle(&[entry(bad.0, bad.1)], &[]), Err(Code::InvalidAcl), "{bad:?}");
+        for bad in [
+            ("digest", "x"),
+            ("digest", "x:"),
+            ("digest", "a:b:c"),
+            ("ip", "x"),
+            ("ip", "1.2.3.4/33"),
+            ("world", "bob"),
+            ("nosuch", "x"),
+        ] {
+            assert_eq!(
+                settle(&[entry(bad.0, bad.1)], &[]),
+                Err(Code::InvalidAcl),
+                "{bad:?}"
+            );
         }
         assert_eq!(settle(&[], &[]), Err(Code::InvalidAcl));
     }
@@ -208,7 +264,10 @@ mod tests {
 
         assert!(check(&[entry("ip", "127.0.0.0/8")], READ, &[here.clone()]).is_ok());
         assert!(check(&[entry("ip", "0.0.0.0/0")], READ, &[here.clone()]).is_ok());
-        assert_eq!(check(&[entry("ip", "10.0.0.0/8")], READ, &[here]), Err(Code::NoAuth));
+        assert_eq!(
+            check(&[entry("ip", "10.0.0.0/8")], READ, &[here]),
+            Err(Code::NoAuth)
+        );
     }
 
     #[test]

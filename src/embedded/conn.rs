@@ -16,8 +16,8 @@ use tokio::time::{sleep_until, timeout};
 
 use super::outbox::{Item, Line, until};
 use super::proto::ConnectRequest;
-use super::shared::{Flow, Joined, Shared};
 use super::sessions::ConnId;
+use super::shared::{Flow, Joined, Shared};
 use super::wire::{self, Malformed};
 use super::words::Word;
 
@@ -54,15 +54,24 @@ pub(super) async fn run(mut stream: TcpStream, address: SocketAddr, shared: Arc<
     };
     match end {
         End::Closed => {}
-        End::Malformed(Malformed(reason)) => tracing::warn!(%address, reason, "malformed input; connection closed"),
+        End::Malformed(Malformed(reason)) => {
+            tracing::warn!(%address, reason, "malformed input; connection closed")
+        }
         End::Io(error) => tracing::debug!(%address, %error, "connection lost"),
     }
 }
 
-async fn serve(stream: &mut TcpStream, address: SocketAddr, shared: &Arc<Shared>) -> Result<(), End> {
+async fn serve(
+    stream: &mut TcpStream,
+    address: SocketAddr,
+    shared: &Arc<Shared>,
+) -> Result<(), End> {
     stream.set_nodelay(true)?;
     let mut buffer = BytesMut::new();
-    let hello = timeout(shared.settings.handshake_timeout, greet(stream, &mut buffer, address, shared));
+    let hello = timeout(
+        shared.settings.handshake_timeout,
+        greet(stream, &mut buffer, address, shared),
+    );
     let Ok(hello) = hello.await else {
         tracing::debug!(%address, "no connect request in time; connection closed");
         return Ok(());
@@ -120,11 +129,34 @@ async fn read_some(
     Ok(count)
 }
 
-async fn converse(stream: &mut TcpStream, buffer: BytesMut, joined: Joined, shared: &Shared) -> Result<(), End> {
-    let Joined { conn, items, line, events_held } = joined;
+async fn converse(
+    stream: &mut TcpStream,
+    buffer: BytesMut,
+    joined: Joined,
+    shared: &Shared,
+) -> Result<(), End> {
+    let Joined {
+        conn,
+        items,
+        line,
+        events_held,
+    } = joined;
     let (reader, writer) = stream.split();
-    let incoming = Incoming { reader, buffer, conn, line: &line, shared };
-    let outgoing = Outgoing { writer, items, batch: BytesMut::new(), line: &line, events_held, shared };
+    let incoming = Incoming {
+        reader,
+        buffer,
+        conn,
+        line: &line,
+        shared,
+    };
+    let outgoing = Outgoing {
+        writer,
+        items,
+        batch: BytesMut::new(),
+        line: &line,
+        events_held,
+        shared,
+    };
     tokio::select! {
         end = incoming.run() => end,
         end = outgoing.run() => end.map_err(End::from),
@@ -180,7 +212,11 @@ struct Outgoing<'a> {
 
 impl Outgoing<'_> {
     async fn run(mut self) -> io::Result<()> {
-        while let Some(item) = self.items.recv().await {
+        loop {
+            let Some(item) = self.items.recv().await else {
+                // Nobody can push any more: the connection was cut, and ends by that.
+                return future::pending().await;
+            };
             match item {
                 Item::Reply(frame) => self.batch.extend_from_slice(&frame),
                 Item::Event(frame, due) => {
@@ -205,6 +241,7 @@ impl Outgoing<'_> {
             }
         }
         self.flush().await?;
+        until(&mut self.line.frozen.subscribe(), false).await;
         self.writer.shutdown().await
     }
 
@@ -216,6 +253,10 @@ impl Outgoing<'_> {
         self.writer.write_all(&self.batch).await?;
         self.shared.count_out(self.batch.len());
         self.line.wrote(self.batch.len());
+        if self.batch.capacity() > 2 * WRITE_BATCH {
+            // One large reply must not cost an idle connection its size for ever.
+            self.batch = BytesMut::new();
+        }
         self.batch.clear();
         Ok(())
     }

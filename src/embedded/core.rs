@@ -13,8 +13,8 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::journal::{Deleted, NextSibling};
 use self::journal::Journal;
+pub use self::journal::{Deleted, NextSibling};
 use super::acl::Identity;
 use super::proto::{Code, ConnectRequest, Request};
 use super::reply::{Answer, Welcome};
@@ -34,7 +34,11 @@ pub(super) struct Now {
 /// What others must be told after a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Effect {
-    Event { conn: ConnId, kind: EventKind, path: Arc<str> },
+    Event {
+        conn: ConnId,
+        kind: EventKind,
+        path: Arc<str>,
+    },
     Close(ConnId),
 }
 
@@ -106,9 +110,18 @@ impl Core {
         } else {
             self.reattach(conn, request, timeout, now)
         };
-        let password = self.sessions.get(session).map_or([0; 16], |session| session.password);
+        let password = self
+            .sessions
+            .get(session)
+            .map_or([0; 16], |session| session.password);
         if session != 0 {
-            self.peers.insert(conn, Peer { session, identities: [address].into() });
+            self.peers.insert(
+                conn,
+                Peer {
+                    session,
+                    identities: [address].into(),
+                },
+            );
         }
         let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
         Some(Welcome {
@@ -120,7 +133,13 @@ impl Core {
     }
 
     /// The session that the request asked for, or 0 if there is no such session or the password is not its own.
-    fn reattach(&mut self, conn: ConnId, request: &ConnectRequest, timeout: Duration, now: Now) -> i64 {
+    fn reattach(
+        &mut self,
+        conn: ConnId,
+        request: &ConnectRequest,
+        timeout: Duration,
+        now: Now,
+    ) -> i64 {
         let Some(session) = self.sessions.get(request.session) else {
             return 0;
         };
@@ -133,7 +152,8 @@ impl Core {
         if !is_owner {
             return 0;
         }
-        self.sessions.attach(request.session, conn, timeout, now.uptime);
+        self.sessions
+            .attach(request.session, conn, timeout, now.uptime);
         request.session
     }
 
@@ -148,7 +168,11 @@ impl Core {
     /// Applies one request.
     pub(super) fn apply(&mut self, conn: ConnId, request: &Request, now: Now) -> Reply {
         let Some(peer) = self.peers.get(&conn) else {
-            return Reply { zxid: self.zxid, result: Err(Code::SessionExpired), is_last: true };
+            return Reply {
+                zxid: self.zxid,
+                result: Err(Code::SessionExpired),
+                is_last: true,
+            };
         };
         let (session, identities) = (peer.session, peer.identities.clone());
         self.sessions.touch(session, now.uptime);
@@ -157,8 +181,12 @@ impl Core {
         let result = match request {
             Request::Write(write) => self.write(session, identities, write, now),
             Request::Multi(writes) => self.multi(session, identities, writes, now),
-            Request::DeleteContainer { path } => self.delete_container(path, now).map(|()| Answer::Empty),
-            Request::SetAcl { path, acl, version } => self.set_acl(path, acl, *version, &identities),
+            Request::DeleteContainer { path } => {
+                self.delete_container(path, now).map(|()| Answer::Empty)
+            }
+            Request::SetAcl { path, acl, version } => {
+                self.set_acl(path, acl, *version, &identities)
+            }
             Request::Auth { scheme, secret } => {
                 zxid = Some(0);
                 let result = self.authenticate(conn, scheme, secret);
@@ -189,7 +217,11 @@ impl Core {
             }
             read => self.read(conn, session, &identities, read),
         };
-        Reply { zxid: zxid.unwrap_or(self.zxid), result, is_last }
+        Reply {
+            zxid: zxid.unwrap_or(self.zxid),
+            result,
+            is_last,
+        }
     }
 
     fn authenticate(&mut self, conn: ConnId, scheme: &str, secret: &[u8]) -> Result<Answer, Code> {
@@ -205,7 +237,10 @@ impl Core {
     /// Ends the sessions that were silent too long.
     pub(super) fn expire_overdue(&mut self, now: Now) -> usize {
         let overdue = self.sessions.overdue(now.uptime);
-        overdue.into_iter().filter(|session| self.expire(*session)).count()
+        overdue
+            .into_iter()
+            .filter(|session| self.expire(*session))
+            .count()
     }
 
     /// Ends a session now, whatever was heard from it, and closes its connection.

@@ -47,7 +47,11 @@ impl Counters {
     /// What was done since an earlier snapshot. The "now" numbers stay those of this one.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        let by_op = self.by_op.iter().map(|(op, count)| (*op, count.saturating_sub(earlier.get(*op)))).collect();
+        let by_op = self
+            .by_op
+            .iter()
+            .map(|(op, count)| (*op, count.saturating_sub(earlier.get(*op))))
+            .collect();
         Self {
             by_op,
             bytes_in: self.bytes_in.saturating_sub(earlier.bytes_in),

@@ -29,32 +29,51 @@ enum PathMatch {
 impl Match {
     /// Every request.
     pub fn any() -> Self {
-        Self { op: None, session: None, path: None }
+        Self {
+            op: None,
+            session: None,
+            path: None,
+        }
     }
 
     /// Requests of one kind.
     pub fn op(op: Op) -> Self {
-        Self { op: Some(op), ..Self::any() }
+        Self {
+            op: Some(op),
+            ..Self::any()
+        }
     }
 
     /// Only requests on this very path. Of a multi or multi-read one part is enough, here and below.
     pub fn path(self, path: impl Into<String>) -> Self {
-        Self { path: Some(PathMatch::Exact(path.into())), ..self }
+        Self {
+            path: Some(PathMatch::Exact(path.into())),
+            ..self
+        }
     }
 
     /// Only requests on a path that starts so. A sequential create is judged by the path that was sent.
     pub fn path_prefix(self, prefix: impl Into<String>) -> Self {
-        Self { path: Some(PathMatch::Prefix(prefix.into())), ..self }
+        Self {
+            path: Some(PathMatch::Prefix(prefix.into())),
+            ..self
+        }
     }
 
     /// Only requests on a path that contains this.
     pub fn path_contains(self, piece: impl Into<String>) -> Self {
-        Self { path: Some(PathMatch::Contains(piece.into())), ..self }
+        Self {
+            path: Some(PathMatch::Contains(piece.into())),
+            ..self
+        }
     }
 
     /// Only requests of this session.
     pub fn session(self, session: i64) -> Self {
-        Self { session: Some(session), ..self }
+        Self {
+            session: Some(session),
+            ..self
+        }
     }
 
     fn takes(&self, session: i64, request: &Request) -> bool {
@@ -91,7 +110,10 @@ pub(super) struct Rules(Vec<Armed>);
 
 impl Rules {
     pub(super) fn take(&mut self, session: i64, request: &Request) -> Option<Action> {
-        let index = self.0.iter().position(|rule| rule.what.takes(session, request))?;
+        let index = self
+            .0
+            .iter()
+            .position(|rule| rule.what.takes(session, request))?;
         let rule = self.0.get_mut(index)?;
         rule.left = rule.left.saturating_sub(1);
         let action = rule.action.clone();
@@ -103,7 +125,11 @@ impl Rules {
 
     fn arm(&mut self, what: Match, times: usize, action: Action) {
         if times > 0 {
-            self.0.push(Armed { what, left: times, action });
+            self.0.push(Armed {
+                what,
+                left: times,
+                action,
+            });
         }
     }
 }
@@ -199,7 +225,11 @@ pub struct Faults {
 impl Faults {
     /// Starts a rule about the next request that matches.
     pub fn on(&self, what: Match) -> Rule {
-        Rule { shared: self.shared.clone(), what, times: 1 }
+        Rule {
+            shared: self.shared.clone(),
+            what,
+            times: 1,
+        }
     }
 
     /// Forgets all rules that are armed.
@@ -220,7 +250,11 @@ impl Faults {
         let mut sessions: Vec<_> = state
             .core
             .sessions()
-            .map(|(id, session)| SessionInfo { id, timeout: session.timeout, connected: session.conn.is_some() })
+            .map(|(id, session)| SessionInfo {
+                id,
+                timeout: session.timeout,
+                connected: session.conn.is_some(),
+            })
             .collect();
         sessions.sort_unstable_by_key(|session| session.id);
         sessions
@@ -243,7 +277,10 @@ impl Faults {
     pub fn cut_all(&self) -> usize {
         let mut state = self.shared.lock();
         let sessions: Vec<i64> = state.core.sessions().map(|(id, _)| id).collect();
-        sessions.into_iter().filter(|session| state.cut(*session)).count()
+        sessions
+            .into_iter()
+            .filter(|session| state.cut(*session))
+            .count()
     }
 
     /// Neither reads from nor writes to the connection that the session has now, as if the network had swallowed it,
@@ -300,7 +337,10 @@ impl Faults {
     /// # Errors
     /// `NoNode`, `NotEmpty`, `BadArguments`.
     pub fn remove(&self, path: &str) -> Result<(), Code> {
-        self.write(&Write::Delete { path: path.to_owned(), version: -1 })
+        self.write(&Write::Delete {
+            path: path.to_owned(),
+            version: -1,
+        })
     }
 
     /// Writes a node's data as another client with every right would.
@@ -309,7 +349,11 @@ impl Faults {
     /// `NoNode`, `BadArguments`.
     pub fn set_data(&self, path: &str, data: &[u8]) -> Result<(), Code> {
         let data = Some(bytes::Bytes::copy_from_slice(data));
-        self.write(&Write::SetData { path: path.to_owned(), data, version: -1 })
+        self.write(&Write::SetData {
+            path: path.to_owned(),
+            data,
+            version: -1,
+        })
     }
 
     fn write(&self, write: &Write) -> Result<(), Code> {
@@ -326,13 +370,20 @@ mod tests {
     use super::*;
 
     fn delete(path: &str) -> Request {
-        Request::Write(Write::Delete { path: path.to_owned(), version: -1 })
+        Request::Write(Write::Delete {
+            path: path.to_owned(),
+            version: -1,
+        })
     }
 
     #[test]
     fn a_rule_is_used_up() {
         let mut rules = Rules::default();
-        rules.arm(Match::op(Op::Delete).path_prefix("/a"), 2, Action::DropReply);
+        rules.arm(
+            Match::op(Op::Delete).path_prefix("/a"),
+            2,
+            Action::DropReply,
+        );
 
         assert!(rules.take(1, &delete("/b")).is_none());
         assert!(rules.take(1, &delete("/a/x")).is_some());
@@ -342,7 +393,10 @@ mod tests {
 
     #[test]
     fn one_part_of_a_transaction_is_enough() {
-        let write = |path: &str| Write::Delete { path: path.to_owned(), version: -1 };
+        let write = |path: &str| Write::Delete {
+            path: path.to_owned(),
+            version: -1,
+        };
         let multi = Request::Multi(vec![write("/a"), write("/b")]);
 
         assert!(Match::op(Op::Multi).path("/b").takes(1, &multi));

@@ -135,7 +135,11 @@ impl EmbeddedServerBuilder {
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared::new(self.settings));
         let running = Mutex::new(Some(Running::new(listener, shared.clone())));
-        Ok(EmbeddedServer { shared, address, running })
+        Ok(EmbeddedServer {
+            shared,
+            address,
+            running,
+        })
     }
 }
 
@@ -192,7 +196,9 @@ impl EmbeddedServer {
     /// The hooks by which a test makes things go wrong.
     #[must_use]
     pub fn faults(&self) -> Faults {
-        Faults { shared: self.shared.clone() }
+        Faults {
+            shared: self.shared.clone(),
+        }
     }
 
     /// A snapshot of what it has done and holds.
@@ -218,7 +224,11 @@ impl EmbeddedServer {
     /// # Cancel safety
     /// Dropped half-way, everything still stops, but without being waited for.
     pub async fn stop(&self) {
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let running = self
+            .running
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(running) = running {
             running.stop().await;
         }
@@ -238,7 +248,11 @@ impl EmbeddedServer {
         let listener = TcpListener::bind(self.address).await?;
         self.shared.lock().core.touch_all(self.shared.now());
         let running = Running::new(listener, self.shared.clone());
-        let replaced = self.running.lock().unwrap_or_else(PoisonError::into_inner).replace(running);
+        let replaced = self
+            .running
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .replace(running);
         drop(replaced);
         Ok(())
     }
@@ -256,7 +270,10 @@ impl Running {
         let span = tracing::info_span!("embedded_server", address = ?listener.local_addr().ok());
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(serve(listener, shared, stopped).instrument(span));
-        Self { task, stop: Some(stop) }
+        Self {
+            task,
+            stop: Some(stop),
+        }
     }
 
     async fn stop(mut self) {

@@ -22,7 +22,10 @@ pub(super) struct Latch {
 
 impl Latch {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self { reached: watch::Sender::new(false), open: watch::Sender::new(false) })
+        Arc::new(Self {
+            reached: watch::Sender::new(false),
+            open: watch::Sender::new(false),
+        })
     }
 
     pub(super) fn mark_reached(&self) {
@@ -114,7 +117,15 @@ pub(super) fn channel(max_bytes: usize) -> (Outbox, mpsc::UnboundedReceiver<Item
         cut: Notify::new(),
         frozen: watch::Sender::new(false),
     };
-    (Outbox { items, line: Arc::new(line), max_bytes, traffic: Traffic::default() }, receiver)
+    (
+        Outbox {
+            items,
+            line: Arc::new(line),
+            max_bytes,
+            traffic: Traffic::default(),
+        },
+        receiver,
+    )
 }
 
 impl Outbox {

@@ -10,7 +10,10 @@ pub(super) fn is_valid(path: &str) -> bool {
     let Some(names) = path.strip_prefix('/') else {
         return false;
     };
-    names.split('/').all(|name| !matches!(name, "" | "." | "..")) && names.chars().all(is_allowed)
+    names
+        .split('/')
+        .all(|name| !matches!(name, "" | "." | ".."))
+        && names.chars().all(is_allowed)
 }
 
 /// Java judges UTF-16 units, so everything outside the basic plane counts as surrogates and is refused.
@@ -26,12 +29,19 @@ pub(super) fn split(path: &str) -> Option<(&str, &str)> {
 
 /// The path of a child.
 pub(super) fn join(parent: &str, name: &str) -> String {
-    if parent == "/" { format!("/{name}") } else { format!("{parent}/{name}") }
+    if parent == "/" {
+        format!("/{name}")
+    } else {
+        format!("{parent}/{name}")
+    }
 }
 
 /// Nodes that the server itself owns: they cannot be deleted.
 pub(super) fn is_special(path: &str) -> bool {
-    matches!(path, "/" | "/zookeeper" | "/zookeeper/quota" | "/zookeeper/config")
+    matches!(
+        path,
+        "/" | "/zookeeper" | "/zookeeper/quota" | "/zookeeper/config"
+    )
 }
 
 #[cfg(test)]
@@ -40,12 +50,37 @@ mod tests {
 
     #[test]
     fn paths_are_judged_as_the_original_judges_them() {
-        for good in ["/", "/p", "/p/.x", "/p/..x", "/p/x..", "/p/é", "/p/ ", "/p/\u{a0}"] {
+        for good in [
+            "/",
+            "/p",
+            "/p/.x",
+            "/p/..x",
+            "/p/x..",
+            "/p/é",
+            "/p/ ",
+            "/p/\u{a0}",
+        ] {
             assert!(is_valid(good), "{good:?}");
         }
         for bad in [
-            "", "a", "//", "/p/", "/p//x", "/p/.", "/p/..", "/p/./x", "/p/../x", "/p/\0", "/p/\u{1}", "/p/\u{1f}",
-            "/p/\u{7f}", "/p/\u{9f}", "/p/\u{e000}", "/p/\u{fff0}", "/p/\u{fffd}", "/p/😀",
+            "",
+            "a",
+            "//",
+            "/p/",
+            "/p//x",
+            "/p/.",
+            "/p/..",
+            "/p/./x",
+            "/p/../x",
+            "/p/\0",
+            "/p/\u{1}",
+            "/p/\u{1f}",
+            "/p/\u{7f}",
+            "/p/\u{9f}",
+            "/p/\u{e000}",
+            "/p/\u{fff0}",
+            "/p/\u{fffd}",
+            "/p/😀",
         ] {
             assert!(!is_valid(bad), "{bad:?}");
         }

@@ -144,16 +144,28 @@ pub(super) struct Create {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Write {
     Create(Create),
-    Delete { path: String, version: i32 },
-    SetData { path: String, data: Option<Bytes>, version: i32 },
-    Check { path: String, version: i32 },
+    Delete {
+        path: String,
+        version: i32,
+    },
+    SetData {
+        path: String,
+        data: Option<Bytes>,
+        version: i32,
+    },
+    Check {
+        path: String,
+        version: i32,
+    },
 }
 
 impl Write {
     pub(super) fn path(&self) -> &str {
         match self {
             Self::Create(create) => &create.path,
-            Self::Delete { path, .. } | Self::SetData { path, .. } | Self::Check { path, .. } => path,
+            Self::Delete { path, .. } | Self::SetData { path, .. } | Self::Check { path, .. } => {
+                path
+            }
         }
     }
 }
@@ -190,27 +202,66 @@ pub(super) enum Request {
     Write(Write),
     Multi(Vec<Write>),
     MultiRead(Vec<Read>),
-    DeleteContainer { path: String },
-    Exists { path: String, watch: bool },
-    GetData { path: String, watch: bool },
-    GetChildren { path: String, watch: bool, with_stat: bool },
-    GetAcl { path: String },
-    SetAcl { path: String, acl: Vec<Acl>, version: i32 },
-    GetEphemerals { prefix: String },
-    GetAllChildrenNumber { path: String },
-    Sync { path: String },
-    AddWatch { path: String, mode: i32 },
-    CheckWatches { path: String, kind: i32 },
-    RemoveWatches { path: String, kind: i32 },
+    DeleteContainer {
+        path: String,
+    },
+    Exists {
+        path: String,
+        watch: bool,
+    },
+    GetData {
+        path: String,
+        watch: bool,
+    },
+    GetChildren {
+        path: String,
+        watch: bool,
+        with_stat: bool,
+    },
+    GetAcl {
+        path: String,
+    },
+    SetAcl {
+        path: String,
+        acl: Vec<Acl>,
+        version: i32,
+    },
+    GetEphemerals {
+        prefix: String,
+    },
+    GetAllChildrenNumber {
+        path: String,
+    },
+    Sync {
+        path: String,
+    },
+    AddWatch {
+        path: String,
+        mode: i32,
+    },
+    CheckWatches {
+        path: String,
+        kind: i32,
+    },
+    RemoveWatches {
+        path: String,
+        kind: i32,
+    },
     SetWatches(WatchedPaths),
-    Auth { scheme: String, secret: Bytes },
+    Auth {
+        scheme: String,
+        secret: Bytes,
+    },
     Sasl,
     WhoAmI,
     Ping,
     CloseSession,
     Reconfig,
     /// Well framed but senseless, such as a read in a transaction: answered with `MarshallingError`.
-    Senseless { op: Op, is_write: bool },
+    Senseless {
+        op: Op,
+        is_write: bool,
+    },
     /// An operation that the protocol does not have: answered with `Unimplemented`, then closed.
     Unknown,
 }
@@ -260,29 +311,47 @@ impl Request {
 
     fn body(code: i32, input: &mut Input) -> Result<Self, Malformed> {
         Ok(match code {
-            code::CREATE | code::CREATE2 | code::CREATE_CONTAINER | code::CREATE_TTL | code::DELETE
-            | code::SET_DATA | code::CHECK => match write(code, input)? {
+            code::CREATE
+            | code::CREATE2
+            | code::CREATE_CONTAINER
+            | code::CREATE_TTL
+            | code::DELETE
+            | code::SET_DATA
+            | code::CHECK => match write(code, input)? {
                 Some(write) => Self::Write(write),
-                None => Self::Senseless { op: Op::Other, is_write: true },
+                None => Self::Senseless {
+                    op: Op::Other,
+                    is_write: true,
+                },
             },
             code::MULTI => multi(input)?,
             code::MULTI_READ => multi_read(input)?,
             code::DELETE_CONTAINER => {
                 // The original takes the body as it stands, without a length in front.
-                Self::DeleteContainer { path: String::from_utf8_lossy(&input.rest()).into_owned() }
+                Self::DeleteContainer {
+                    path: String::from_utf8_lossy(&input.rest()).into_owned(),
+                }
             }
-            code::SET_WATCHES | code::SET_WATCHES2 => watched_paths(input, code == code::SET_WATCHES2)?,
+            code::SET_WATCHES | code::SET_WATCHES2 => {
+                watched_paths(input, code == code::SET_WATCHES2)?
+            }
             code::AUTH => {
                 input.i32()?;
                 let scheme = input.string()?.unwrap_or_default();
-                Self::Auth { scheme, secret: input.buffer()?.unwrap_or_default() }
+                Self::Auth {
+                    scheme,
+                    secret: input.buffer()?.unwrap_or_default(),
+                }
             }
             code::PING => Self::Ping,
             code::WHO_AM_I => Self::WhoAmI,
             code::CLOSE_SESSION => Self::CloseSession,
             code::RECONFIG => Self::Reconfig,
             code::SASL => Self::Sasl,
-            code::CREATE_SESSION => Self::Senseless { op: Op::Other, is_write: true },
+            code::CREATE_SESSION => Self::Senseless {
+                op: Op::Other,
+                is_write: true,
+            },
             _ => Self::with_path(code, input)?,
         })
     }
@@ -293,21 +362,51 @@ impl Request {
             return Ok(Self::Unknown);
         };
         let Some(path) = input.string()? else {
-            return Ok(Self::Senseless { op, is_write: op == Op::SetAcl });
+            return Ok(Self::Senseless {
+                op,
+                is_write: op == Op::SetAcl,
+            });
         };
         Ok(match code {
-            code::EXISTS => Self::Exists { path, watch: input.bool()? },
-            code::GET_DATA => Self::GetData { path, watch: input.bool()? },
-            code::GET_CHILDREN => Self::GetChildren { path, watch: input.bool()?, with_stat: false },
-            code::GET_CHILDREN2 => Self::GetChildren { path, watch: input.bool()?, with_stat: true },
+            code::EXISTS => Self::Exists {
+                path,
+                watch: input.bool()?,
+            },
+            code::GET_DATA => Self::GetData {
+                path,
+                watch: input.bool()?,
+            },
+            code::GET_CHILDREN => Self::GetChildren {
+                path,
+                watch: input.bool()?,
+                with_stat: false,
+            },
+            code::GET_CHILDREN2 => Self::GetChildren {
+                path,
+                watch: input.bool()?,
+                with_stat: true,
+            },
             code::GET_ACL => Self::GetAcl { path },
-            code::SET_ACL => Self::SetAcl { path, acl: acl_list(input)?, version: input.i32()? },
+            code::SET_ACL => Self::SetAcl {
+                path,
+                acl: acl_list(input)?,
+                version: input.i32()?,
+            },
             code::SYNC => Self::Sync { path },
             code::GET_EPHEMERALS => Self::GetEphemerals { prefix: path },
             code::GET_ALL_CHILDREN_NUMBER => Self::GetAllChildrenNumber { path },
-            code::ADD_WATCH => Self::AddWatch { path, mode: input.i32()? },
-            code::CHECK_WATCHES => Self::CheckWatches { path, kind: input.i32()? },
-            code::REMOVE_WATCHES => Self::RemoveWatches { path, kind: input.i32()? },
+            code::ADD_WATCH => Self::AddWatch {
+                path,
+                mode: input.i32()?,
+            },
+            code::CHECK_WATCHES => Self::CheckWatches {
+                path,
+                kind: input.i32()?,
+            },
+            code::REMOVE_WATCHES => Self::RemoveWatches {
+                path,
+                kind: input.i32()?,
+            },
             _ => Self::Unknown,
         })
     }
@@ -315,7 +414,9 @@ impl Request {
     /// The kind of this request.
     pub(super) fn op(&self) -> Op {
         match self {
-            Self::Write(Write::Create(create)) if create.kind == CreateKind::Container => Op::CreateContainer,
+            Self::Write(Write::Create(create)) if create.kind == CreateKind::Container => {
+                Op::CreateContainer
+            }
             Self::Write(Write::Create(_)) => Op::Create,
             Self::Write(Write::Delete { .. }) => Op::Delete,
             Self::Write(Write::SetData { .. }) => Op::SetData,
@@ -362,10 +463,16 @@ impl Request {
             | Self::AddWatch { path, .. }
             | Self::CheckWatches { path, .. }
             | Self::RemoveWatches { path, .. } => wanted(path),
-            Self::SetWatches(paths) => [&paths.data, &paths.exist, &paths.child, &paths.persistent, &paths.recursive]
-                .into_iter()
-                .flatten()
-                .any(|path| wanted(path)),
+            Self::SetWatches(paths) => [
+                &paths.data,
+                &paths.exist,
+                &paths.child,
+                &paths.persistent,
+                &paths.recursive,
+            ]
+            .into_iter()
+            .flatten()
+            .any(|path| wanted(path)),
             _ => false,
         }
     }
@@ -398,22 +505,50 @@ fn write(code: i32, input: &mut Input) -> Result<Option<Write>, Malformed> {
         code::CREATE2 => CreateKind::WithStat,
         code::CREATE_CONTAINER => CreateKind::Container,
         code::CREATE_TTL => CreateKind::Ttl,
-        code::DELETE => return Ok(Some(Write::Delete { path, version: input.i32()? })),
-        code::SET_DATA => {
-            return Ok(Some(Write::SetData { path, data: input.buffer()?, version: input.i32()? }));
+        code::DELETE => {
+            return Ok(Some(Write::Delete {
+                path,
+                version: input.i32()?,
+            }));
         }
-        code::CHECK => return Ok(Some(Write::Check { path, version: input.i32()? })),
+        code::SET_DATA => {
+            return Ok(Some(Write::SetData {
+                path,
+                data: input.buffer()?,
+                version: input.i32()?,
+            }));
+        }
+        code::CHECK => {
+            return Ok(Some(Write::Check {
+                path,
+                version: input.i32()?,
+            }));
+        }
         _ => return Ok(None),
     };
     let data = input.buffer()?;
     let acl = acl_list(input)?;
     let flags = input.i32()?;
-    let ttl = if kind == CreateKind::Ttl { input.i64()? } else { -1 };
-    Ok(Some(Write::Create(Create { kind, path, data, acl, flags, ttl })))
+    let ttl = if kind == CreateKind::Ttl {
+        input.i64()?
+    } else {
+        -1
+    };
+    Ok(Some(Write::Create(Create {
+        kind,
+        path,
+        data,
+        acl,
+        flags,
+        ttl,
+    })))
 }
 
 /// Walks the parts of a multi; `part` gets the operation code of each.
-fn parts(input: &mut Input, mut part: impl FnMut(i32, &mut Input) -> Result<bool, Malformed>) -> Result<bool, Malformed> {
+fn parts(
+    input: &mut Input,
+    mut part: impl FnMut(i32, &mut Input) -> Result<bool, Malformed>,
+) -> Result<bool, Malformed> {
     loop {
         let code = input.i32()?;
         let done = input.bool()?;
@@ -432,15 +567,49 @@ fn multi(input: &mut Input) -> Result<Request, Malformed> {
     let sensible = parts(input, |code, input| {
         let is_write = matches!(
             code,
-            code::CREATE | code::CREATE2 | code::CREATE_CONTAINER | code::CREATE_TTL | code::DELETE
-                | code::SET_DATA | code::CHECK
+            code::CREATE
+                | code::CREATE2
+                | code::CREATE_CONTAINER
+                | code::CREATE_TTL
+                | code::DELETE
+                | code::SET_DATA
+                | code::CHECK
         );
         let write = if is_write { write(code, input)? } else { None };
         let sensible = write.is_some();
-        writes.extend(write);
+        writes.extend(write.map(as_part));
         Ok(sensible)
     })?;
-    Ok(if sensible { Request::Multi(writes) } else { Request::Senseless { op: Op::Multi, is_write: true } })
+    Ok(if sensible {
+        Request::Multi(writes)
+    } else {
+        Request::Senseless {
+            op: Op::Multi,
+            is_write: true,
+        }
+    })
+}
+
+/// In a transaction the flags of a create decide what it is, not its operation code: so it is in 3.8, where all forms
+/// but the one with a TTL become one on the way.
+fn as_part(write: Write) -> Write {
+    let Write::Create(create) = write else {
+        return write;
+    };
+    let has_ttl = matches!(create.flags, 5 | 6);
+    Write::Create(match create.kind {
+        CreateKind::Ttl if has_ttl => create,
+        _ if create.flags == 4 => Create {
+            kind: CreateKind::Container,
+            ttl: -1,
+            ..create
+        },
+        _ => Create {
+            kind: CreateKind::Plain,
+            ttl: -1,
+            ..create
+        },
+    })
 }
 
 fn multi_read(input: &mut Input) -> Result<Request, Malformed> {
@@ -452,10 +621,21 @@ fn multi_read(input: &mut Input) -> Result<Request, Malformed> {
         let path = input.string()?.unwrap_or_default();
         // The watch flag of a part is read and dropped, as in the original.
         input.bool()?;
-        reads.push(if code == code::GET_DATA { Read::Data { path } } else { Read::Children { path } });
+        reads.push(if code == code::GET_DATA {
+            Read::Data { path }
+        } else {
+            Read::Children { path }
+        });
         Ok(true)
     })?;
-    Ok(if sensible { Request::MultiRead(reads) } else { Request::Senseless { op: Op::MultiRead, is_write: false } })
+    Ok(if sensible {
+        Request::MultiRead(reads)
+    } else {
+        Request::Senseless {
+            op: Op::MultiRead,
+            is_write: false,
+        }
+    })
 }
 
 fn watched_paths(input: &mut Input, with_persistent: bool) -> Result<Request, Malformed> {
@@ -499,7 +679,14 @@ mod tests {
     #[test]
     fn a_multi_without_an_end_is_refused() {
         let mut output = Output::frame();
-        output.i32(1).i32(code::MULTI).i32(code::DELETE).bool(false).i32(-1).string("/a").i32(-1);
+        output
+            .i32(1)
+            .i32(code::MULTI)
+            .i32(code::DELETE)
+            .bool(false)
+            .i32(-1)
+            .string("/a")
+            .i32(-1);
 
         assert!(Request::decode(output.finish().slice(4..)).is_err());
     }
@@ -507,12 +694,25 @@ mod tests {
     #[test]
     fn a_read_in_a_transaction_is_senseless() {
         let mut output = Output::frame();
-        output.i32(1).i32(code::MULTI).i32(code::GET_DATA).bool(false).i32(-1).string("/a").bool(false);
+        output
+            .i32(1)
+            .i32(code::MULTI)
+            .i32(code::GET_DATA)
+            .bool(false)
+            .i32(-1)
+            .string("/a")
+            .bool(false);
 
         let (xid, request) = Request::decode(output.finish().slice(4..)).unwrap();
 
         assert_eq!(xid, 1);
-        assert_eq!(request, Request::Senseless { op: Op::Multi, is_write: true });
+        assert_eq!(
+            request,
+            Request::Senseless {
+                op: Op::Multi,
+                is_write: true
+            }
+        );
     }
 
     proptest! {

@@ -57,7 +57,11 @@ pub(super) struct Welcome {
 impl Welcome {
     pub(super) fn encode(&self) -> Bytes {
         let mut output = Output::frame();
-        output.i32(0).i32(self.timeout_ms).i64(self.session).buffer(Some(&self.password));
+        output
+            .i32(0)
+            .i32(self.timeout_ms)
+            .i64(self.session)
+            .buffer(Some(&self.password));
         if self.with_read_only {
             output.bool(false);
         }
@@ -68,7 +72,10 @@ impl Welcome {
 /// One reply frame.
 pub(super) fn encode(xid: i32, zxid: i64, result: &Result<Answer, Code>) -> Bytes {
     let mut output = Output::frame();
-    output.i32(xid).i64(zxid).i32(result.as_ref().err().map_or(0, |code| *code as i32));
+    output
+        .i32(xid)
+        .i64(zxid)
+        .i32(result.as_ref().err().map_or(0, |code| *code as i32));
     if let Ok(answer) = result {
         body(&mut output, answer);
     }
@@ -101,7 +108,10 @@ fn body(output: &mut Output, answer: &Answer) {
         Answer::Acl(list, seen) => {
             output.count(list.len());
             for acl in list {
-                output.i32(acl.permissions).string(&acl.scheme).string(&acl.id);
+                output
+                    .i32(acl.permissions)
+                    .string(&acl.scheme)
+                    .string(&acl.id);
             }
             stat(output, seen);
         }
@@ -137,7 +147,11 @@ fn part(output: &mut Output, part: &Part) {
         Part::Children(_) => 8,
         Part::Error(_) => -1,
     };
-    let error = if let Part::Error(error) = part { *error } else { 0 };
+    let error = if let Part::Error(error) = part {
+        *error
+    } else {
+        0
+    };
     output.i32(op).bool(false).i32(error);
     match part {
         Part::Created(path, None) => {
@@ -162,9 +176,20 @@ fn strings(output: &mut Output, strings: &[Arc<str>]) {
 }
 
 fn stat(output: &mut Output, stat: &Stat) {
-    output.i64(stat.czxid).i64(stat.mzxid).i64(stat.ctime).i64(stat.mtime);
-    output.i32(stat.version).i32(stat.cversion).i32(stat.aversion).i64(stat.owner);
-    output.count(stat.data_length).count(stat.children).i64(stat.pzxid);
+    output
+        .i64(stat.czxid)
+        .i64(stat.mzxid)
+        .i64(stat.ctime)
+        .i64(stat.mtime);
+    output
+        .i32(stat.version)
+        .i32(stat.cversion)
+        .i32(stat.aversion)
+        .i64(stat.owner);
+    output
+        .count(stat.data_length)
+        .count(stat.children)
+        .i64(stat.pzxid);
 }
 
 #[cfg(test)]
@@ -184,7 +209,10 @@ mod tests {
         let frame = encode(1, 1, &Ok(Answer::Parts(vec![Part::Error(-2)])));
 
         assert_eq!(frame[20 + 9..20 + 13], (-2i32).to_be_bytes());
-        assert_eq!(frame[20 + 13..], [0xff, 0xff, 0xff, 0xff, 1, 0xff, 0xff, 0xff, 0xff]);
+        assert_eq!(
+            frame[20 + 13..],
+            [0xff, 0xff, 0xff, 0xff, 1, 0xff, 0xff, 0xff, 0xff]
+        );
     }
 
     #[test]

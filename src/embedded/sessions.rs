@@ -30,14 +30,26 @@ pub(super) struct Sessions {
 impl Sessions {
     /// Ids start from the wall clock, as in the original, so that those of two servers differ.
     pub(super) fn new(wall_ms: i64) -> Self {
-        let start = ((wall_ms.cast_unsigned() << 24) >> 8) | (1 << 56);
-        Self { table: HashMap::new(), queue: BTreeSet::new(), next: start.cast_signed() }
+        let start = ((wall_ms as u64) << 24 >> 8) | (1 << 56);
+        Self {
+            table: HashMap::new(),
+            queue: BTreeSet::new(),
+            next: start as i64,
+        }
     }
 
     pub(super) fn open(&mut self, timeout: Duration, conn: ConnId, now: Duration) -> i64 {
         let id = self.next;
         self.next = self.next.wrapping_add(1);
-        self.table.insert(id, Session { password: password(id), timeout, conn: Some(conn), heard: now });
+        self.table.insert(
+            id,
+            Session {
+                password: password(id),
+                timeout,
+                conn: Some(conn),
+                heard: now,
+            },
+        );
         self.queue.insert((now + timeout, id));
         id
     }
@@ -116,7 +128,7 @@ impl Sessions {
 /// Not a secret worth the name (the original's is not either): it only keeps a stray id from taking a session over.
 fn password(id: i64) -> [u8; 16] {
     let mut bytes = [0; 16];
-    let mut word = id.cast_unsigned();
+    let mut word = id as u64;
     for chunk in bytes.chunks_mut(8) {
         // One round of splitmix64.
         word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -169,9 +181,15 @@ mod tests {
     #[test]
     fn ids_are_positive_and_passwords_differ() {
         let mut sessions = Sessions::new(1_795_000_000_000);
-        let (a, b) = (sessions.open(SECOND, ConnId(1), SECOND), sessions.open(SECOND, ConnId(1), SECOND));
+        let (a, b) = (
+            sessions.open(SECOND, ConnId(1), SECOND),
+            sessions.open(SECOND, ConnId(1), SECOND),
+        );
 
         assert!(a > 0 && b == a + 1);
-        assert_ne!(sessions.get(a).unwrap().password, sessions.get(b).unwrap().password);
+        assert_ne!(
+            sessions.get(a).unwrap().password,
+            sessions.get(b).unwrap().password
+        );
     }
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
+use super::Settings;
 use super::acl::Identity;
 use super::core::{Core, Effect, Now, Reply};
 use super::counters::Counters;
@@ -22,7 +23,6 @@ use super::reply;
 use super::sessions::ConnId;
 use super::wire::Malformed;
 use super::words::{ConnStatus, Status};
-use super::Settings;
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -98,7 +98,10 @@ impl Shared {
     }
 
     pub(super) fn now(&self) -> Now {
-        Now { uptime: self.started.elapsed(), wall_ms: wall_ms() }
+        Now {
+            uptime: self.started.elapsed(),
+            wall_ms: wall_ms(),
+        }
     }
 
     pub(super) fn count_in(&self, bytes: usize) {
@@ -115,7 +118,9 @@ impl Shared {
         let mut state = self.lock();
         state.last_conn += 1;
         let conn = ConnId(state.last_conn);
-        let welcome = state.core.connect(conn, request, Identity::address(address.ip()), now)?;
+        let welcome = state
+            .core
+            .connect(conn, request, Identity::address(address.ip()), now)?;
         let (mut outbox, items) = outbox::channel(self.settings.max_queued);
         outbox.traffic.received += 1;
         outbox.push(Item::Reply(welcome.encode()));
@@ -128,7 +133,12 @@ impl Shared {
         state.outboxes.insert(conn, Desk { outbox, address });
         state.deliver_effects();
         let events_held = state.events_held.subscribe();
-        Some(Joined { conn, items, line, events_held })
+        Some(Joined {
+            conn,
+            items,
+            line,
+            events_held,
+        })
     }
 
     pub(super) fn leave(&self, conn: ConnId) {
@@ -205,16 +215,28 @@ impl Shared {
             received: desk.outbox.traffic.received,
             sent: desk.outbox.traffic.sent,
         });
-        let asker = ConnStatus { address, session: 0, received: 1, sent: 0 };
+        let asker = ConnStatus {
+            address,
+            session: 0,
+            received: 1,
+            sent: 0,
+        };
         let watches = core.watches().by_conn().map(|(conn, paths)| {
-            (core.session_of(conn).unwrap_or(0), paths.iter().map(ToString::to_string).collect())
+            (
+                core.session_of(conn).unwrap_or(0),
+                paths.iter().map(ToString::to_string).collect(),
+            )
         });
-        let owners = core.tree().ephemerals().map(|(session, paths)| {
-            (session, paths.iter().map(ToString::to_string).collect())
-        });
+        let owners = core
+            .tree()
+            .ephemerals()
+            .map(|(session, paths)| (session, paths.iter().map(ToString::to_string).collect()));
         Status {
             conns: conns.chain([asker]).collect(),
-            sessions: core.sessions().map(|(id, session)| (id, session.timeout)).collect(),
+            sessions: core
+                .sessions()
+                .map(|(id, session)| (id, session.timeout))
+                .collect(),
             watches: watches.collect(),
             watched_paths: core.watches().paths(),
             ephemerals: owners.collect(),
@@ -237,9 +259,20 @@ impl State {
         self.rules.take(session, request)
     }
 
-    fn apply(&mut self, conn: ConnId, xid: i32, request: &Request, action: Option<&Action>, now: Now) -> Flow {
+    fn apply(
+        &mut self,
+        conn: ConnId,
+        xid: i32,
+        request: &Request,
+        action: Option<&Action>,
+        now: Now,
+    ) -> Flow {
         let reply = match action {
-            Some(Action::Fail(code)) => Reply { zxid: self.core.zxid(), result: Err(*code), is_last: false },
+            Some(Action::Fail(code)) => Reply {
+                zxid: self.core.zxid(),
+                result: Err(*code),
+                is_last: false,
+            },
             _ => self.core.apply(conn, request, now),
         };
         self.deliver_effects();
@@ -257,7 +290,8 @@ impl State {
             }
             _ => {}
         }
-        desk.outbox.push(Item::Reply(reply::encode(xid, reply.zxid, &reply.result)));
+        desk.outbox
+            .push(Item::Reply(reply::encode(xid, reply.zxid, &reply.result)));
         self.counters.replies += 1;
         if reply.is_last {
             desk.outbox.push(Item::Close);
@@ -268,14 +302,20 @@ impl State {
 
     /// Queues the events and ends the connections that the core's last steps ask for.
     pub(super) fn deliver_effects(&mut self) {
-        let due = self.event_delay.map(|delay| tokio::time::Instant::now() + delay);
+        let due = self
+            .event_delay
+            .map(|delay| tokio::time::Instant::now() + delay);
         let mut last = None;
         for effect in self.core.take_effects() {
             match effect {
                 Effect::Event { conn, kind, path } => {
                     // One change tells all its watchers the same bytes.
                     let frame = match last.take() {
-                        Some((last_kind, last_path, frame)) if last_kind == kind && Arc::ptr_eq(&last_path, &path) => frame,
+                        Some((last_kind, last_path, frame))
+                            if last_kind == kind && Arc::ptr_eq(&last_path, &path) =>
+                        {
+                            frame
+                        }
                         _ => reply::encode_event(kind, &path),
                     };
                     if let Some(desk) = self.outboxes.get_mut(&conn) {
@@ -305,7 +345,11 @@ impl State {
     }
 
     pub(super) fn freeze(&mut self, session: i64) -> bool {
-        let Some(desk) = self.core.conn_of(session).and_then(|conn| self.outboxes.get(&conn)) else {
+        let Some(desk) = self
+            .core
+            .conn_of(session)
+            .and_then(|conn| self.outboxes.get(&conn))
+        else {
             return false;
         };
         let line = desk.outbox.line.clone();
@@ -326,6 +370,8 @@ impl State {
 }
 
 fn wall_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

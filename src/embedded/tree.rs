@@ -57,7 +57,13 @@ pub(super) struct Stat {
 
 impl Node {
     /// A new node; `data` is copied so that it does not keep the frame it came in alive.
-    pub(super) fn new(data: Option<&[u8]>, acl: Arc<[Acl]>, life: Life, zxid: i64, wall_ms: i64) -> Self {
+    pub(super) fn new(
+        data: Option<&[u8]>,
+        acl: Arc<[Acl]>,
+        life: Life,
+        zxid: i64,
+        wall_ms: i64,
+    ) -> Self {
         Self {
             data: data.map(Bytes::copy_from_slice),
             acl,
@@ -87,7 +93,11 @@ impl Node {
             version: self.version,
             cversion: self.cversion.wrapping_mul(2).wrapping_sub(children),
             aversion: self.aversion,
-            owner: if let Life::Ephemeral(session) = self.life { session } else { 0 },
+            owner: if let Life::Ephemeral(session) = self.life {
+                session
+            } else {
+                0
+            },
             data_length: self.data_length(),
             children: self.children.len(),
         }
@@ -101,9 +111,23 @@ impl Node {
 /// How to take one change back.
 #[derive(Debug)]
 pub(super) enum Undo {
-    Insert { path: Arc<str>, parent_cversion: i32, parent_pzxid: i64 },
-    Remove { path: Arc<str>, node: Box<Node>, parent_pzxid: i64 },
-    SetData { path: Arc<str>, data: Option<Bytes>, mzxid: i64, mtime: i64, version: i32 },
+    Insert {
+        path: Arc<str>,
+        parent_cversion: i32,
+        parent_pzxid: i64,
+    },
+    Remove {
+        path: Arc<str>,
+        node: Box<Node>,
+        parent_pzxid: i64,
+    },
+    SetData {
+        path: Arc<str>,
+        data: Option<Bytes>,
+        mzxid: i64,
+        mtime: i64,
+        version: i32,
+    },
 }
 
 #[derive(Debug)]
@@ -164,19 +188,32 @@ impl Tree {
 
     /// Sessions that own ephemerals, and what they own.
     pub(super) fn ephemerals(&self) -> impl Iterator<Item = (i64, &BTreeSet<Arc<str>>)> {
-        self.ephemerals.iter().map(|(session, paths)| (*session, paths))
+        self.ephemerals
+            .iter()
+            .map(|(session, paths)| (*session, paths))
     }
 
     pub(super) fn mortal(&self) -> impl Iterator<Item = (&Arc<str>, &Node)> {
-        self.mortal.iter().filter_map(|path| Some((path, self.nodes.get(path)?)))
+        self.mortal
+            .iter()
+            .filter_map(|path| Some((path, self.nodes.get(path)?)))
     }
 
     /// How many nodes lie below this path. A loop and not a recursion: a client decides how deep a tree is.
     pub(super) fn descendants(&self, path: &str) -> usize {
         let mut count = 0;
-        let mut pending = vec![if path.is_empty() { "/".to_owned() } else { path.to_owned() }];
+        let mut pending = vec![if path.is_empty() {
+            "/".to_owned()
+        } else {
+            path.to_owned()
+        }];
         while let Some(path) = pending.pop() {
-            for name in self.get(&path).map(|node| &node.children).into_iter().flatten() {
+            for name in self
+                .get(&path)
+                .map(|node| &node.children)
+                .into_iter()
+                .flatten()
+            {
                 count += 1;
                 pending.push(path::join(&path, name));
             }
@@ -186,7 +223,11 @@ impl Tree {
 
     /// Shares the one list that nearly every node has.
     pub(super) fn intern(&self, acl: Vec<Acl>) -> Arc<[Acl]> {
-        if acl[..] == self.open[..] { self.open.clone() } else { acl.into() }
+        if acl[..] == self.open[..] {
+            self.open.clone()
+        } else {
+            acl.into()
+        }
     }
 
     /// Adds a node below an existing parent. `cversion` is the parent's new count; it is taken only if it is larger,
@@ -196,8 +237,11 @@ impl Tree {
         let zxid = node.czxid;
         let parent = self.nodes.get_mut(parent_path)?;
         let path: Arc<str> = path.into();
-        let undo =
-            Undo::Insert { path: path.clone(), parent_cversion: parent.cversion, parent_pzxid: parent.pzxid };
+        let undo = Undo::Insert {
+            path: path.clone(),
+            parent_cversion: parent.cversion,
+            parent_pzxid: parent.pzxid,
+        };
         parent.children.insert(name.into());
         if cversion > parent.cversion {
             parent.cversion = cversion;
@@ -219,10 +263,20 @@ impl Tree {
             parent.children.remove(name);
             parent.pzxid = parent.pzxid.max(zxid);
         }
-        Some(Undo::Remove { path, node: Box::new(node), parent_pzxid })
+        Some(Undo::Remove {
+            path,
+            node: Box::new(node),
+            parent_pzxid,
+        })
     }
 
-    pub(super) fn set_data(&mut self, path: &str, data: Option<&[u8]>, zxid: i64, wall_ms: i64) -> Option<Undo> {
+    pub(super) fn set_data(
+        &mut self,
+        path: &str,
+        data: Option<&[u8]>,
+        zxid: i64,
+        wall_ms: i64,
+    ) -> Option<Undo> {
         let (key, _) = self.nodes.get_key_value(path)?;
         let key = key.clone();
         let node = self.nodes.get_mut(path)?;
@@ -238,7 +292,14 @@ impl Tree {
         node.mtime = wall_ms;
         node.version = node.version.wrapping_add(1);
         let now = node.data_length();
-        let before = if let Undo::SetData { data: Some(data), .. } = &undo { data.len() } else { 0 };
+        let before = if let Undo::SetData {
+            data: Some(data), ..
+        } = &undo
+        {
+            data.len()
+        } else {
+            0
+        };
         self.bytes = (self.bytes + now).saturating_sub(before);
         Some(undo)
     }
@@ -246,7 +307,11 @@ impl Tree {
     /// Takes one change back; call in the reverse order of the changes.
     pub(super) fn undo(&mut self, undo: Undo) {
         match undo {
-            Undo::Insert { path, parent_cversion, parent_pzxid } => {
+            Undo::Insert {
+                path,
+                parent_cversion,
+                parent_pzxid,
+            } => {
                 if let Some(node) = self.nodes.remove(&path) {
                     self.delist(&path, &node);
                 }
@@ -256,7 +321,11 @@ impl Tree {
                     parent.pzxid = parent_pzxid;
                 }
             }
-            Undo::Remove { path, node, parent_pzxid } => {
+            Undo::Remove {
+                path,
+                node,
+                parent_pzxid,
+            } => {
                 if let Some((parent, name)) = self.parent_mut(&path) {
                     parent.children.insert(name.into());
                     parent.pzxid = parent_pzxid;
@@ -264,10 +333,18 @@ impl Tree {
                 self.enlist(&path, &node);
                 self.nodes.insert(path, *node);
             }
-            Undo::SetData { path, data, mzxid, mtime, version } => {
+            Undo::SetData {
+                path,
+                data,
+                mzxid,
+                mtime,
+                version,
+            } => {
                 if let Some(node) = self.nodes.get_mut(&path) {
-                    self.bytes = (self.bytes + data.as_ref().map_or(0, Bytes::len)).saturating_sub(node.data_length());
-                    (node.data, node.mzxid, node.mtime, node.version) = (data, mzxid, mtime, version);
+                    self.bytes = (self.bytes + data.as_ref().map_or(0, Bytes::len))
+                        .saturating_sub(node.data_length());
+                    (node.data, node.mzxid, node.mtime, node.version) =
+                        (data, mzxid, mtime, version);
                 }
             }
         }
@@ -282,7 +359,10 @@ impl Tree {
         self.bytes += path.len() + node.data_length();
         match node.life {
             Life::Ephemeral(session) => {
-                self.ephemerals.entry(session).or_default().insert(path.clone());
+                self.ephemerals
+                    .entry(session)
+                    .or_default()
+                    .insert(path.clone());
             }
             Life::Container | Life::Ttl(_) => {
                 self.mortal.insert(path.clone());
@@ -319,7 +399,11 @@ mod tests {
     }
 
     fn snapshot(tree: &Tree) -> Vec<(Arc<str>, Node)> {
-        let mut nodes: Vec<_> = tree.nodes.iter().map(|(path, node)| (path.clone(), node.clone())).collect();
+        let mut nodes: Vec<_> = tree
+            .nodes
+            .iter()
+            .map(|(path, node)| (path.clone(), node.clone()))
+            .collect();
         nodes.sort_by(|a, b| a.0.cmp(&b.0));
         nodes
     }
@@ -353,7 +437,11 @@ mod tests {
         let mut tree = Tree::new();
         tree.get_mut("/").unwrap().cversion = i32::MAX;
 
-        tree.insert("/a", node(&tree, Life::Persistent, 9), i32::MAX.wrapping_add(1));
+        tree.insert(
+            "/a",
+            node(&tree, Life::Persistent, 9),
+            i32::MAX.wrapping_add(1),
+        );
 
         assert_eq!(tree.get("/").unwrap().cversion, i32::MAX);
         assert_eq!(tree.get("/").unwrap().pzxid, 0);
@@ -368,7 +456,10 @@ mod tests {
 
         let mut undo = vec![tree.set_data("/a", Some(b"longer"), 2, 2).unwrap()];
         undo.push(tree.remove("/a", 2).unwrap());
-        undo.push(tree.insert("/c/x", node(&tree, Life::Ephemeral(8), 2), 1).unwrap());
+        undo.push(
+            tree.insert("/c/x", node(&tree, Life::Ephemeral(8), 2), 1)
+                .unwrap(),
+        );
         for change in undo.into_iter().rev() {
             tree.undo(change);
         }

@@ -67,7 +67,11 @@ impl Table {
             Some((path, _)) => path.clone(),
             None => Arc::from(path),
         };
-        let replaced = self.by_path.entry(path.clone()).or_default().insert(conn, mode);
+        let replaced = self
+            .by_path
+            .entry(path.clone())
+            .or_default()
+            .insert(conn, mode);
         if replaced.is_none() {
             self.count += 1;
             self.by_conn.entry(conn).or_default().insert(path);
@@ -136,7 +140,11 @@ impl Table {
             };
             above = parent;
             let watchers = self.by_path.get(above).into_iter().flatten();
-            told.extend(watchers.filter(|(_, mode)| **mode == Mode::Recursive).map(|(conn, _)| *conn));
+            told.extend(
+                watchers
+                    .filter(|(_, mode)| **mode == Mode::Recursive)
+                    .map(|(conn, _)| *conn),
+            );
         }
     }
 }

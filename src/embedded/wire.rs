@@ -10,11 +10,15 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 pub(super) struct Malformed(pub(super) &'static str);
 
 /// Takes one whole frame off the front of `buffer`, without its length; `None` until all of it has arrived.
-pub(super) fn take_frame(buffer: &mut BytesMut, max_frame: usize) -> Result<Option<Bytes>, Malformed> {
+pub(super) fn take_frame(
+    buffer: &mut BytesMut,
+    max_frame: usize,
+) -> Result<Option<Bytes>, Malformed> {
     let Some(head) = buffer.first_chunk::<4>() else {
         return Ok(None);
     };
-    let length = usize::try_from(i32::from_be_bytes(*head)).map_err(|_| Malformed("negative frame length"))?;
+    let length = usize::try_from(i32::from_be_bytes(*head))
+        .map_err(|_| Malformed("negative frame length"))?;
     if length > max_frame {
         return Err(Malformed("frame above the limit"));
     }
@@ -48,13 +52,17 @@ impl Input {
     }
 
     pub(super) fn i64(&mut self) -> Result<i64, Malformed> {
-        self.0.try_get_i64().map_err(|_| Malformed("truncated long"))
+        self.0
+            .try_get_i64()
+            .map_err(|_| Malformed("truncated long"))
     }
 
-    /// Any non-zero byte but 1 is false, as in Java's `DataInput`-free reading of the original (`byte == 1`).
     pub(super) fn bool(&mut self) -> Result<bool, Malformed> {
-        let byte = self.0.try_get_u8().map_err(|_| Malformed("truncated boolean"))?;
-        Ok(byte == 1)
+        let byte = self
+            .0
+            .try_get_u8()
+            .map_err(|_| Malformed("truncated boolean"))?;
+        Ok(byte != 0)
     }
 
     /// A buffer; `None` is the protocol's null (any negative length).
@@ -70,7 +78,9 @@ impl Input {
 
     /// A string; bytes that are not UTF-8 become U+FFFD, as in Java, and so fail the path rules later.
     pub(super) fn string(&mut self) -> Result<Option<String>, Malformed> {
-        Ok(self.buffer()?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+        Ok(self
+            .buffer()?
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }
 
     /// A vector; `None` is null. An element takes at least four bytes, so a count beyond that is a lie.
@@ -163,7 +173,10 @@ mod tests {
 
         assert_eq!(take_frame(&mut buffer, 10), Ok(None));
         buffer.put_u8(8);
-        assert_eq!(take_frame(&mut buffer, 10), Ok(Some(Bytes::from_static(&[7, 8]))));
+        assert_eq!(
+            take_frame(&mut buffer, 10),
+            Ok(Some(Bytes::from_static(&[7, 8])))
+        );
         assert!(buffer.is_empty());
     }
 

@@ -9,7 +9,11 @@ use std::time::Duration;
 
 use super::counters::Counters;
 
-const VERSION: &str = concat!("3.8.0-lockkeeper-embedded-", env!("CARGO_PKG_VERSION"), ", built on 1970-01-01 00:00 UTC");
+const VERSION: &str = concat!(
+    "3.8.0-lockkeeper-embedded-",
+    env!("CARGO_PKG_VERSION"),
+    ", built on 1970-01-01 00:00 UTC"
+);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Word {
@@ -21,6 +25,8 @@ pub(super) enum Word {
     Wchc,
     Cons,
     Dump,
+    Envi,
+    Isro,
 }
 
 /// A connection as the words show it.
@@ -76,6 +82,8 @@ impl Word {
             b"wchc" => Self::Wchc,
             b"cons" => Self::Cons,
             b"dump" => Self::Dump,
+            b"envi" => Self::Envi,
+            b"isro" => Self::Isro,
             _ => return None,
         })
     }
@@ -84,12 +92,19 @@ impl Word {
         match self {
             Self::Ruok => "imok".to_owned(),
             Self::Srvr => format!("Zookeeper version: {VERSION}\n{}", summary(status)),
-            Self::Stat => format!("Zookeeper version: {VERSION}\nClients:\n{}\n{}", conns(status), summary(status)),
+            Self::Stat => format!(
+                "Zookeeper version: {VERSION}\nClients:\n{}\n{}",
+                conns(status, false),
+                summary(status)
+            ),
             Self::Mntr => mntr(status),
             Self::Wchs => wchs(status),
             Self::Wchc => wchc(status),
-            Self::Cons => format!("{}\n", conns(status)),
+            Self::Cons => format!("{}\n", conns(status, true)),
             Self::Dump => dump(status),
+            // kazoo takes the version from here.
+            Self::Envi => format!("Environment:\nzookeeper.version={VERSION}\n"),
+            Self::Isro => "rw".to_owned(),
         }
     }
 }
@@ -106,14 +121,23 @@ fn summary(status: &Status) -> String {
     )
 }
 
-fn conns(status: &Status) -> String {
+fn conns(status: &Status, in_full: bool) -> String {
     let mut text = String::new();
     for conn in &status.conns {
         let interest = u8::from(conn.session != 0);
-        let ConnStatus { address, received, sent, .. } = conn;
+        let ConnStatus {
+            address,
+            received,
+            sent,
+            ..
+        } = conn;
         // Writing to a string cannot fail.
-        write!(text, " /{address}[{interest}](queued=0,recved={received},sent={sent}").ok();
-        if let Some(timeout) = status.sessions.get(&conn.session) {
+        write!(
+            text,
+            " /{address}[{interest}](queued=0,recved={received},sent={sent}"
+        )
+        .ok();
+        if let Some(timeout) = status.sessions.get(&conn.session).filter(|_| in_full) {
             write!(text, ",sid=0x{:x},to={}", conn.session, timeout.as_millis()).ok();
         }
         text.push_str(")\n");
@@ -137,7 +161,10 @@ fn mntr(status: &Status) -> String {
         ("zk_packets_received", status.received()),
         ("zk_watch_count", status.counters.watches),
         ("zk_approximate_data_size", status.data_bytes as u64),
-        ("zk_uptime", u64::try_from(status.uptime.as_millis()).unwrap_or(u64::MAX)),
+        (
+            "zk_uptime",
+            u64::try_from(status.uptime.as_millis()).unwrap_or(u64::MAX),
+        ),
     ];
     for (name, number) in numbers {
         writeln!(text, "{name}\t{number}").ok();
@@ -167,9 +194,19 @@ fn dump(status: &Status) -> String {
     let count = status.sessions.len();
     let mut text = format!("SessionTracker dump:\nSession Sets ({count})/({count}):\n");
     for (session, timeout) in &status.sessions {
-        writeln!(text, "1 expire after {} ms of silence:\n\t0x{session:x}", timeout.as_millis()).ok();
+        writeln!(
+            text,
+            "1 expire after {} ms of silence:\n\t0x{session:x}",
+            timeout.as_millis()
+        )
+        .ok();
     }
-    writeln!(text, "ephemeral nodes dump:\nSessions with Ephemerals ({}):", status.ephemerals.len()).ok();
+    writeln!(
+        text,
+        "ephemeral nodes dump:\nSessions with Ephemerals ({}):",
+        status.ephemerals.len()
+    )
+    .ok();
     for (session, paths) in &status.ephemerals {
         writeln!(text, "0x{session:x}:").ok();
         for path in paths {
@@ -177,9 +214,96 @@ fn dump(status: &Status) -> String {
         }
     }
     let count = status.conns.len();
-    writeln!(text, "Connections dump:\nConnections Sets ({count})/({count}):").ok();
+    writeln!(
+        text,
+        "Connections dump:\nConnections Sets ({count})/({count}):"
+    )
+    .ok();
     for conn in &status.conns {
-        writeln!(text, "\tip: /{} sessionId: 0x{:x}", conn.address, conn.session).ok();
+        writeln!(
+            text,
+            "\tip: /{} sessionId: 0x{:x}",
+            conn.address, conn.session
+        )
+        .ok();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status() -> Status {
+        let conn = ConnStatus {
+            address: ([127, 0, 0, 1], 9).into(),
+            session: 0xab,
+            received: 2,
+            sent: 1,
+        };
+        Status {
+            conns: vec![conn],
+            sessions: [(0xab, Duration::from_secs(9))].into(),
+            watches: vec![(0xab, vec!["/a".to_owned()])],
+            watched_paths: 1,
+            ephemerals: [(0xab, vec!["/e".to_owned()])].into(),
+            zxid: 0x1f,
+            data_bytes: 44,
+            uptime: Duration::from_secs(1),
+            counters: Counters::default(),
+        }
+    }
+
+    #[test]
+    fn words_answer_in_the_form_of_the_original() {
+        assert_eq!(Word::Ruok.answer(&status()), "imok");
+        assert_eq!(
+            Word::Wchs.answer(&status()),
+            "1 connections watching 1 paths\nTotal watches:1\n"
+        );
+        assert_eq!(Word::Wchc.answer(&status()), "0xab\n\t/a\n\n");
+        assert!(
+            Word::Srvr
+                .answer(&status())
+                .contains("\nZxid: 0x1f\nMode: standalone\n")
+        );
+        assert!(
+            Word::Stat
+                .answer(&status())
+                .contains(" /127.0.0.1:9[1](queued=0,recved=2,sent=1)\n\n")
+        );
+        assert!(
+            Word::Cons
+                .answer(&status())
+                .contains("sent=1,sid=0xab,to=9000)")
+        );
+        assert!(
+            Word::Dump
+                .answer(&status())
+                .contains("Sessions with Ephemerals (1):\n0xab:\n\t/e\n")
+        );
+    }
+
+    #[test]
+    fn mntr_has_the_keys_that_monitors_read() {
+        let text = Word::Mntr.answer(&status());
+        for key in [
+            "zk_version",
+            "zk_server_state",
+            "zk_znode_count",
+            "zk_watch_count",
+            "zk_ephemerals_count",
+            "zk_num_alive_connections",
+            "zk_outstanding_requests",
+            "zk_packets_received",
+            "zk_packets_sent",
+            "zk_approximate_data_size",
+        ] {
+            assert!(
+                text.lines()
+                    .any(|line| line.starts_with(&format!("{key}\t"))),
+                "{key}"
+            );
+        }
+    }
 }

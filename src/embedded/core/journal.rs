@@ -73,9 +73,17 @@ impl Core {
     /// The child that came after `path`, which is gone already.
     pub(super) fn next_sibling(&self, path: &str) -> Option<NextSibling> {
         let (path, node) = next_in(&self.tree, path)?;
-        let owner_session = if let Life::Ephemeral(session) = node { session } else { 0 };
+        let owner_session = if let Life::Ephemeral(session) = node {
+            session
+        } else {
+            0
+        };
         let connected = self.conn_of(owner_session).is_some();
-        Some(NextSibling { path, owner_session, connected })
+        Some(NextSibling {
+            path,
+            owner_session,
+            connected,
+        })
     }
 }
 

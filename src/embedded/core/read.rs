@@ -31,7 +31,11 @@ impl Core {
                 }
                 Ok(answer)
             }
-            Request::GetChildren { path, watch, with_stat } => {
+            Request::GetChildren {
+                path,
+                watch,
+                with_stat,
+            } => {
                 let node = self.readable(path, identities)?;
                 let answer = Answer::Children(names(node), with_stat.then(|| node.stat()));
                 if *watch {
@@ -45,7 +49,8 @@ impl Core {
             Request::GetAllChildrenNumber { path } => self.all_children_number(path, identities),
             Request::Sync { path } => Ok(Answer::Path(path.clone())),
             Request::WhoAmI => {
-                let user = |identity: &Identity| (identity.scheme.to_owned(), identity.user().to_owned());
+                let user =
+                    |identity: &Identity| (identity.scheme.to_owned(), identity.user().to_owned());
                 Ok(Answer::Users(identities.iter().map(user).collect()))
             }
             Request::SetWatches(watched) => {
@@ -67,15 +72,22 @@ impl Core {
                 self.watches.watch(path, conn, mode);
                 return Ok(Answer::Count(0));
             }
-            Request::CheckWatches { path, kind } => {
-                self.watches.contains(path, Tables::from_wire(*kind).ok_or(Code::MarshallingError)?)
-            }
-            Request::RemoveWatches { path, kind } => {
-                self.watches.remove(path, conn, Tables::from_wire(*kind).ok_or(Code::MarshallingError)?)
-            }
+            Request::CheckWatches { path, kind } => self.watches.contains(
+                path,
+                Tables::from_wire(*kind).ok_or(Code::MarshallingError)?,
+            ),
+            Request::RemoveWatches { path, kind } => self.watches.remove(
+                path,
+                conn,
+                Tables::from_wire(*kind).ok_or(Code::MarshallingError)?,
+            ),
             _ => return Err(Code::Unimplemented),
         };
-        if found { Ok(Answer::Empty) } else { Err(Code::NoWatcher) }
+        if found {
+            Ok(Answer::Empty)
+        } else {
+            Err(Code::NoWatcher)
+        }
     }
 
     fn readable(&self, path: &str, identities: &[Identity]) -> Result<&Node, Code> {
@@ -120,14 +132,19 @@ impl Core {
     /// The prefix is one of plain strings, not of path steps.
     fn get_ephemerals(&self, session: i64, prefix: &str) -> Answer {
         let is_all = matches!(prefix.trim(), "" | "/");
-        let paths = self.tree.ephemerals_of(session).filter(|path| is_all || path.starts_with(prefix));
+        let paths = self
+            .tree
+            .ephemerals_of(session)
+            .filter(|path| is_all || path.starts_with(prefix));
         Answer::Children(paths.cloned().collect(), None)
     }
 
     fn all_children_number(&self, path: &str, identities: &[Identity]) -> Result<Answer, Code> {
         self.readable(path, identities)?;
         // The original counts its root twice and takes one of them for a child of the empty path.
-        Ok(Answer::Count(self.tree.descendants(path) + usize::from(path.is_empty())))
+        Ok(Answer::Count(
+            self.tree.descendants(path) + usize::from(path.is_empty()),
+        ))
     }
 
     /// A client that comes back names its watches and the last change it saw: what it missed is told at once.
@@ -135,7 +152,9 @@ impl Core {
         for path in &watched.data {
             match self.tree.get(path).map(|node| node.mzxid) {
                 None => self.tell(conn, EventKind::Deleted, path),
-                Some(mzxid) if mzxid > watched.seen_zxid => self.tell(conn, EventKind::DataChanged, path),
+                Some(mzxid) if mzxid > watched.seen_zxid => {
+                    self.tell(conn, EventKind::DataChanged, path)
+                }
                 Some(_) => self.watches.watch_data(path, conn),
             }
         }
@@ -148,7 +167,9 @@ impl Core {
         for path in &watched.child {
             match self.tree.get(path).map(|node| node.pzxid) {
                 None => self.tell(conn, EventKind::Deleted, path),
-                Some(pzxid) if pzxid > watched.seen_zxid => self.tell(conn, EventKind::ChildrenChanged, path),
+                Some(pzxid) if pzxid > watched.seen_zxid => {
+                    self.tell(conn, EventKind::ChildrenChanged, path)
+                }
                 Some(_) => self.watches.watch_children(path, conn),
             }
         }
@@ -161,7 +182,11 @@ impl Core {
     }
 
     fn tell(&mut self, conn: ConnId, kind: EventKind, path: &str) {
-        self.effects.push(Effect::Event { conn, kind, path: path.into() });
+        self.effects.push(Effect::Event {
+            conn,
+            kind,
+            path: path.into(),
+        });
     }
 }
 

@@ -35,10 +35,24 @@ struct Txn {
     pending: HashMap<String, i32>,
 }
 
-enum Change {
-    Created(String),
-    DataChanged(String),
-    Deleted { path: String, czxid: i64, children_left: usize, next_sibling: Option<NextSibling> },
+/// One change to tell of. The lists decide who may hear of it: those of the node and of its parent at the time.
+struct Change {
+    path: String,
+    acl: Arc<[Acl]>,
+    what: What,
+}
+
+enum What {
+    Created {
+        parent_acl: Arc<[Acl]>,
+    },
+    DataChanged,
+    Deleted {
+        parent_acl: Arc<[Acl]>,
+        czxid: i64,
+        children_left: usize,
+        next_sibling: Option<NextSibling>,
+    },
 }
 
 enum Done {
@@ -69,7 +83,13 @@ impl Core {
         let done = self.step(&mut txn, write)?;
         self.commit(txn);
         Ok(match (done, write) {
-            (Done::Created(path, _), Write::Create(Create { kind: CreateKind::Plain, .. })) => Answer::Path(path),
+            (
+                Done::Created(path, _),
+                Write::Create(Create {
+                    kind: CreateKind::Plain,
+                    ..
+                }),
+            ) => Answer::Path(path),
             (Done::Created(path, stat), _) => Answer::Created(path, stat),
             (Done::Changed(stat), _) => Answer::Stat(stat),
             (Done::Deleted | Done::Checked, _) => Answer::Empty,
@@ -87,6 +107,18 @@ impl Core {
         txn.in_multi = true;
         let mut parts = Vec::with_capacity(writes.len());
         for (index, write) in writes.iter().enumerate() {
+            // A create with a TTL's flags but no TTL breaks the whole request in 3.8, if it is reached.
+            if matches!(
+                write,
+                Write::Create(Create {
+                    kind: CreateKind::Plain,
+                    flags: 5 | 6,
+                    ..
+                })
+            ) {
+                self.roll_back(txn);
+                return Err(Code::MarshallingError);
+            }
             match self.step(&mut txn, write) {
                 Ok(done) => parts.push(part(done, write)),
                 Err(code) => {
@@ -123,7 +155,11 @@ impl Core {
         match write {
             Write::Create(create) => self.create(txn, create),
             Write::Delete { path, version } => self.delete(txn, path, *version),
-            Write::SetData { path, data, version } => self.set_data(txn, path, data.as_deref(), *version),
+            Write::SetData {
+                path,
+                data,
+                version,
+            } => self.set_data(txn, path, data.as_deref(), *version),
             Write::Check { path, version } => {
                 let node = self.valid_node(path)?;
                 txn.check(&node.acl, acl::READ)?;
@@ -144,9 +180,16 @@ impl Core {
         let list = acl::settle(&create.acl, identities)?;
         let parent = self.tree.get(parent_path).ok_or(Code::NoNode)?;
         txn.check(&parent.acl, acl::CREATE)?;
-        let number = txn.pending.get(parent_path).copied().unwrap_or(parent.cversion);
-        let new_path =
-            if is_sequential { format!("{}{number:010}", create.path) } else { create.path.clone() };
+        let number = txn
+            .pending
+            .get(parent_path)
+            .copied()
+            .unwrap_or(parent.cversion);
+        let new_path = if is_sequential {
+            format!("{}{number:010}", create.path)
+        } else {
+            create.path.clone()
+        };
         if !path::is_valid(&new_path) {
             return Err(Code::BadArguments);
         }
@@ -157,13 +200,24 @@ impl Core {
             return Err(Code::NoChildrenForEphemerals);
         }
         let next = number.wrapping_add(1);
-        let node = Node::new(create.data.as_deref(), self.tree.intern(list), life, txn.zxid, txn.wall_ms);
+        let node = Node::new(
+            create.data.as_deref(),
+            self.tree.intern(list),
+            life,
+            txn.zxid,
+            txn.wall_ms,
+        );
         let stat = node.stat();
+        let (acl, parent_acl) = (node.acl.clone(), parent.acl.clone());
         txn.undo.extend(self.tree.insert(&new_path, node, next));
         if txn.in_multi {
             txn.pending.insert(parent_path.to_owned(), next);
         }
-        txn.changes.push(Change::Created(new_path.clone()));
+        txn.changes.push(Change {
+            path: new_path.clone(),
+            acl,
+            what: What::Created { parent_acl },
+        });
         Ok(Done::Created(new_path, stat))
     }
 
@@ -188,23 +242,50 @@ impl Core {
         let Some(undo) = self.tree.remove(path, txn.zxid) else {
             return;
         };
-        let czxid = if let Undo::Remove { node, .. } = &undo { node.czxid } else { 0 };
-        let (children_left, next_sibling) = if self.journal.is_on() {
-            let parent = path::split(path).and_then(|(parent, _)| self.tree.get(parent));
-            (parent.map_or(0, |parent| parent.children.len()), self.next_sibling(path))
+        let (czxid, acl) = match &undo {
+            Undo::Remove { node, .. } => (node.czxid, node.acl.clone()),
+            _ => return,
+        };
+        let Some(parent) = path::split(path).and_then(|(parent, _)| self.tree.get(parent)) else {
+            return;
+        };
+        let (parent_acl, children_left) = (parent.acl.clone(), parent.children.len());
+        let next_sibling = if self.journal.is_on() {
+            self.next_sibling(path)
         } else {
-            (0, None)
+            None
         };
         txn.undo.push(undo);
-        txn.changes.push(Change::Deleted { path: path.to_owned(), czxid, children_left, next_sibling });
+        let what = What::Deleted {
+            parent_acl,
+            czxid,
+            children_left,
+            next_sibling,
+        };
+        txn.changes.push(Change {
+            path: path.to_owned(),
+            acl,
+            what,
+        });
     }
 
-    fn set_data(&mut self, txn: &mut Txn, path: &str, data: Option<&[u8]>, version: i32) -> Result<Done, Code> {
+    fn set_data(
+        &mut self,
+        txn: &mut Txn,
+        path: &str,
+        data: Option<&[u8]>,
+        version: i32,
+    ) -> Result<Done, Code> {
         let node = self.valid_node(path)?;
         txn.check(&node.acl, acl::WRITE)?;
         check_version(node.version, version)?;
-        txn.undo.extend(self.tree.set_data(path, data, txn.zxid, txn.wall_ms));
-        txn.changes.push(Change::DataChanged(path.to_owned()));
+        txn.changes.push(Change {
+            path: path.to_owned(),
+            acl: node.acl.clone(),
+            what: What::DataChanged,
+        });
+        txn.undo
+            .extend(self.tree.set_data(path, data, txn.zxid, txn.wall_ms));
         let stat = self.tree.get(path).map(Node::stat).ok_or(Code::NoNode)?;
         Ok(Done::Changed(stat))
     }
@@ -238,17 +319,23 @@ impl Core {
 
     /// Tells the watchers of every change, in order.
     fn commit(&mut self, txn: Txn) {
-        for change in txn.changes {
-            match change {
-                Change::Created(path) => {
-                    self.fire(&path, EventKind::Created);
-                    self.fire_parent(&path);
+        for Change { path, acl, what } in txn.changes {
+            match what {
+                What::Created { parent_acl } => {
+                    self.fire(&path, EventKind::Created, &acl);
+                    self.fire_parent(&path, &parent_acl);
                 }
-                Change::DataChanged(path) => {
-                    self.fire(&path, EventKind::DataChanged);
+                What::DataChanged => {
+                    self.fire(&path, EventKind::DataChanged, &acl);
                 }
-                Change::Deleted { path, czxid, children_left, next_sibling } => {
-                    let events = self.fire(&path, EventKind::Deleted) + self.fire_parent(&path);
+                What::Deleted {
+                    parent_acl,
+                    czxid,
+                    children_left,
+                    next_sibling,
+                } => {
+                    let events = self.fire(&path, EventKind::Deleted, &acl)
+                        + self.fire_parent(&path, &parent_acl);
                     if self.journal.is_on() {
                         self.journal.record(Deleted {
                             path,
@@ -265,28 +352,44 @@ impl Core {
         }
     }
 
-    fn fire_parent(&mut self, path: &str) -> usize {
+    fn fire_parent(&mut self, path: &str, acl: &[Acl]) -> usize {
         match path::split(path) {
-            Some((parent, _)) => self.fire(parent, EventKind::ChildrenChanged),
+            Some((parent, _)) => self.fire(parent, EventKind::ChildrenChanged, acl),
             None => 0,
         }
     }
 
-    fn fire(&mut self, path: &str, kind: EventKind) -> usize {
-        let told = self.watches.fire(path, kind);
+    /// Tells the watchers of one path; how many there were. A watcher that may not read the node is told nothing,
+    /// though its one-shot watch is spent, as in the releases of 3.8 since CVE-2024-23944.
+    fn fire(&mut self, path: &str, kind: EventKind, acl: &[Acl]) -> usize {
+        let mut told = self.watches.fire(path, kind);
+        if acl::check(acl, acl::READ, &[]).is_err() {
+            told.retain(|conn| {
+                let peer = self.peers.get(conn);
+                peer.is_some_and(|peer| acl::check(acl, acl::READ, &peer.identities).is_ok())
+            });
+        }
         if told.is_empty() {
             return 0;
         }
         let path: Arc<str> = path.into();
         let count = told.len();
-        self.effects.extend(told.into_iter().map(|conn| Effect::Event { conn, kind, path: path.clone() }));
+        self.effects
+            .extend(told.into_iter().map(|conn| Effect::Event {
+                conn,
+                kind,
+                path: path.clone(),
+            }));
         count
     }
 
     /// Ends a session: its ephemerals go in one change.
     pub(super) fn end_session(&mut self, session: i64) -> Option<Session> {
         let ended = self.sessions.remove(session)?;
-        let now = Now { uptime: Duration::ZERO, wall_ms: 0 };
+        let now = Now {
+            uptime: Duration::ZERO,
+            wall_ms: 0,
+        };
         let mut txn = self.begin(session, None, now);
         let paths: Vec<Arc<str>> = self.tree.ephemerals_of(session).cloned().collect();
         for path in paths {
@@ -327,11 +430,17 @@ impl Core {
             .filter(|(_, node)| node.children.is_empty() && is_over(node))
             .map(|(path, _)| path.clone())
             .collect();
-        over.into_iter().filter(|path| self.delete_container(path, now).is_ok()).count()
+        over.into_iter()
+            .filter(|path| self.delete_container(path, now).is_ok())
+            .count()
     }
 
     /// Applies a write as if another client with every right had sent it.
-    pub(in crate::embedded) fn write_from_outside(&mut self, write: &Write, now: Now) -> Result<(), Code> {
+    pub(in crate::embedded) fn write_from_outside(
+        &mut self,
+        write: &Write,
+        now: Now,
+    ) -> Result<(), Code> {
         let mut txn = self.begin(0, None, now);
         self.step(&mut txn, write)?;
         self.commit(txn);
@@ -340,7 +449,11 @@ impl Core {
 }
 
 fn check_version(actual: i32, expected: i32) -> Result<(), Code> {
-    if expected == -1 || expected == actual { Ok(()) } else { Err(Code::BadVersion) }
+    if expected == -1 || expected == actual {
+        Ok(())
+    } else {
+        Err(Code::BadVersion)
+    }
 }
 
 /// What the flags and the kind of a create ask for together: whose end ends the node, and whether it is numbered.
@@ -354,7 +467,11 @@ fn mode(create: &Create, session: i64) -> Result<(Life, bool), Code> {
         6 => (false, true, true),
         _ => return Err(Code::BadArguments),
     };
-    let is_ttl_good = if has_ttl { (1..=MAX_TTL_MS).contains(&create.ttl) } else { create.ttl < 0 };
+    let is_ttl_good = if has_ttl {
+        (1..=MAX_TTL_MS).contains(&create.ttl)
+    } else {
+        create.ttl < 0
+    };
     // A real server falls over when the TTL form of create comes without a TTL mode; this one refuses it.
     if !is_ttl_good || (create.kind == CreateKind::Ttl && !has_ttl) {
         return Err(Code::BadArguments);
@@ -374,7 +491,10 @@ fn part(done: Done, write: &Write) -> Part {
         Done::Created(path, stat) => {
             let has_stat = matches!(
                 write,
-                Write::Create(Create { kind: CreateKind::Container | CreateKind::Ttl, .. })
+                Write::Create(Create {
+                    kind: CreateKind::Container | CreateKind::Ttl,
+                    ..
+                })
             );
             Part::Created(path, has_stat.then_some(stat))
         }
