@@ -36,6 +36,8 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     #[cfg(feature = "cli")]
     cli::cases,
     #[cfg(feature = "cli")]
+    cli::codes::cases,
+    #[cfg(feature = "cli")]
     cli::look::cases,
     #[cfg(feature = "cli")]
     cli::signals::cases,

@@ -36,6 +36,7 @@ pub(crate) fn become_command(mut words: impl Iterator<Item = OsString>) -> u8 {
         // The tool died before we asked.
         return signals::code(Signal::SIGTERM);
     }
+    terminal::hold_stops();
     if place == FOREGROUND {
         if let (Some(terminal), Ok(group)) = (Terminal::open(), getpgid(Some(parent))) {
             terminal.pass(group, getpgrp());

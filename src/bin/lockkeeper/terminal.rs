@@ -4,7 +4,7 @@
 
 use std::fs::{File, OpenOptions};
 
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, killpg};
+use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 
 /// The controlling terminal of this process.
@@ -22,29 +22,32 @@ impl Terminal {
         tcgetpgrp(&self.0) == Ok(group)
     }
 
-    /// Moves the foreground, if `from` has it. Says whether it did.
+    /// Moves the foreground, if `from` has it. Says whether it did. Stops must be held.
     pub(crate) fn pass(&self, from: Pid, to: Pid) -> bool {
         if !self.is_with(from) {
             return false;
         }
-        // Whoever moves it from the background gets a TTOU, which would stop us.
-        let Ok(before) = only(Signal::SIGTTOU).thread_swap_mask(SigmaskHow::SIG_BLOCK) else {
-            return false;
-        };
-        let passed = tcsetpgrp(&self.0, to);
-        before.thread_set_mask().unwrap_or_default();
-        passed.is_ok()
+        // Moving it from the background would stop us, if stops were not held.
+        tcsetpgrp(&self.0, to).is_ok()
     }
 }
 
-/// Makes Ctrl-Z wait: a tool that is stopped while its command goes on would lose the lock under it.
+/// What would stop a tool that is in the background of its terminal, or in the foreground without its command.
+const STOPS: [Signal; 2] = [Signal::SIGTSTP, Signal::SIGTTOU];
+
+/// Keeps the terminal from stopping this process: a tool that stands still while its command goes on would lose the
+/// lock under it.
 pub(crate) fn hold_stops() {
-    only(Signal::SIGTSTP).thread_block().unwrap_or_default();
+    stops().thread_block().unwrap_or_default();
 }
 
 /// Undoes [`hold_stops`], for the command.
 pub(crate) fn allow_stops() {
-    only(Signal::SIGTSTP).thread_unblock().unwrap_or_default();
+    stops().thread_unblock().unwrap_or_default();
+}
+
+fn stops() -> SigSet {
+    SigSet::from_iter(STOPS)
 }
 
 /// Stops our process group as Ctrl-Z does, and returns when it goes on. Where nobody could wake it again (an orphaned
@@ -53,8 +56,4 @@ pub(crate) fn stop() {
     allow_stops();
     killpg(getpgrp(), Signal::SIGTSTP).unwrap_or_default();
     hold_stops();
-}
-
-fn only(signal: Signal) -> SigSet {
-    SigSet::from_iter([signal])
 }

@@ -1,13 +1,16 @@
 //! `queue`, `ls` and `serve`: what they print, for people and for programs.
 
-use std::time::Duration;
+use std::process::Stdio;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
 use zookeeper_client::{Acls, CreateMode};
 
-use super::{Holder, one_line, outcome, run, tickets};
+use super::{Holder, one_line, outcome, queued, run};
+use crate::support::World;
 use crate::support::process::lockkeeper;
-use crate::support::{World, eventually};
 
 cases! {
     feature: "cli";
@@ -25,8 +28,7 @@ cases! {
 async fn queue_shows_the_holder_and_who_waits(world: World) {
     let holder = Holder::of(&world, "shown").await;
     let mut waiting = run(&world, "shown", "true").spawn().unwrap();
-    let two = || async { tickets(&world, "shown").await == 2 };
-    eventually("the second one waits", Duration::from_secs(10), two).await;
+    queued(&world, "shown", 2).await;
 
     let table = outcome(&world, &["queue", "shown"]).await;
     let json = outcome(&world, &["queue", "shown", "--json"]).await;
@@ -71,7 +73,7 @@ async fn queue_shows_the_holder_and_who_waits(world: World) {
     }
     assert!(queue[0]["token"].as_u64() < queue[1]["token"].as_u64());
 
-    drop(holder);
+    holder.done().await;
     assert!(waiting.wait().await.unwrap().success());
 }
 
@@ -106,7 +108,7 @@ async fn queue_shows_foreign_tickets_and_lets_nobody_write_to_the_terminal(world
     let holder = Holder::start(
         lockkeeper(&world)
             .args(["run", "other", "--", "sh", "-c", "echo ready; sleep 60"])
-            .stdin(std::process::Stdio::null()),
+            .stdin(Stdio::null()),
     )
     .await;
     let ours = stranger.list_children("/locks/other").await.unwrap();
@@ -142,7 +144,7 @@ async fn queue_watch_looks_again_until_it_is_told_to_end(world: World) {
     command.args(["queue", "watched", "--watch", "--json"]);
     let mut watching = command.spawn().unwrap();
     let output = watching.stdout.take().unwrap();
-    let mut lines = tokio::io::AsyncBufReadExt::lines(tokio::io::BufReader::new(output));
+    let mut lines = BufReader::new(output).lines();
     assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("[]"));
 
     let _holder = Holder::of(&world, "watched").await;
@@ -153,8 +155,8 @@ async fn queue_watch_looks_again_until_it_is_told_to_end(world: World) {
             break queue;
         }
     };
-    let pid = nix::unistd::Pid::from_raw(watching.id().unwrap() as i32);
-    nix::sys::signal::kill(pid, nix::sys::signal::SIGINT).unwrap();
+    let pid = Pid::from_raw(watching.id().unwrap() as i32);
+    kill(pid, Signal::SIGINT).unwrap();
 
     assert_eq!(seen[0]["holder"], true);
     assert_eq!(watching.wait().await.unwrap().code(), Some(0));
@@ -212,13 +214,13 @@ async fn serve_serves_and_ends_when_told(world: World) {
             .args(flag);
         let mut server = command.spawn().unwrap();
         let output = server.stdout.take().unwrap();
-        let mut lines = tokio::io::AsyncBufReadExt::lines(tokio::io::BufReader::new(output));
+        let mut lines = BufReader::new(output).lines();
         let line = lines.next_line().await.unwrap().unwrap();
         let address = line.strip_prefix(before).unwrap().trim_end_matches("\"}");
 
         let held = outcome(&world, &["--zk", address, "run", "a", "--", "echo", "held"]).await;
-        let pid = nix::unistd::Pid::from_raw(server.id().unwrap() as i32);
-        nix::sys::signal::kill(pid, nix::sys::signal::SIGTERM).unwrap();
+        let pid = Pid::from_raw(server.id().unwrap() as i32);
+        kill(pid, Signal::SIGTERM).unwrap();
         let ended = server.wait_with_output().await.unwrap();
 
         assert_eq!((held.code, held.stdout.as_str()), (Some(0), "held\n"));

@@ -1,13 +1,14 @@
 //! Signals to the tool and to its command, and the death of either.
 
+use std::process::Stdio;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use super::{Holder, outcome, run, tickets};
+use super::{Holder, outcome, queued, run, tickets};
 use crate::support::process::lockkeeper;
 use crate::support::{World, eventually};
 
@@ -23,8 +24,6 @@ cases! {
         signals_that_were_ignored_stay_ignored,
         a_command_that_is_stopped_by_hand_keeps_its_lock;
 }
-
-const PATIENCE: Duration = Duration::from_secs(10);
 
 async fn term_is_passed_on_and_the_lock_stays_until_the_command_ended(world: World) {
     let script = "trap 'echo trapped; sleep 1; echo done; exit 3' TERM; echo ready; while :; do sleep 0.05; done";
@@ -71,10 +70,9 @@ async fn int_while_waiting_leaves_the_queue(world: World) {
     let _holder = Holder::of(&world, "queued").await;
     for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
         let mut waiting = run(&world, "queued", "echo never").spawn().unwrap();
-        let two = || async { tickets(&world, "queued").await == 2 };
-        eventually("the second one waits", PATIENCE, two).await;
+        queued(&world, "queued", 2).await;
 
-        nix::sys::signal::kill(Pid::from_raw(waiting.id().unwrap() as i32), signal).unwrap();
+        kill(Pid::from_raw(waiting.id().unwrap() as i32), signal).unwrap();
         let ended = waiting.wait().await.unwrap();
 
         assert_eq!(ended.code(), Some(code));
@@ -99,7 +97,7 @@ async fn int_while_connecting_ends_the_tool(world: World) {
     let mut tool = command.spawn().unwrap();
     let _connection = silent.accept().await.unwrap();
 
-    nix::sys::signal::kill(Pid::from_raw(tool.id().unwrap() as i32), Signal::SIGINT).unwrap();
+    kill(Pid::from_raw(tool.id().unwrap() as i32), Signal::SIGINT).unwrap();
 
     assert_eq!(tool.wait().await.unwrap().code(), Some(130));
 }
@@ -126,7 +124,7 @@ async fn a_killed_tool_takes_its_command_down_and_frees_the_lock(world: World) {
     assert_eq!(holder.code().await, None);
 
     let marked = || async { folder.path().join("marker").exists() };
-    eventually("the command got TERM", PATIENCE, marked).await;
+    eventually("the command got TERM", Duration::from_secs(10), marked).await;
     let next = outcome(&world, &["run", "--wait", "10s", "killed", "--", "true"]).await;
     assert_eq!(next.code, Some(0), "{next:?}");
 }
@@ -157,8 +155,8 @@ async fn signals_that_were_ignored_stay_ignored(world: World) {
     ]);
     command
         .env("LOCKKEEPER_ZK", world.connect_string())
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
         .kill_on_drop(true);
     let mut holder = Holder::start(&mut command).await;
 
@@ -189,7 +187,7 @@ async fn a_command_that_is_stopped_by_hand_keeps_its_lock(world: World) {
             "-c",
             script,
         ])
-        .stdin(std::process::Stdio::piped());
+        .stdin(Stdio::piped());
     let mut holder = Holder::start(&mut command).await;
     let group = holder.lines.next_line().await.unwrap().unwrap();
     let group = Pid::from_raw(group.parse().unwrap());

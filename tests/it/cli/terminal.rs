@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::pty::openpty;
 use tokio::process::{Child, Command};
 
-use super::tickets;
+use super::{queued, tickets};
 use crate::support::{World, eventually};
 
 cases! {
@@ -85,6 +85,7 @@ impl Shell {
             found.map(str::to_owned)
         };
         let what = format!("a line `{begin}` on the terminal");
+        // The shorter deadline shows the screen.
         tokio::select! {
             line = eventually(&what, Duration::from_secs(60), find) => line,
             () = tokio::time::sleep(Duration::from_secs(15)) => {
@@ -153,8 +154,7 @@ async fn a_command_that_lost_its_lock_while_stopped_gets_term(world: World) {
 
     shell.types(CTRL_Z);
     shell.line("stopped 148").await;
-    let free = || async { tickets(&world, "a").await == 0 };
-    eventually("the session ends", Duration::from_secs(10), free).await;
+    queued(&world, "a", 0).await;
     shell.types("\n");
 
     shell.line("trapped").await;
@@ -164,8 +164,7 @@ async fn a_command_that_lost_its_lock_while_stopped_gets_term(world: World) {
 async fn a_command_in_a_pipeline_gets_the_terminal_when_it_asks(world: World) {
     let script = "set -m; $L run a -- sh -c 'read x; echo got $x' | cat; echo end";
     let mut shell = Shell::start(&world, script);
-    let held = || async { tickets(&world, "a").await == 1 };
-    eventually("the command runs", Duration::from_secs(10), held).await;
+    queued(&world, "a", 1).await;
 
     shell.types("word\n");
 
