@@ -162,7 +162,7 @@ async fn no_server_ends_with_69_and_one_line_that_names_it(world: World) {
         assert_eq!(ended.code, Some(69), "{ended:?}");
         assert!(line.contains(address) && line.contains(word), "{line}");
         assert!(
-            began.elapsed() < Duration::from_millis(2500),
+            began.elapsed() < Duration::from_secs(3),
             "{line}: after {:?}",
             began.elapsed()
         );

@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::pty::openpty;
 use tokio::process::{Child, Command};
 
-use super::{queued, tickets};
+use super::{Holder, queued, tickets};
 use crate::support::{World, eventually};
 
 cases! {
@@ -18,6 +18,8 @@ cases! {
         the_command_has_the_terminal_and_gives_it_back,
         ctrl_c_ends_the_command_and_not_the_shell,
         ctrl_z_stops_the_tool_too_and_both_go_on,
+        ctrl_z_does_not_stop_a_tool_that_waits,
+        ctrl_c_ends_the_wait,
         a_command_that_lost_its_lock_while_stopped_gets_term,
         a_command_in_a_pipeline_gets_the_terminal_when_it_asks;
 }
@@ -144,6 +146,30 @@ async fn ctrl_z_stops_the_tool_too_and_both_go_on(world: World) {
 
     shell.line("got word").await;
     shell.line("code 0").await;
+}
+
+async fn ctrl_z_does_not_stop_a_tool_that_waits(world: World) {
+    let holder = Holder::of(&world, "a").await;
+    let mut shell = Shell::start(&world, "set -m; $L run a -- echo got it; echo code $?");
+    queued(&world, "a", 2).await;
+
+    shell.types(CTRL_Z);
+    holder.done().await;
+
+    shell.line("got it").await;
+    shell.line("code 0").await;
+}
+
+async fn ctrl_c_ends_the_wait(world: World) {
+    let _holder = Holder::of(&world, "a").await;
+    let script = "set -m; $L run a -- echo never; echo code $?";
+    let mut shell = Shell::start(&world, script);
+    queued(&world, "a", 2).await;
+
+    shell.types(CTRL_C);
+
+    shell.line("code 130").await;
+    assert_eq!(tickets(&world, "a").await, 1);
 }
 
 async fn a_command_that_lost_its_lock_while_stopped_gets_term(world: World) {
