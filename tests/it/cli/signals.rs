@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use super::{Holder, outcome, queued, run, tickets};
-use crate::support::process::lockkeeper;
+use crate::support::process::{heed_signals, lockkeeper};
 use crate::support::{World, eventually};
 
 cases! {
@@ -104,7 +104,7 @@ async fn int_while_connecting_ends_the_tool(world: World) {
 
 async fn a_killed_tool_takes_its_command_down_and_frees_the_lock(world: World) {
     let folder = TempDir::new().unwrap();
-    let script = "trap 'echo TERM > marker; exit' TERM; echo ready; while :; do sleep 0.05; done";
+    let script = "trap 'echo TERM > marker; exit' TERM; echo ready; for i in $(seq 600); do sleep 0.05; done";
     let mut command = lockkeeper(&world);
     command
         .args([
@@ -147,6 +147,7 @@ async fn the_command_has_a_process_group_of_its_own(world: World) {
 }
 
 async fn signals_that_were_ignored_stay_ignored(world: World) {
+    heed_signals();
     let mut command = Command::new("sh");
     command.args([
         "-c",

@@ -10,6 +10,7 @@ use nix::pty::openpty;
 use tokio::process::{Child, Command};
 
 use super::{Holder, queued, tickets};
+use crate::support::process::heed_signals;
 use crate::support::{World, eventually};
 
 cases! {
@@ -37,6 +38,7 @@ struct Shell {
 impl Shell {
     /// Runs a script; in it, `$L` is the tool.
     fn start(world: &World, script: &str) -> Self {
+        heed_signals();
         let pty = openpty(None, None).unwrap();
         let slave = File::from(pty.slave);
         let end = || Stdio::from(slave.try_clone().unwrap());
