@@ -231,3 +231,22 @@ impl Place {
         }
     }
 }
+
+#[cfg(all(test, feature = "embedded"))]
+mod tests {
+    // A waiter's memory is its future, and a crowd has many.
+    #[tokio::test]
+    async fn the_future_of_a_lock_is_small() {
+        let server = crate::embedded::EmbeddedServer::start().await.unwrap();
+        let keeper = crate::Keeper::connect(server.connect_string())
+            .await
+            .unwrap();
+        let lock = keeper.mutex("small").unwrap();
+
+        assert!(
+            size_of_val(&lock.lock()) <= 1024,
+            "{}",
+            size_of_val(&lock.lock())
+        );
+    }
+}

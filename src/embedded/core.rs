@@ -6,6 +6,8 @@
 
 mod journal;
 mod read;
+mod txn;
+mod upkeep;
 mod write;
 
 use std::collections::HashMap;
@@ -176,8 +178,13 @@ impl Core {
         };
         let (session, identities) = (peer.session, peer.identities.clone());
         self.sessions.touch(session, now.uptime);
-        let mut is_last = false;
-        let mut zxid = None;
+        if let Some((zxid, result, is_last)) = self.apply_unordered(conn, request) {
+            return Reply {
+                zxid,
+                result,
+                is_last,
+            };
+        }
         let result = match request {
             Request::Write(write) => self.write(session, identities, write, now),
             Request::Multi(writes) => self.multi(session, identities, writes, now),
@@ -187,19 +194,8 @@ impl Core {
             Request::SetAcl { path, acl, version } => {
                 self.set_acl(path, acl, *version, &identities)
             }
-            Request::Auth { scheme, secret } => {
-                zxid = Some(0);
-                let result = self.authenticate(conn, scheme, secret);
-                is_last = result.is_err();
-                result
-            }
-            Request::Sasl => {
-                zxid = Some(0);
-                Ok(Answer::Null)
-            }
             Request::Ping => Ok(Answer::Empty),
             Request::CloseSession => {
-                is_last = true;
                 self.end_session(session);
                 Ok(Answer::Empty)
             }
@@ -211,16 +207,31 @@ impl Core {
                 self.zxid += i64::from(*is_write);
                 Err(Code::MarshallingError)
             }
-            Request::Unknown => {
-                (zxid, is_last) = (Some(-1), true);
-                Err(Code::Unimplemented)
-            }
             read => self.read(conn, session, &identities, read),
         };
+        let is_last = matches!(request, Request::CloseSession);
         Reply {
-            zxid: zxid.unwrap_or(self.zxid),
+            zxid: self.zxid,
             result,
             is_last,
+        }
+    }
+
+    /// The requests that the original answers before it puts them in order; their replies carry no true zxid.
+    fn apply_unordered(
+        &mut self,
+        conn: ConnId,
+        request: &Request,
+    ) -> Option<(i64, Result<Answer, Code>, bool)> {
+        match request {
+            Request::Auth { scheme, secret } => {
+                let result = self.authenticate(conn, scheme, secret);
+                let is_last = result.is_err();
+                Some((0, result, is_last))
+            }
+            Request::Sasl => Some((0, Ok(Answer::Null), false)),
+            Request::Unknown => Some((-1, Err(Code::Unimplemented), true)),
+            _ => None,
         }
     }
 

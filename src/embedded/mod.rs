@@ -23,10 +23,12 @@ mod conn;
 mod core;
 mod counters;
 mod faults;
+mod node;
 mod outbox;
 mod path;
 mod proto;
 mod reply;
+mod rules;
 mod sessions;
 mod shared;
 mod tree;
@@ -47,8 +49,9 @@ use tracing::Instrument as _;
 
 pub use self::core::{Deleted, NextSibling};
 pub use self::counters::Counters;
-pub use self::faults::{Faults, Hold, Match, Rule, SessionInfo};
+pub use self::faults::{Faults, Hold, Rule, SessionInfo};
 pub use self::proto::{Code, Op};
+pub use self::rules::Match;
 use self::shared::Shared;
 
 /// How long to wait after an accept failed, most likely for lack of file descriptors.

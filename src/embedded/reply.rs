@@ -8,8 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::acl::Acl;
+use super::node::Stat;
 use super::proto::Code;
-use super::tree::Stat;
 use super::watches::EventKind;
 use super::wire::Output;
 

@@ -10,103 +10,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::acl::{self, Acl};
+use super::node::{Life, Node};
 use super::path;
-
-/// Whose end is this node's end?
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Life {
-    Persistent,
-    Ephemeral(i64),
-    Container,
-    /// Goes when it has had no child and no write for so many milliseconds.
-    Ttl(i64),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Node {
-    pub(super) data: Option<Bytes>,
-    pub(super) acl: Arc<[Acl]>,
-    pub(super) children: BTreeSet<Arc<str>>,
-    pub(super) life: Life,
-    pub(super) czxid: i64,
-    pub(super) mzxid: i64,
-    pub(super) pzxid: i64,
-    pub(super) ctime: i64,
-    pub(super) mtime: i64,
-    pub(super) version: i32,
-    /// Counts creates of children only, and is the next sequence number. Clients see another number: [`Node::stat`].
-    pub(super) cversion: i32,
-    pub(super) aversion: i32,
-}
-
-/// What clients see of a node besides its data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stat {
-    pub(super) czxid: i64,
-    pub(super) mzxid: i64,
-    pub(super) pzxid: i64,
-    pub(super) ctime: i64,
-    pub(super) mtime: i64,
-    pub(super) version: i32,
-    pub(super) cversion: i32,
-    pub(super) aversion: i32,
-    pub(super) owner: i64,
-    pub(super) data_length: usize,
-    pub(super) children: usize,
-}
-
-impl Node {
-    /// A new node; `data` is copied so that it does not keep the frame it came in alive.
-    pub(super) fn new(
-        data: Option<&[u8]>,
-        acl: Arc<[Acl]>,
-        life: Life,
-        zxid: i64,
-        wall_ms: i64,
-    ) -> Self {
-        Self {
-            data: data.map(Bytes::copy_from_slice),
-            acl,
-            children: BTreeSet::new(),
-            life,
-            czxid: zxid,
-            mzxid: zxid,
-            pzxid: zxid,
-            ctime: wall_ms,
-            mtime: wall_ms,
-            version: 0,
-            cversion: 0,
-            aversion: 0,
-        }
-    }
-
-    /// The number of changes to the children is derived: each one there was created once, each one gone was created
-    /// and deleted. The session is told for ephemerals only, never the marks of containers and TTLs.
-    pub(super) fn stat(&self) -> Stat {
-        let children = i32::try_from(self.children.len()).unwrap_or(i32::MAX);
-        Stat {
-            czxid: self.czxid,
-            mzxid: self.mzxid,
-            pzxid: self.pzxid,
-            ctime: self.ctime,
-            mtime: self.mtime,
-            version: self.version,
-            cversion: self.cversion.wrapping_mul(2).wrapping_sub(children),
-            aversion: self.aversion,
-            owner: if let Life::Ephemeral(session) = self.life {
-                session
-            } else {
-                0
-            },
-            data_length: self.data_length(),
-            children: self.children.len(),
-        }
-    }
-
-    fn data_length(&self) -> usize {
-        self.data.as_ref().map_or(0, Bytes::len)
-    }
-}
 
 /// How to take one change back.
 #[derive(Debug)]
@@ -280,6 +185,7 @@ impl Tree {
         let (key, _) = self.nodes.get_key_value(path)?;
         let key = key.clone();
         let node = self.nodes.get_mut(path)?;
+        let before = node.data_length();
         let undo = Undo::SetData {
             path: key,
             data: node.data.take(),
@@ -291,16 +197,7 @@ impl Tree {
         node.mzxid = zxid;
         node.mtime = wall_ms;
         node.version = node.version.wrapping_add(1);
-        let now = node.data_length();
-        let before = if let Undo::SetData {
-            data: Some(data), ..
-        } = &undo
-        {
-            data.len()
-        } else {
-            0
-        };
-        self.bytes = (self.bytes + now).saturating_sub(before);
+        self.bytes = (self.bytes + node.data_length()).saturating_sub(before);
         Some(undo)
     }
 

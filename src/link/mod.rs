@@ -11,6 +11,7 @@ pub(crate) mod zookeeper;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::watch;
 
@@ -109,7 +110,24 @@ pub(crate) enum Write<'a> {
 }
 
 /// A data watch that was armed. Dropping it takes it back from the server.
-pub(crate) struct Watch(pub(crate) Pin<Box<dyn Future<Output = Change> + Send>>);
+///
+/// The mutex is never locked: it lets whatever holds a watch be shared between threads, as `Future`s alone cannot.
+pub(crate) struct Watch(Mutex<Pin<Box<dyn Future<Output = Change> + Send>>>);
+
+impl Watch {
+    pub(crate) fn new(told: impl Future<Output = Change> + Send + 'static) -> Self {
+        Self(Mutex::new(Box::pin(told)))
+    }
+
+    /// Waits until the watch fires; to be called again only if the last call was cancelled.
+    pub(crate) async fn changed(&mut self) -> Change {
+        self.0
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_mut()
+            .await
+    }
+}
 
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -113,7 +113,7 @@ impl Link for ZooKeeper {
         let sent = self.client.get_and_watch_data(path);
         self.bounded(async move {
             let (data, stat, watcher) = sent.await?;
-            let watch = Watch(Box::pin(async move { change(&watcher.changed().await) }));
+            let watch = Watch::new(async move { change(&watcher.changed().await) });
             Ok::<_, zk::Error>((node(data, &stat), watch))
         })
     }
@@ -297,7 +297,7 @@ mod tests {
             zk::Error::AuthFailed,
             zk::Error::UnexpectedError("expect xid".into()),
             zk::Error::UnmarshalError {
-                entity: &"stat",
+                entity: "stat",
                 reason: &"short",
             },
         ] {

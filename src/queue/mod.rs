@@ -80,6 +80,11 @@ impl Queue {
     ///
     /// Dropped at any await, whatever was created is removed by the janitor.
     pub(crate) async fn join(&self) -> Result<Waiter> {
+        // On the heap: it is over long before the wait, and would otherwise make every waiter's future as large.
+        Box::pin(self.walk_in()).await
+    }
+
+    async fn walk_in(&self) -> Result<Waiter> {
         let path_len = self.pool.chroot_len() + self.directory.path.len() + TICKET_LEN;
         let mut reservation = self.pool.reserve(path_len, JOINING).await?;
         let start: Arc<str> = format!("{}/{PREFIX}", self.directory.path).into();
@@ -383,45 +388,56 @@ impl Waiter {
 
     /// One step of the walk.
     async fn advance(&mut self) -> Result<()> {
-        let next = match &mut self.phase {
-            Phase::Joined => self.look_alone().await?,
-            Phase::Guessing => self.watch_predecessor().await?,
-            Phase::Listing => self.judge().await?,
+        self.phase = match self.phase {
+            Phase::Watching { .. } => self.wait().await?,
+            // On the heap, so that a waiter's future is no larger than its wait, in which it spends its life.
+            _ => Box::pin(self.ask()).await?,
+        };
+        Ok(())
+    }
+
+    /// Waits for the watch to tell.
+    async fn wait(&mut self) -> Result<Phase> {
+        let Phase::Watching {
+            ahead,
+            czxid,
+            watch,
+        } = &mut self.phase
+        else {
+            return Ok(Phase::Listing);
+        };
+        let session = self.place.session();
+        let change = tokio::select! {
+            change = watch.changed() => change,
+            _ = session.ended() => Change::SessionOver,
+        };
+        match change {
+            Change::Deleted => Ok(Phase::Woken { czxid: *czxid }),
+            // The watch is spent, and the node may be there: arm again, by identity.
+            Change::DataChanged => Ok(Phase::Following {
+                ahead: ahead.clone(),
+                czxid: Some(*czxid),
+            }),
+            Change::SessionOver => Err(session.ended().await.while_trying(WAITING, &self.name)),
+        }
+    }
+
+    /// Asks the server what the phase needs to know.
+    async fn ask(&mut self) -> Result<Phase> {
+        match &self.phase {
+            Phase::Joined => self.look_alone().await,
+            Phase::Guessing => self.watch_predecessor().await,
+            Phase::Listing | Phase::Watching { .. } => self.judge().await,
             Phase::Following { ahead, czxid } => {
                 let (ahead, czxid) = (ahead.clone(), *czxid);
-                self.watch(ahead, czxid).await?
-            }
-            Phase::Watching {
-                ahead,
-                czxid,
-                watch,
-            } => {
-                let session = self.place.session();
-                let change = tokio::select! {
-                    change = watch.0.as_mut() => change,
-                    _ = session.ended() => Change::SessionOver,
-                };
-                match change {
-                    Change::Deleted => Phase::Woken { czxid: *czxid },
-                    // The watch is spent, and the node may be there: arm again, by identity.
-                    Change::DataChanged => Phase::Following {
-                        ahead: ahead.clone(),
-                        czxid: Some(*czxid),
-                    },
-                    Change::SessionOver => {
-                        let end = session.ended().await;
-                        return Err(end.while_trying(WAITING, &self.name));
-                    }
-                }
+                self.watch(ahead, czxid).await
             }
             Phase::Woken { czxid } => {
                 let czxid = *czxid;
-                self.look_for_mark(czxid).await?
+                self.look_for_mark(czxid).await
             }
-            Phase::Granted => Phase::Granted,
-        };
-        self.phase = next;
-        Ok(())
+            Phase::Granted => Ok(Phase::Granted),
+        }
     }
 
     async fn look_alone(&mut self) -> Result<Phase> {

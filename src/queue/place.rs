@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::ticket::{PREFIX, Ticket};
 use crate::link::Fault;
-use crate::session::janitor::{self, Exit, Left, Seat};
+use crate::session::janitor::{self, Begun, Exit, Left, Seat};
 use crate::session::pool::Reservation;
 use crate::session::{End, Session};
 
@@ -28,13 +28,12 @@ pub(crate) struct Place {
 enum State {
     /// A create may be on its way; this finds what it made.
     Armed { attempt: Uuid },
-    /// The ticket is in the queue and leaves by this exit. `was_sent`: a delete may be on its way.
+    /// The ticket is in the queue and leaves by this exit.
     Seated {
         ticket: Ticket,
         czxid: i64,
         exit: Exit,
-        held: bool,
-        was_sent: bool,
+        begun: Begun,
     },
     /// Nothing of ours is left at the server.
     Gone,
@@ -58,23 +57,27 @@ impl Place {
         self.reservation.take()
     }
 
-    /// The create made this ticket.
+    /// The create made this ticket. Until it is granted its name is doubtful when it leaves: an operator may have removed
+    /// it long ago, and somebody else's ticket may stand under its name.
     pub(crate) fn seat(&mut self, seq: i32, czxid: i64) {
         let ticket = Ticket::exclusive(seq);
         self.state = State::Seated {
             ticket,
             czxid,
             exit: Exit::Plain,
-            held: false,
-            was_sent: false,
+            begun: Begun::Doubtful,
         };
     }
 
-    /// The ticket was granted: from now on it leaves by this exit.
+    /// The ticket was granted: it leaves by this exit, whose mark is written at a known version of the directory.
     pub(crate) fn grant(&mut self, by: Exit) {
-        if let State::Seated { exit, held, .. } = &mut self.state {
+        if let State::Seated { exit, begun, .. } = &mut self.state {
+            *begun = if matches!(by, Exit::Plain) {
+                Begun::Doubtful
+            } else {
+                Begun::Fresh
+            };
             *exit = by;
-            *held = true;
         }
         self.reservation = None;
     }
@@ -105,8 +108,7 @@ impl Place {
             ticket,
             czxid,
             exit,
-            held,
-            was_sent,
+            begun,
         } = &mut self.state
         else {
             return Left::WasGone;
@@ -123,30 +125,24 @@ impl Place {
             // The session's close removes the ticket.
             Err(End::Closed) => return self.gone(Left::Closed),
         };
-        // A ticket that never held may have been removed by an operator long ago, and its name may be a stranger's by
-        // now, so it is read first; a holder's mark is written at a known version of the directory.
-        if *held && matches!(exit, Exit::Marked { .. }) {
+        if *begun == Begun::Fresh && matches!(exit, Exit::Marked { .. }) {
             let path = seat.path();
-            let sent = janitor::send(&*link, &seat, &path, &exit);
-            *was_sent = true;
-            match sent.await {
+            let reply = janitor::send(&*link, &seat, &path, &exit);
+            *begun = Begun::Sent;
+            match reply.await {
                 Ok(()) => return self.gone(Left::Now),
-                // The mark was refused (another's data, another version, no permission): leave without one.
-                Err(Fault::Answered(_)) => exit = Exit::Plain,
+                // Nothing was changed: the mark is refused, or the ticket is gone. Leave without a mark.
+                Err(Fault::Answered(_)) => (exit, *begun) = (Exit::Plain, Begun::Doubtful),
                 Err(Fault::Unknown(why)) => {
                     tracing::debug!(why, "a release has an unknown outcome")
                 }
             }
         }
         drop(link);
-        let look_first = !matches!(exit, Exit::LastOut(_));
-        *was_sent = true;
-        let left = self
-            .session
-            .janitor
-            .leave_and_tell(seat, exit, look_first)
-            .await;
-        self.gone(left)
+        let begun = *begun;
+        // From its first poll on the janitor has the ticket, and nobody else may remove it.
+        self.state = State::Gone;
+        self.session.janitor.leave_and_tell(seat, exit, begun).await
     }
 
     fn gone(&mut self, left: Left) -> Left {
@@ -164,19 +160,14 @@ impl Drop for Place {
                 ticket,
                 czxid,
                 exit,
-                held,
-                was_sent,
+                begun,
             } => {
-                let look_first = was_sent || !held;
-                self.session.janitor.leave(
-                    Seat {
-                        directory,
-                        ticket: ticket.name,
-                        czxid,
-                    },
-                    exit,
-                    look_first,
-                );
+                let seat = Seat {
+                    directory,
+                    ticket: ticket.name,
+                    czxid,
+                };
+                self.session.janitor.leave(seat, exit, begun);
             }
             State::Gone => {}
         }

@@ -18,6 +18,8 @@ use super::{End, LONGEST_PAUSE, connected};
 use crate::link::{Code, Fault, Found, Link, Read, SessionState, Write};
 use crate::queue::ticket::DataLine;
 
+/// The shortest pause between two looks at a ticket that cannot be read.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 /// Tickets that are removed at the same time.
 const AT_ONCE: usize = 256;
 /// Tickets that are read in one request when one of ours is looked for.
@@ -48,6 +50,17 @@ pub(crate) enum Exit {
     LastOut(Box<Self>),
 }
 
+/// How far the removal of a ticket has come when the janitor gets it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begun {
+    /// Nothing was sent, and the way it is removed can hit nobody else's: it may be sent at once.
+    Fresh,
+    /// Nothing was sent, but the name may be somebody else's by now: read it first.
+    Doubtful,
+    /// A delete was sent and its outcome is unknown: read the ticket before anything else.
+    Sent,
+}
+
 /// What became of a ticket that was to leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Left {
@@ -71,7 +84,7 @@ enum Task {
     Leave {
         seat: Seat,
         exit: Exit,
-        was_sent: bool,
+        begun: Begun,
         done: Option<oneshot::Sender<Left>>,
     },
     Settle {
@@ -112,22 +125,22 @@ impl Janitor {
     }
 
     /// Has a ticket removed; nobody waits for it.
-    pub(crate) fn leave(&self, seat: Seat, exit: Exit, was_sent: bool) {
+    pub(crate) fn leave(&self, seat: Seat, exit: Exit, begun: Begun) {
         self.give(Task::Leave {
             seat,
             exit,
-            was_sent,
+            begun,
             done: None,
         });
     }
 
-    /// Has a ticket removed and tells what became of it. `was_sent` says that a delete may be under way already.
-    pub(crate) async fn leave_and_tell(&self, seat: Seat, exit: Exit, was_sent: bool) -> Left {
+    /// Has a ticket removed and tells what became of it.
+    pub(crate) async fn leave_and_tell(&self, seat: Seat, exit: Exit, begun: Begun) -> Left {
         let (done, told) = oneshot::channel();
         self.give(Task::Leave {
             seat,
             exit,
-            was_sent,
+            begun,
             done: Some(done),
         });
         told.await.unwrap_or(Left::Closed)
@@ -191,9 +204,9 @@ impl Work {
                     Task::Leave {
                         seat,
                         exit,
-                        was_sent,
+                        begun,
                         done,
-                    } => leaves.push(self.remove_and_tell(seat, exit, was_sent, done)),
+                    } => leaves.push(self.remove_and_tell(seat, exit, begun, done)),
                     Task::Settle {
                         directory,
                         prefix,
@@ -227,10 +240,10 @@ impl Work {
         &self,
         seat: Seat,
         exit: Exit,
-        was_sent: bool,
+        begun: Begun,
         done: Option<oneshot::Sender<Left>>,
     ) {
-        let left = self.remove(&seat, exit, was_sent).await;
+        let left = self.remove(&seat, exit, begun).await;
         if let Some(done) = done {
             // The caller may be gone; the ticket is gone all the same.
             done.send(left).ok();
@@ -238,14 +251,15 @@ impl Work {
     }
 
     /// Removes one ticket and stops only when it is known to be gone.
-    async fn remove(&self, seat: &Seat, exit: Exit, was_sent: bool) -> Left {
+    async fn remove(&self, seat: &Seat, exit: Exit, begun: Begun) -> Left {
         let path = seat.path();
-        let mut next = if was_sent {
-            Next::Look
-        } else {
+        let mut sent = begun == Begun::Sent;
+        let mut next = if begun == Begun::Fresh {
             Next::Send(exit.clone())
+        } else {
+            Next::Look
         };
-        let mut pause = Duration::from_millis(5);
+        let mut pause = Duration::ZERO;
         loop {
             next = match next {
                 Next::Send(exit) => match send(&*self.link, seat, &path, &exit).await {
@@ -253,14 +267,24 @@ impl Work {
                     Err(Fault::Answered(code)) => after_refusal(exit, &code),
                     Err(Fault::Unknown(why)) => {
                         tracing::debug!(ticket = path, why, "a delete has an unknown outcome");
+                        sent = true;
                         Next::Look
                     }
                 },
                 Next::Look => match self.look(seat, &path).await {
                     Some(true) => Next::Send(exit.clone()),
+                    // Gone with our delete under way: it was ours that removed it.
+                    Some(false) if sent => return Left::Now,
                     Some(false) => return Left::WasGone,
-                    None => Next::Look,
+                    None => Next::Wait,
                 },
+                Next::Wait => {
+                    if let Err(reason) = self.reconnected(pause).await {
+                        return Left::Over(reason);
+                    }
+                    pause = (pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+                    Next::Look
+                }
                 Next::Refused => {
                     tracing::warn!(
                         ticket = path,
@@ -271,12 +295,6 @@ impl Work {
                     };
                 }
             };
-            if matches!(next, Next::Look) {
-                if let Err(reason) = self.reconnected(pause).await {
-                    return Left::Over(reason);
-                }
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            }
         }
     }
 
@@ -343,7 +361,7 @@ impl Work {
             join_all(
                 seats
                     .iter()
-                    .map(|seat| self.remove(seat, Exit::Plain, false)),
+                    .map(|seat| self.remove(seat, Exit::Plain, Begun::Fresh)),
             )
             .await;
         }
@@ -420,6 +438,7 @@ type Wanted = HashMap<Uuid, Option<oneshot::Sender<Settled>>>;
 enum Next {
     Send(Exit),
     Look,
+    Wait,
     Refused,
 }
 

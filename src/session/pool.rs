@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
 use tokio::time::timeout;
+use tracing::Instrument;
 
 use super::{End, Session};
 use crate::error::{Error, Result};
@@ -201,10 +202,14 @@ impl Pool {
 async fn connect(access: &Access) -> Result<Arc<dyn Link>> {
     let started = Instant::now();
     let limit = access.connect_timeout;
+    let target = access.target.clone();
+    // A task of its own: dropped in the middle of its handshake, a session would stay at the server until it expires.
     // The rest of the time is for finding out what is wrong.
-    let connecting = timeout(limit.mul_f32(0.6), ZooKeeper::connect(&access.target));
-    match connecting.await {
-        Ok(Ok(link)) => look_for_chroot(Arc::new(link), &access.target.chroot).await,
+    let connecting = timeout(limit.mul_f32(0.6), async move {
+        ZooKeeper::connect(&target).await
+    });
+    match tokio::spawn(connecting.in_current_span()).await {
+        Ok(Ok(Ok(link))) => look_for_chroot(Arc::new(link), &access.target.chroot).await,
         failed => {
             tracing::debug!(?failed, "no session");
             let left = limit

@@ -17,8 +17,14 @@
 #[macro_use]
 mod support;
 
+mod cancel;
 #[cfg(feature = "cli")]
 mod cli;
+mod connect;
+mod cost;
+mod museum;
+mod mutex;
+mod scale;
 mod server;
 
 use std::process::ExitCode;
@@ -32,7 +38,7 @@ use support::{list, runner};
 
 /// Every module with cases; one that is forgotten here is a dead-code warning, which fails CI.
 const MODULES: &[fn() -> Vec<Case>] = &[
-    server::cases,
+    cancel::cases,
     #[cfg(feature = "cli")]
     cli::cases,
     #[cfg(feature = "cli")]
@@ -43,9 +49,18 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     cli::signals::cases,
     #[cfg(feature = "cli")]
     cli::terminal::cases,
+    connect::cases,
+    cost::cases,
+    museum::cases,
+    mutex::cases,
+    scale::cases,
+    server::cases,
 ];
 
 fn main() -> ExitCode {
+    if let Some(ended) = scale::child() {
+        return ended;
+    }
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(4);
     if std::env::var_os("RUST_LOG").is_some() {

@@ -5,9 +5,10 @@
 use std::collections::VecDeque;
 use std::ops::Bound;
 
-use super::super::path;
-use super::super::tree::{Life, Tree};
 use super::Core;
+use crate::embedded::node::Life;
+use crate::embedded::path;
+use crate::embedded::tree::Tree;
 
 /// One node that was deleted, as recorded by [`EmbeddedServer::take_journal`](crate::embedded::EmbeddedServer).
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use super::super::acl::{self, Identity};
-use super::super::proto::{Code, Read, Request, WatchedPaths};
-use super::super::reply::{Answer, Part};
-use super::super::sessions::ConnId;
-use super::super::tree::Node;
-use super::super::watches::{EventKind, Mode, Tables};
 use super::{Core, Effect};
+use crate::embedded::acl::{self, Identity};
+use crate::embedded::node::Node;
+use crate::embedded::proto::{Code, Read, Request, WatchedPaths};
+use crate::embedded::reply::{Answer, Part};
+use crate::embedded::sessions::ConnId;
+use crate::embedded::watches::{EventKind, Mode, Tables};
 
 impl Core {
     pub(super) fn read(

@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::super::acl::{self, Acl};
-use super::super::proto::{Create, CreateKind, Read, WatchedPaths, Write};
-use super::super::reply::Part;
-use super::super::tree::Stat;
 use super::*;
+use crate::embedded::acl::{self, Acl};
+use crate::embedded::node::Stat;
+use crate::embedded::proto::{Create, CreateKind, Read, WatchedPaths, Write};
+use crate::embedded::reply::Part;
 
 const A: ConnId = ConnId(1);
 const B: ConnId = ConnId(2);
@@ -614,7 +614,7 @@ fn dump(core: &Core) -> Vec<(String, Stat)> {
         pending.extend(
             node.children
                 .iter()
-                .map(|name| super::super::path::join(&path, name)),
+                .map(|name| crate::embedded::path::join(&path, name)),
         );
         found.push((path, node.stat()));
     }

@@ -1,74 +1,27 @@
 //! Requests that change nodes, alone or as a transaction.
 //!
-//! Invariant: a transaction happens wholly, at one zxid, or not at all, and fires its watches after its last part. A
-//! write that fails takes a zxid all the same, as in the original.
+//! Invariant: a write that fails takes a zxid all the same, and the checks are made in the original's order. How changes
+//! are made, taken back and told is [`txn`](super::txn)'s.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::super::acl::{self, Acl, Identity};
-use super::super::path;
-use super::super::proto::{Code, Create, CreateKind, Write};
-use super::super::reply::{Answer, Part};
-use super::super::sessions::Session;
-use super::super::tree::{Life, Node, Stat, Undo};
-use super::super::watches::EventKind;
-use super::{Core, Deleted, Effect, NextSibling, Now};
+use super::txn::{Change, Txn, What};
+use super::{Core, Now};
+use crate::embedded::acl::{self, Acl, Identity};
+use crate::embedded::node::{Life, Node, Stat};
+use crate::embedded::path;
+use crate::embedded::proto::{Code, Create, CreateKind, Write};
+use crate::embedded::reply::{Answer, Part};
 
 /// The longest TTL that fits where the original keeps it.
 const MAX_TTL_MS: i64 = 0xff_ffff_ffff;
 
-/// Changes that are made but not yet told.
-struct Txn {
-    zxid: i64,
-    wall_ms: i64,
-    session: i64,
-    /// `None` may do everything: the server itself and the hooks for tests.
-    identities: Option<Arc<[Identity]>>,
-    in_multi: bool,
-    undo: Vec<Undo>,
-    changes: Vec<Change>,
-    /// Sequence counters as this transaction sees them. The tree's stick at the end of the range, these go on into
-    /// the negative, as the original's do while a change is pending.
-    pending: HashMap<String, i32>,
-}
-
-/// One change to tell of. The lists decide who may hear of it: those of the node and of its parent at the time.
-struct Change {
-    path: String,
-    acl: Arc<[Acl]>,
-    what: What,
-}
-
-enum What {
-    Created {
-        parent_acl: Arc<[Acl]>,
-    },
-    DataChanged,
-    Deleted {
-        parent_acl: Arc<[Acl]>,
-        czxid: i64,
-        children_left: usize,
-        next_sibling: Option<NextSibling>,
-    },
-}
-
-enum Done {
+pub(super) enum Done {
     Created(String, Stat),
     Deleted,
     Changed(Stat),
     Checked,
-}
-
-impl Txn {
-    fn check(&self, list: &[Acl], permission: i32) -> Result<(), Code> {
-        match &self.identities {
-            Some(identities) => acl::check(list, permission, identities),
-            None => Ok(()),
-        }
-    }
 }
 
 impl Core {
@@ -131,27 +84,7 @@ impl Core {
         Ok(Answer::Parts(parts))
     }
 
-    fn begin(&mut self, session: i64, identities: Option<Arc<[Identity]>>, now: Now) -> Txn {
-        self.zxid += 1;
-        Txn {
-            zxid: self.zxid,
-            wall_ms: now.wall_ms,
-            session,
-            identities,
-            in_multi: false,
-            undo: Vec::new(),
-            changes: Vec::new(),
-            pending: HashMap::new(),
-        }
-    }
-
-    fn roll_back(&mut self, txn: Txn) {
-        for undo in txn.undo.into_iter().rev() {
-            self.tree.undo(undo);
-        }
-    }
-
-    fn step(&mut self, txn: &mut Txn, write: &Write) -> Result<Done, Code> {
+    pub(super) fn step(&mut self, txn: &mut Txn, write: &Write) -> Result<Done, Code> {
         match write {
             Write::Create(create) => self.create(txn, create),
             Write::Delete { path, version } => self.delete(txn, path, *version),
@@ -237,38 +170,6 @@ impl Core {
         Ok(Done::Deleted)
     }
 
-    /// Removes a node about which everything was checked.
-    fn remove(&mut self, txn: &mut Txn, path: &str) {
-        let Some(undo) = self.tree.remove(path, txn.zxid) else {
-            return;
-        };
-        let (czxid, acl) = match &undo {
-            Undo::Remove { node, .. } => (node.czxid, node.acl.clone()),
-            _ => return,
-        };
-        let Some(parent) = path::split(path).and_then(|(parent, _)| self.tree.get(parent)) else {
-            return;
-        };
-        let (parent_acl, children_left) = (parent.acl.clone(), parent.children.len());
-        let next_sibling = if self.journal.is_on() {
-            self.next_sibling(path)
-        } else {
-            None
-        };
-        txn.undo.push(undo);
-        let what = What::Deleted {
-            parent_acl,
-            czxid,
-            children_left,
-            next_sibling,
-        };
-        txn.changes.push(Change {
-            path: path.to_owned(),
-            acl,
-            what,
-        });
-    }
-
     fn set_data(
         &mut self,
         txn: &mut Txn,
@@ -315,136 +216,6 @@ impl Core {
             return Err(Code::BadArguments);
         }
         self.tree.get(path).ok_or(Code::NoNode)
-    }
-
-    /// Tells the watchers of every change, in order.
-    fn commit(&mut self, txn: Txn) {
-        for Change { path, acl, what } in txn.changes {
-            match what {
-                What::Created { parent_acl } => {
-                    self.fire(&path, EventKind::Created, &acl);
-                    self.fire_parent(&path, &parent_acl);
-                }
-                What::DataChanged => {
-                    self.fire(&path, EventKind::DataChanged, &acl);
-                }
-                What::Deleted {
-                    parent_acl,
-                    czxid,
-                    children_left,
-                    next_sibling,
-                } => {
-                    let events = self.fire(&path, EventKind::Deleted, &acl)
-                        + self.fire_parent(&path, &parent_acl);
-                    if self.journal.is_on() {
-                        self.journal.record(Deleted {
-                            path,
-                            czxid,
-                            zxid: txn.zxid,
-                            in_multi: txn.in_multi,
-                            events: u32::try_from(events).unwrap_or(u32::MAX),
-                            children_left: u32::try_from(children_left).unwrap_or(u32::MAX),
-                            next_sibling,
-                        });
-                    }
-                }
-            }
-        }
-    }
-
-    fn fire_parent(&mut self, path: &str, acl: &[Acl]) -> usize {
-        match path::split(path) {
-            Some((parent, _)) => self.fire(parent, EventKind::ChildrenChanged, acl),
-            None => 0,
-        }
-    }
-
-    /// Tells the watchers of one path; how many there were. A watcher that may not read the node is told nothing,
-    /// though its one-shot watch is spent, as in the releases of 3.8 since CVE-2024-23944.
-    fn fire(&mut self, path: &str, kind: EventKind, acl: &[Acl]) -> usize {
-        let mut told = self.watches.fire(path, kind);
-        if acl::check(acl, acl::READ, &[]).is_err() {
-            told.retain(|conn| {
-                let peer = self.peers.get(conn);
-                peer.is_some_and(|peer| acl::check(acl, acl::READ, &peer.identities).is_ok())
-            });
-        }
-        if told.is_empty() {
-            return 0;
-        }
-        let path: Arc<str> = path.into();
-        let count = told.len();
-        self.effects
-            .extend(told.into_iter().map(|conn| Effect::Event {
-                conn,
-                kind,
-                path: path.clone(),
-            }));
-        count
-    }
-
-    /// Ends a session: its ephemerals go in one change.
-    pub(super) fn end_session(&mut self, session: i64) -> Option<Session> {
-        let ended = self.sessions.remove(session)?;
-        let now = Now {
-            uptime: Duration::ZERO,
-            wall_ms: 0,
-        };
-        let mut txn = self.begin(session, None, now);
-        let paths: Vec<Arc<str>> = self.tree.ephemerals_of(session).cloned().collect();
-        for path in paths {
-            self.remove(&mut txn, &path);
-        }
-        self.commit(txn);
-        Some(ended)
-    }
-
-    /// Deletes an empty container or TTL node; as in the original, nobody's rights are asked.
-    pub(super) fn delete_container(&mut self, path: &str, now: Now) -> Result<(), Code> {
-        let mut txn = self.begin(0, None, now);
-        if path::split(path).is_none() || path.contains('\0') || path::is_special(path) {
-            return Err(Code::BadArguments);
-        }
-        let node = self.tree.get(path).ok_or(Code::NoNode)?;
-        if !node.children.is_empty() {
-            return Err(Code::NotEmpty);
-        }
-        if matches!(node.life, Life::Ephemeral(_)) {
-            return Err(Code::BadVersion);
-        }
-        self.remove(&mut txn, path);
-        self.commit(txn);
-        Ok(())
-    }
-
-    /// Deletes the containers that had children and have none now, and the TTL nodes whose time is over.
-    pub(in crate::embedded) fn reap(&mut self, now: Now) -> usize {
-        let is_over = |node: &Node| match node.life {
-            Life::Container => node.cversion > 0,
-            Life::Ttl(ttl) => now.wall_ms.saturating_sub(node.mtime) > ttl,
-            Life::Persistent | Life::Ephemeral(_) => false,
-        };
-        let over: Vec<Arc<str>> = self
-            .tree
-            .mortal()
-            .filter(|(_, node)| node.children.is_empty() && is_over(node))
-            .map(|(path, _)| path.clone())
-            .collect();
-        over.into_iter()
-            .filter(|path| self.delete_container(path, now).is_ok())
-            .count()
-    }
-
-    /// Applies a write as if another client with every right had sent it.
-    pub(in crate::embedded) fn write_from_outside(
-        &mut self,
-        write: &Write,
-        now: Now,
-    ) -> Result<(), Code> {
-        let mut txn = self.begin(0, None, now);
-        self.step(&mut txn, write)?;
-        self.commit(txn);
-        Ok(())
     }
 }
 

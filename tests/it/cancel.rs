@@ -1,0 +1,361 @@
+//! Every public future, dropped after each number of polls: afterwards there is no ticket, no watch and no task, and the
+//! lock is free.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use lockkeeper::Keeper;
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+
+use crate::mutex::{children, keeper};
+use crate::support::{World, eventually};
+
+cases! {
+    both:
+        a_cancelled_lock_leaves_nothing within 120,
+        a_cancelled_wait_leaves_nothing within 120,
+        a_cancelled_try_lock_leaves_nothing within 120,
+        a_cancelled_timed_lock_leaves_nothing within 120,
+        a_cancelled_enqueue_leaves_nothing within 120,
+        a_cancelled_grant_keeps_the_place_until_it_is_dropped within 120,
+        a_cancelled_change_keeps_the_place_until_it_is_dropped within 120,
+        a_cancelled_position_keeps_the_place_until_it_is_dropped within 120,
+        a_cancelled_release_releases within 120,
+        a_cancelled_look_leaves_nothing within 120,
+        a_cancelled_close_closes within 120,
+        a_cancelled_connect_leaves_no_session within 120;
+}
+
+/// Far more polls than any of the futures needs; a call that is still not done then waits for something else.
+const MOST_POLLS: usize = 200;
+
+/// Polls a future so many times, then drops it. `Some` if it ended before.
+async fn cancelled_after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut left = polls;
+    poll_fn(|context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            // Dropped right after its last poll, while whatever it has sent is under way.
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// The world, a keeper to cancel with and how it looks at rest.
+struct Rest {
+    world: World,
+    stranger: zookeeper_client::Client,
+    keeper: Keeper,
+    tasks: usize,
+}
+
+impl Rest {
+    async fn new(world: World) -> Self {
+        let (stranger, keeper) = (world.raw().await, keeper(&world).await);
+        keeper
+            .mutex("cut")
+            .unwrap()
+            .lock()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+        let tasks = Handle::current().metrics().num_alive_tasks();
+        Self {
+            world,
+            stranger,
+            keeper,
+            tasks,
+        }
+    }
+
+    /// Nothing is left within a second, and the lock is free.
+    async fn is_back(&self) {
+        let second = Duration::from_secs(1);
+        eventually("no ticket is left", second, || async {
+            children(&self.stranger, "cut").await.is_empty()
+        })
+        .await;
+        if self.world.is_embedded() {
+            let unwatched = || async { self.world.embedded().counters().watches == 0 };
+            eventually("no watch is left", second, unwatched).await;
+        }
+        let guard = timeout(second, self.keeper.mutex("cut").unwrap().lock())
+            .await
+            .expect("the lock is free")
+            .unwrap();
+        guard.release().await.unwrap();
+        let resting = || async { Handle::current().metrics().num_alive_tasks() <= self.tasks };
+        eventually("no task is left", second, resting).await;
+    }
+
+    /// Cancels a call after 0, 1, 2.. polls until one ends by itself, or `most` times if none can end.
+    async fn cancel<T, F>(
+        &self,
+        most: usize,
+        call: impl Fn(Keeper, zookeeper_client::Client, usize) -> F,
+    ) -> usize
+    where
+        F: Future<Output = Option<T>>,
+    {
+        for polls in 0..most {
+            let ended = call(self.keeper.clone(), self.stranger.clone(), polls)
+                .await
+                .is_some();
+            self.is_back().await;
+            if ended {
+                return polls;
+            }
+        }
+        most
+    }
+}
+
+async fn a_cancelled_lock_leaves_nothing(world: World) {
+    let rest = Rest::new(world).await;
+
+    let polls = rest
+        .cancel(MOST_POLLS, |keeper: Keeper, _stranger, polls| async move {
+            let lock = keeper.mutex("cut").unwrap();
+            cancelled_after(polls, lock.lock())
+                .await
+                .map(Result::unwrap)
+        })
+        .await;
+
+    assert!((2..MOST_POLLS).contains(&polls), "{polls}");
+}
+
+async fn a_cancelled_wait_leaves_nothing(world: World) {
+    let rest = Rest::new(world).await;
+    let other = keeper(&rest.world).await;
+
+    // Held by another session, so no poll ends it; the holder releases after the cancel.
+    for polls in 0..12 {
+        let guard = timeout(Duration::from_secs(2), other.mutex("cut").unwrap().lock())
+            .await
+            .unwrap()
+            .unwrap();
+        let lock = rest.keeper.mutex("cut").unwrap();
+        let waiting = timeout(
+            Duration::from_millis(50),
+            cancelled_after(polls, lock.lock()),
+        );
+        assert!(!matches!(waiting.await, Ok(Some(_))), "the lock is held");
+        let alone = || async { children(&rest.stranger, "cut").await == [guard.node()] };
+        eventually("the waiter's ticket is gone", Duration::from_secs(1), alone).await;
+        guard.release().await.unwrap();
+    }
+
+    drop(other);
+    let rested = || async { Handle::current().metrics().num_alive_tasks() <= rest.tasks };
+    eventually(
+        "the other keeper's tasks are gone",
+        Duration::from_secs(2),
+        rested,
+    )
+    .await;
+    rest.is_back().await;
+}
+
+async fn a_cancelled_try_lock_leaves_nothing(world: World) {
+    let rest = Rest::new(world).await;
+
+    let polls = rest
+        .cancel(MOST_POLLS, |keeper: Keeper, _stranger, polls| async move {
+            let lock = keeper.mutex("cut").unwrap();
+            cancelled_after(polls, lock.try_lock())
+                .await
+                .map(|taken| taken.unwrap().expect("the lock is free"))
+        })
+        .await;
+
+    assert!((2..MOST_POLLS).contains(&polls), "{polls}");
+}
+
+async fn a_cancelled_timed_lock_leaves_nothing(world: World) {
+    let rest = Rest::new(world).await;
+
+    let polls = rest
+        .cancel(MOST_POLLS, |keeper: Keeper, _stranger, polls| async move {
+            let lock = keeper.mutex("cut").unwrap();
+            cancelled_after(polls, lock.lock_timeout(Duration::from_secs(5)))
+                .await
+                .map(Result::unwrap)
+        })
+        .await;
+
+    assert!((2..MOST_POLLS).contains(&polls), "{polls}");
+}
+
+async fn a_cancelled_enqueue_leaves_nothing(world: World) {
+    let rest = Rest::new(world).await;
+
+    let polls = rest
+        .cancel(MOST_POLLS, |keeper: Keeper, _stranger, polls| async move {
+            let lock = keeper.mutex("cut").unwrap();
+            cancelled_after(polls, lock.enqueue())
+                .await
+                .map(Result::unwrap)
+        })
+        .await;
+
+    assert!((1..MOST_POLLS).contains(&polls), "{polls}");
+}
+
+async fn a_cancelled_grant_keeps_the_place_until_it_is_dropped(world: World) {
+    let rest = Rest::new(world).await;
+
+    let polls = rest
+        .cancel(MOST_POLLS, |keeper: Keeper, stranger, polls| async move {
+            let mut place = keeper.mutex("cut").unwrap().enqueue().await.unwrap();
+            let cancelled = cancelled_after(polls, place.granted()).await;
+            assert_eq!(
+                children(&stranger, "cut").await.len(),
+                1,
+                "the place is kept"
+            );
+            cancelled.map(Result::unwrap)
+        })
+        .await;
+
+    assert!((1..MOST_POLLS).contains(&polls), "{polls}");
+}
+
+async fn a_cancelled_change_keeps_the_place_until_it_is_dropped(world: World) {
+    let rest = Rest::new(world).await;
+
+    let polls = rest
+        .cancel(MOST_POLLS, |keeper: Keeper, stranger, polls| async move {
+            let mut place = keeper.mutex("cut").unwrap().enqueue().await.unwrap();
+            let cancelled = cancelled_after(polls, place.changed()).await;
+            assert_eq!(
+                children(&stranger, "cut").await.len(),
+                1,
+                "the place is kept"
+            );
+            cancelled.map(Result::unwrap)
+        })
+        .await;
+
+    assert!((1..MOST_POLLS).contains(&polls), "{polls}");
+}
+
+async fn a_cancelled_position_keeps_the_place_until_it_is_dropped(world: World) {
+    let rest = Rest::new(world).await;
+
+    let polls = rest
+        .cancel(MOST_POLLS, |keeper: Keeper, stranger, polls| async move {
+            let place = keeper.mutex("cut").unwrap().enqueue().await.unwrap();
+            let cancelled = cancelled_after(polls, place.position()).await;
+            assert_eq!(
+                children(&stranger, "cut").await.len(),
+                1,
+                "the place is kept"
+            );
+            cancelled.map(Result::unwrap)
+        })
+        .await;
+
+    assert!((1..MOST_POLLS).contains(&polls), "{polls}");
+}
+
+async fn a_cancelled_release_releases(world: World) {
+    let rest = Rest::new(world).await;
+
+    let polls = rest
+        .cancel(MOST_POLLS, |keeper: Keeper, _stranger, polls| async move {
+            let guard = keeper.mutex("cut").unwrap().lock().await.unwrap();
+            cancelled_after(polls, guard.release())
+                .await
+                .map(Result::unwrap)
+        })
+        .await;
+
+    assert!((1..MOST_POLLS).contains(&polls), "{polls}");
+}
+
+async fn a_cancelled_look_leaves_nothing(world: World) {
+    let rest = Rest::new(world).await;
+
+    let locks = rest
+        .cancel(MOST_POLLS, |keeper: Keeper, _stranger, polls| async move {
+            cancelled_after(polls, keeper.locks())
+                .await
+                .map(Result::unwrap)
+        })
+        .await;
+    let queue = rest
+        .cancel(MOST_POLLS, |keeper: Keeper, _stranger, polls| async move {
+            cancelled_after(polls, keeper.queue("cut"))
+                .await
+                .map(Result::unwrap)
+        })
+        .await;
+
+    assert!(
+        (1..MOST_POLLS).contains(&locks) && (1..MOST_POLLS).contains(&queue),
+        "{locks} {queue}"
+    );
+}
+
+async fn a_cancelled_close_closes(world: World) {
+    let rest = Rest::new(world).await;
+    for polls in 1..MOST_POLLS {
+        let other = keeper(&rest.world).await;
+        let guard = other.mutex("cut").unwrap().lock().await.unwrap();
+
+        let ended = cancelled_after(polls, other.close()).await.is_some();
+
+        assert!(
+            other
+                .mutex("cut")
+                .unwrap()
+                .lock()
+                .await
+                .unwrap_err()
+                .is_closed()
+        );
+        drop((guard, other));
+        rest.is_back().await;
+        if ended {
+            return;
+        }
+    }
+    panic!("close never ended");
+}
+
+async fn a_cancelled_connect_leaves_no_session(world: World) {
+    let rest = Rest::new(world).await;
+    for polls in 0..MOST_POLLS {
+        let connected = cancelled_after(polls, Keeper::connect(rest.world.connect_string())).await;
+        let ended = connected.is_some();
+
+        drop(connected);
+        rest.is_back().await;
+        if rest.world.is_embedded() {
+            let two = || async { rest.world.embedded().counters().sessions == 2 };
+            eventually(
+                "only the two sessions at rest are left",
+                Duration::from_secs(2),
+                two,
+            )
+            .await;
+        }
+        if ended {
+            return;
+        }
+    }
+    panic!("connect never ended");
+}

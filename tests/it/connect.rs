@@ -1,0 +1,261 @@
+//! Bad input on the way to a session: each kind has its own typed error, with the address, within the connect timeout.
+
+use std::time::{Duration, Instant};
+
+use lockkeeper::{Error, Keeper, UnreachableReason};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
+
+use crate::mutex::keeper;
+use crate::support::World;
+use crate::support::zookeeper::Servers;
+
+cases! {
+    both:
+        a_port_that_refuses_is_named,
+        a_name_that_does_not_resolve_is_named,
+        a_silent_port_is_named_within_the_connect_timeout,
+        a_server_that_is_not_zookeeper_is_named,
+        each_address_has_its_own_reason_and_one_good_one_is_enough,
+        a_chroot_that_does_not_exist_is_named,
+        a_directory_without_permission_is_named,
+        a_lock_works_below_any_root;
+    real:
+        a_server_without_quorum_is_named within 90;
+}
+
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// Fails to connect, and checks that it was in time.
+async fn reasons(connect_string: &str) -> (Vec<(String, UnreachableReason)>, String) {
+    let began = Instant::now();
+    let error = Keeper::builder(connect_string)
+        .connect_timeout(LIMIT)
+        .connect()
+        .await
+        .unwrap_err();
+    assert!(
+        began.elapsed() < LIMIT + Duration::from_millis(100),
+        "{:?}",
+        began.elapsed()
+    );
+    assert!(error.is_unreachable() && error.is_retryable(), "{error}");
+    let text = error.to_string();
+    let Error::Unreachable { addresses, .. } = error else {
+        panic!("{error}")
+    };
+    (
+        addresses
+            .into_iter()
+            .map(|failure| (failure.address, failure.reason))
+            .collect(),
+        text,
+    )
+}
+
+/// An address at which nobody listens.
+async fn refusing() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+/// An address at which connections are taken and never answered.
+async fn silent() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        let mut taken = Vec::new();
+        while let Ok(stream) = listener.accept().await {
+            taken.push(stream);
+        }
+    });
+    address
+}
+
+/// An address at which a web server listens.
+async fn web() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut request = [0; 64];
+                if stream.read(&mut request).await.is_ok_and(|count| count > 0) {
+                    stream
+                        .write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+                        .await
+                        .ok();
+                }
+            });
+        }
+    });
+    address
+}
+
+async fn a_port_that_refuses_is_named(_world: World) {
+    let address = refusing().await;
+
+    let (reasons, text) = reasons(&address).await;
+
+    assert!(
+        matches!(&reasons[..], [(a, UnreachableReason::Refused(_))] if *a == address),
+        "{reasons:?}"
+    );
+    assert!(text.contains(&address), "{text}");
+}
+
+async fn a_name_that_does_not_resolve_is_named(_world: World) {
+    let (reasons, text) = reasons("no-such-host.invalid:2181").await;
+
+    assert!(
+        matches!(&reasons[..], [(_, UnreachableReason::NotResolved(_))]),
+        "{reasons:?}"
+    );
+    assert!(text.contains("no-such-host.invalid:2181"), "{text}");
+}
+
+async fn a_silent_port_is_named_within_the_connect_timeout(_world: World) {
+    let (reasons, text) = reasons(&silent().await).await;
+
+    assert!(
+        matches!(&reasons[..], [(_, UnreachableReason::Silent)]),
+        "{reasons:?}"
+    );
+    assert!(text.contains("silent"), "{text}");
+}
+
+async fn a_server_that_is_not_zookeeper_is_named(_world: World) {
+    let (reasons, text) = reasons(&web().await).await;
+
+    assert!(
+        matches!(&reasons[..], [(_, UnreachableReason::NotZooKeeper)]),
+        "{reasons:?}"
+    );
+    assert!(text.contains("not a ZooKeeper server"), "{text}");
+}
+
+async fn each_address_has_its_own_reason_and_one_good_one_is_enough(world: World) {
+    let (refusing, web, silent) = (refusing().await, web().await, silent().await);
+
+    let (reasons, text) = reasons(&format!("{refusing},{web},{silent}")).await;
+    let good = Keeper::connect(format!("{refusing},{}", world.connect_string()))
+        .await
+        .unwrap();
+
+    assert_eq!(
+        reasons
+            .iter()
+            .map(|(address, _)| address)
+            .collect::<Vec<_>>(),
+        [&refusing, &web, &silent]
+    );
+    assert!(
+        text.contains("no connection")
+            && text.contains("not a ZooKeeper")
+            && text.contains("silent"),
+        "{text}"
+    );
+    good.mutex("good")
+        .unwrap()
+        .lock()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+}
+
+async fn a_chroot_that_does_not_exist_is_named(world: World) {
+    let began = Instant::now();
+
+    let error = Keeper::connect(format!("{}/missing", world.connect_string()))
+        .await
+        .unwrap_err();
+
+    assert!(
+        matches!(error, Error::ChrootMissing { .. }) && error.is_unreachable(),
+        "{error}"
+    );
+    let text = error.to_string();
+    assert!(
+        text.contains("/missing") && text.contains(&world.servers()[0].to_string()),
+        "{text}"
+    );
+    assert!(began.elapsed() < LIMIT);
+}
+
+async fn a_directory_without_permission_is_named(world: World) {
+    let (keeper, stranger) = (keeper(&world).await, world.raw().await);
+    let read_only = [Acl::new(Permission::READ, AuthId::anyone())];
+    stranger
+        .create(
+            "/locks",
+            b"",
+            &CreateMode::Persistent.with_acls(Acls::new(&read_only)),
+        )
+        .await
+        .unwrap();
+
+    let error = keeper.mutex("denied").unwrap().lock().await.unwrap_err();
+
+    assert!(error.is_denied() && !error.is_retryable(), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains("/locks/denied") && text.contains(&world.servers()[0].to_string()),
+        "{text}"
+    );
+}
+
+async fn a_lock_works_below_any_root(world: World) {
+    for root in ["/", "/deep/er/locks"] {
+        let keeper = Keeper::builder(world.connect_string())
+            .root(root)
+            .connect()
+            .await
+            .unwrap();
+        let guard = keeper.mutex("a/b").unwrap().lock().await.unwrap();
+
+        assert_eq!(keeper.locks().await.unwrap()[0].name, "a/b", "{root}");
+        guard.release().await.unwrap();
+    }
+}
+
+async fn a_server_without_quorum_is_named(_world: World) {
+    let servers = tokio::task::spawn_blocking(|| Servers::start(3))
+        .await
+        .unwrap()
+        .unwrap();
+    let address = servers.addresses()[0].to_string();
+    let servers = tokio::task::spawn_blocking(move || {
+        let mut servers = servers;
+        servers.kill(1);
+        servers.kill(2);
+        servers
+    })
+    .await
+    .unwrap();
+
+    // The member that is left needs a moment to notice; until then it may still give sessions.
+    let mut seen = None;
+    for _ in 0..50 {
+        let attempt = Keeper::builder(&address)
+            .connect_timeout(LIMIT)
+            .connect()
+            .await;
+        match attempt {
+            Err(Error::Unreachable { addresses, .. })
+                if addresses[0].reason == UnreachableReason::NotServing =>
+            {
+                seen = Some(());
+                break;
+            }
+            other => drop(other),
+        }
+    }
+
+    assert!(seen.is_some(), "a server without quorum says so");
+    tokio::task::spawn_blocking(move || drop(servers))
+        .await
+        .unwrap();
+}

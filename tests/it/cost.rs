@@ -1,0 +1,195 @@
+//! What locking costs, counted: requests, watches and wake-ups, none of which may grow with the queue.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lockkeeper::embedded::{Counters, Op};
+use lockkeeper::{Guard, Keeper};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::mutex::keeper;
+use crate::support::zookeeper::Servers;
+use crate::support::{World, eventually, words};
+
+cases! {
+    embedded:
+        an_uncontended_lock_costs_two_requests_and_its_release_one,
+        a_contended_lock_costs_three_requests_to_queue_up,
+        a_hand_over_costs_two_requests_and_one_event_whatever_the_number_of_waiters,
+        a_dropped_guard_costs_one_request,
+        a_try_lock_on_a_held_lock_costs_two_reads_whatever_the_number_of_waiters;
+    real:
+        a_thousand_waiters_hold_one_watch_each_on_a_real_server within 120;
+}
+
+/// Requests but for those of the sessions themselves: pings come with time, and the close of a further session with the
+/// end of a crowd too large for one.
+fn requests(counters: &Counters) -> u64 {
+    counters.requests() - counters.get(Op::Ping) - counters.get(Op::CloseSession)
+}
+
+async fn an_uncontended_lock_costs_two_requests_and_its_release_one(world: World) {
+    let (keeper, server) = (keeper(&world).await, world.embedded());
+    let lock = keeper.mutex("cost").unwrap();
+    lock.lock().await.unwrap().release().await.unwrap();
+    for _ in 0..100 {
+        let before = server.counters();
+        let guard = lock.lock().await.unwrap();
+        let locked = server.counters();
+        guard.release().await.unwrap();
+        let released = server.counters();
+
+        assert_eq!(
+            requests(&locked.since(&before)),
+            2,
+            "{:?}",
+            locked.since(&before)
+        );
+        assert_eq!(
+            requests(&released.since(&locked)),
+            1,
+            "{:?}",
+            released.since(&locked)
+        );
+        assert_eq!(released.watches, 0);
+    }
+}
+
+async fn a_contended_lock_costs_three_requests_to_queue_up(world: World) {
+    let (keeper, server) = (keeper(&world).await, world.embedded());
+    let lock = keeper.mutex("cost").unwrap();
+    let guard = lock.lock().await.unwrap();
+    let crowd = waiters(&world, &keeper, "cost", 50).await;
+    let before = server.counters();
+
+    let more = waiters(&world, &keeper, "cost", 1).await;
+
+    assert_eq!(requests(&server.counters().since(&before)), 3);
+    drop(guard);
+    drain(crowd.into_iter().chain(more)).await;
+}
+
+async fn a_hand_over_costs_two_requests_and_one_event_whatever_the_number_of_waiters(world: World) {
+    let (keeper, server) = (keeper(&world).await, world.embedded());
+    for count in [1, 10, 100, 1000] {
+        let guard = keeper.mutex("hand").unwrap().lock().await.unwrap();
+        let crowd = waiters(&world, &keeper, "hand", count).await;
+        let before = server.counters();
+        assert_eq!(before.watches, count as u64, "one watch each");
+
+        drop(guard);
+        drain(crowd).await;
+
+        // The first release and all that follow; the last one is a release without a successor.
+        eventually("the last release is in", Duration::from_secs(5), || async {
+            server.counters().since(&before).get(Op::Multi) == count as u64 + 1
+        })
+        .await;
+        let cost = server.counters().since(&before);
+        assert_eq!(
+            cost.events, count as u64,
+            "one wake-up for each release with a successor"
+        );
+        assert_eq!(requests(&cost), 2 * count as u64 + 1, "{cost:?}");
+        assert_eq!(cost.watches, 0);
+    }
+}
+
+async fn a_dropped_guard_costs_one_request(world: World) {
+    let (keeper, server) = (keeper(&world).await, world.embedded());
+    let lock = keeper.mutex("cost").unwrap();
+    let guard = lock.lock().await.unwrap();
+    let before = server.counters();
+
+    drop(guard);
+
+    eventually("it is released", Duration::from_secs(1), || async {
+        server.counters().since(&before).get(Op::Multi) == 1
+    })
+    .await;
+    assert_eq!(requests(&server.counters().since(&before)), 1);
+}
+
+async fn a_try_lock_on_a_held_lock_costs_two_reads_whatever_the_number_of_waiters(world: World) {
+    let (keeper, server) = (keeper(&world).await, world.embedded());
+    let lock = keeper.mutex("cost").unwrap();
+    lock.lock().await.unwrap().release().await.unwrap();
+    let guard = lock.lock().await.unwrap();
+    let crowd = waiters(&world, &keeper, "cost", 200).await;
+    let before = server.counters();
+
+    assert!(lock.try_lock().await.unwrap().is_none());
+
+    let cost = server.counters().since(&before);
+    assert_eq!(
+        (requests(&cost), cost.get(Op::MultiRead)),
+        (2, 2),
+        "{cost:?}"
+    );
+    assert!(cost.bytes_out < 1000, "{cost:?}");
+    drop(guard);
+    drain(crowd).await;
+}
+
+async fn a_thousand_waiters_hold_one_watch_each_on_a_real_server(_world: World) {
+    // A server of its own: the others count the watches of the neighbours too.
+    let servers = tokio::task::spawn_blocking(|| Servers::start(1))
+        .await
+        .unwrap()
+        .unwrap();
+    let address = servers.addresses()[0];
+    let keeper = Keeper::connect(address.to_string()).await.unwrap();
+    let guard = keeper.mutex("watched").unwrap().lock().await.unwrap();
+
+    let crowd: Vec<_> = (0..1000)
+        .map(|_| spawn_waiter(&keeper, "watched"))
+        .collect();
+    eventually("a thousand watches", Duration::from_secs(30), || async {
+        words::wchs(&words::word(address, "wchs").await).watches == 1000
+    })
+    .await;
+    assert_eq!(
+        words::wchs(&words::word(address, "wchs").await).paths,
+        1000,
+        "each watches another ticket"
+    );
+
+    drop(guard);
+    drain(crowd).await;
+    assert_eq!(words::wchs(&words::word(address, "wchs").await).watches, 0);
+    keeper.close().await;
+    tokio::task::spawn_blocking(move || drop(servers))
+        .await
+        .unwrap();
+}
+
+fn spawn_waiter(keeper: &Keeper, lock: &str) -> JoinHandle<lockkeeper::Result<Guard>> {
+    let lock = keeper.mutex(lock).unwrap();
+    tokio::spawn(async move { lock.lock().await })
+}
+
+/// Lets some more wait for an embedded lock that is held, until each has its watch.
+async fn waiters(
+    world: &World,
+    keeper: &Keeper,
+    lock: &str,
+    count: usize,
+) -> Vec<JoinHandle<lockkeeper::Result<Guard>>> {
+    let watches = || world.embedded().counters().watches;
+    let before = watches();
+    let crowd: Vec<_> = (0..count).map(|_| spawn_waiter(keeper, lock)).collect();
+    let queued = || async { watches() == before + count as u64 };
+    eventually("all watch", Duration::from_secs(20), queued).await;
+    crowd
+}
+
+/// Releases as they come; each waiter that was granted lets the next one in.
+async fn drain(crowd: impl IntoIterator<Item = JoinHandle<lockkeeper::Result<Guard>>>) {
+    let releases = crowd.into_iter().map(|waiter| async {
+        waiter.await.unwrap().unwrap().release().await.unwrap();
+    });
+    timeout(Duration::from_secs(60), join_all(releases))
+        .await
+        .expect("the queue drains");
+}
