@@ -396,13 +396,13 @@ impl Work {
                     continue;
                 };
                 let name = path.rsplit('/').next().unwrap_or_default();
-                let seq = name
+                let Some(seq) = name
                     .strip_prefix(prefix)
-                    .and_then(|digits| digits.parse().ok());
-                if let Some(seq) = seq
-                    && wanted.contains_key(&line.attempt)
-                    && node.owner == link.session_id()
-                {
+                    .and_then(|digits| digits.parse().ok())
+                else {
+                    continue;
+                };
+                if wanted.contains_key(&line.attempt) && node.owner == link.session_id() {
                     found.insert(
                         line.attempt,
                         Orphan {

@@ -162,9 +162,8 @@ impl Pool {
 
     fn try_reserve(&self, path_len: usize) -> Option<Reservation> {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(home) = sessions.home.as_ref().filter(|home| home.end().is_none())
-            && let Some(reservation) = Reservation::try_new(home, path_len)
-        {
+        let mut home = sessions.home.iter().filter(|home| home.end().is_none());
+        if let Some(reservation) = home.find_map(|home| Reservation::try_new(home, path_len)) {
             return Some(reservation);
         }
         sessions
