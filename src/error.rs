@@ -4,6 +4,7 @@
 //! the `try_*` methods say it with `Ok(None)`. The client crate's own errors stay behind [`ServerError`], so that its
 //! major version is not ours.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ pub enum Error {
     },
 
     /// No server gave a session within the connect timeout.
-    #[error("no ZooKeeper session within {waited:?}: {}", list(.addresses))]
+    #[error("no ZooKeeper session (tried for {waited:.1?}): {}", list(.addresses))]
     #[non_exhaustive]
     Unreachable {
         /// Each address with its own reason.
@@ -180,6 +181,13 @@ impl Error {
                 | Self::PlaceLost { .. }
                 | Self::Unreachable { .. }
         )
+    }
+}
+
+/// A name that is a [`LockName`](crate::LockName) already cannot be refused.
+impl From<Infallible> for Error {
+    fn from(never: Infallible) -> Self {
+        match never {}
     }
 }
 

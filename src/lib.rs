@@ -68,7 +68,7 @@ pub use error::{AddressFailure, Error, Result, ServerError, UnreachableReason};
 pub use guard::Guard;
 pub use keeper::{Keeper, KeeperBuilder};
 pub use mutex::{Mutex, Place};
-pub use name::{IntoLockName, LockName};
+pub use name::LockName;
 pub use queue::view::{LockSummary, QueueEntry};
 pub use token::Token;
 

@@ -16,8 +16,10 @@ pub(crate) mod ticket;
 pub(crate) mod view;
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use tracing::Span;
+use tracing::field::Empty;
 use uuid::Uuid;
 
 use crate::error::{Error, Result, ServerError};
@@ -68,6 +70,18 @@ impl Queue {
 
     pub(crate) fn name(&self) -> &LockName {
         &self.name
+    }
+
+    /// The span of one acquire; the ticket and the session are filled in when they are known.
+    pub(crate) fn span(&self) -> Span {
+        let path = &*self.directory.path;
+        tracing::debug_span!(
+            "acquire",
+            path,
+            kind = "exclusive",
+            ticket = Empty,
+            session = Empty
+        )
     }
 
     pub(crate) fn set_label(&mut self, label: String) {
@@ -159,11 +173,15 @@ impl Queue {
         if Ticket::exclusive(seq).is_past_counting() {
             return self.give_up_number(place).await;
         }
-        tracing::debug!(lock = %self.name, ticket = seq, "joined");
+        Span::current()
+            .record("ticket", seq)
+            .record("session", format_args!("{:#x}", place.session().id()));
+        tracing::debug!("joined");
         Ok(Joined::Seated(Waiter {
             place,
             name: self.name.clone(),
             phase: Phase::Joined,
+            since: Instant::now(),
         }))
     }
 
@@ -291,6 +309,7 @@ pub(crate) struct Waiter {
     place: Place,
     name: LockName,
     phase: Phase,
+    since: Instant,
 }
 
 /// Where a ticket is on its way. A phase is left only when its await has an answer, so a waiter whose future was dropped
@@ -330,6 +349,11 @@ impl Waiter {
             .ticket()
             .map(|(ticket, czxid)| (ticket.clone(), czxid));
         ticket.ok_or_else(|| self.lost("the place was given up"))
+    }
+
+    /// How long this ticket has been in the queue.
+    pub(crate) fn waited(&self) -> Duration {
+        self.since.elapsed()
     }
 
     /// Waits until nobody is before this ticket.
@@ -466,7 +490,7 @@ impl Waiter {
             Ok((node, watch))
                 if identity.unwrap_or(node.czxid) == node.czxid && node.czxid < mine =>
             {
-                tracing::trace!(lock = %self.name, ahead = ahead.name, "watching");
+                tracing::trace!(ahead = ahead.name, "watching");
                 Ok(Phase::Watching {
                     ahead,
                     czxid: node.czxid,
@@ -491,7 +515,7 @@ impl Waiter {
 
     async fn judge(&mut self) -> Result<Phase> {
         let looked = self.look(true).await?;
-        tracing::trace!(lock = %self.name, children = looked.children.len(), "listed");
+        tracing::trace!(children = looked.children.len(), "listed");
         let (mine, _) = self.ticket()?;
         match rule::judge(&mine, looked.children.iter().map(String::as_str)) {
             Verdict::Granted => self.grant(&looked.directory),

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::error::{Error, ServerError};
 use crate::link::{Code, Fault, Link, Reply, SessionState};
@@ -81,6 +81,10 @@ impl Session {
             watched_bytes: AtomicUsize::new(0),
             id,
         })
+    }
+
+    pub(crate) fn id(&self) -> i64 {
+        self.id
     }
 
     /// The link, unless the session is over or the keeper closed.
@@ -157,18 +161,17 @@ impl Session {
     /// Ends the session: the janitor finishes what it was given, then the server is told, all within `limit`.
     pub(crate) async fn close(&self, limit: Duration) {
         let mut states = self.states.clone();
-        let finish = async {
-            self.janitor.finish().await;
-            // The guard is dropped at the end of the statement, before the wait.
-            drop(
-                self.link
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .take(),
-            );
-            over(&mut states).await
-        };
-        if timeout(limit, finish).await.is_err() {
+        let deadline = Instant::now() + limit;
+        let finished = timeout_at(deadline, self.janitor.finish()).await;
+        // Whatever the janitor could not do, the end of the session does.
+        drop(
+            self.link
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
+        let closed = timeout_at(deadline, over(&mut states)).await;
+        if finished.is_err() || closed.is_err() {
             tracing::warn!(
                 session = format_args!("{:#x}", self.id),
                 "the session did not close in time"
