@@ -202,7 +202,7 @@ impl KeeperBuilder {
         let target = self.target()?;
         let root = self.checked_root()?;
         let pool = Pool::open(Access {
-            target,
+            opener: Arc::new(target),
             connect_timeout: self.connect_timeout,
         })
         .await?;
@@ -214,7 +214,7 @@ impl KeeperBuilder {
         };
         let session_timeout = self.session_timeout;
         Ok(Keeper {
-            pool: Arc::new(pool),
+            pool,
             root: root.into(),
             kind: self.kind,
             line,

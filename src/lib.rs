@@ -64,7 +64,7 @@ mod queue;
 mod session;
 mod token;
 
-pub use error::{AddressFailure, Error, Result, ServerError, UnreachableReason};
+pub use error::{AddressFailure, Error, Result, UnreachableReason};
 pub use guard::Guard;
 pub use keeper::{Keeper, KeeperBuilder};
 pub use mutex::{Mutex, Place};

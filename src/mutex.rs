@@ -53,8 +53,8 @@ impl Mutex {
         self.queue.name()
     }
 
-    /// Sets a short text that [`Keeper::queue`](crate::Keeper::queue) and `lockkeeper queue` show beside our tickets: what the
-    /// work is, say. It is written into each ticket, so keep it short.
+    /// Sets a short text, of at most 1024 bytes, that [`Keeper::queue`](crate::Keeper::queue) and `lockkeeper queue` show beside our tickets: what the
+    /// work is, say. It is written into each ticket. A longer one is refused when the lock is asked for.
     #[must_use]
     pub fn with_label(mut self, label: impl Into<String>) -> Self {
         self.queue.set_label(label.into());

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::error::{Error, ServerError};
+use crate::error::Error;
 use crate::link::{Code, Fault, Link, Reply, SessionState};
 use janitor::Janitor;
 
@@ -137,8 +137,10 @@ impl Session {
             drop(link);
             match answer {
                 Ok(value) => return Ok(value),
+                Err(Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why)) => {
+                    tracing::debug!(why, "read again")
+                }
                 Err(Fault::Answered(code)) => return Err(Failure::Answered(code)),
-                Err(Fault::Unknown(why)) => tracing::debug!(why, "read again"),
             }
             self.reconnected(pause).await.map_err(Failure::Ended)?;
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -164,6 +166,7 @@ impl Session {
         let deadline = Instant::now() + limit;
         let finished = timeout_at(deadline, self.janitor.finish()).await;
         // Whatever the janitor could not do, the end of the session does.
+        self.janitor.abort();
         drop(
             self.link
                 .lock()
@@ -226,7 +229,24 @@ pub(crate) fn refused(link: &dyn Link, doing: &'static str, path: &str, code: &C
             doing,
             path,
             servers,
-            source: ServerError(code.to_string()),
+            why: code.to_string(),
+        },
+    }
+}
+
+/// The error for a failure while something was done with a lock.
+pub(crate) fn failed(
+    session: &Session,
+    doing: &'static str,
+    name: impl ToString,
+    path: &str,
+    failure: Failure,
+) -> Error {
+    match failure {
+        Failure::Ended(end) => end.while_trying(doing, name),
+        Failure::Answered(code) => match session.link() {
+            Ok(link) => refused(&*link, doing, path, &code),
+            Err(end) => end.while_trying(doing, name),
         },
     }
 }

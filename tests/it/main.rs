@@ -26,6 +26,7 @@ mod museum;
 mod mutex;
 mod scale;
 mod server;
+mod trouble;
 
 use std::process::ExitCode;
 
@@ -55,6 +56,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     mutex::cases,
     scale::cases,
     server::cases,
+    trouble::cases,
 ];
 
 fn main() -> ExitCode {
