@@ -225,15 +225,11 @@ async fn impatient_callers_get_a_session_in_the_end(world: World) {
         .await
         .unwrap();
     let lock = keeper.mutex("impatient").unwrap();
-    lock.lock().await.unwrap();
-    let session = keeper
-        .queue("impatient")
-        .await
-        .unwrap()
-        .first()
-        .map(|entry| entry.session);
-    let session = session.unwrap_or_else(|| server.faults().sessions().last().unwrap().id);
-    server.faults().expire_session(session);
+    let guard = lock.lock().await.unwrap();
+    server
+        .faults()
+        .expire_session(keeper.queue("impatient").await.unwrap()[0].session);
+    drop(guard);
 
     let patience = Duration::from_millis(100);
     let locked = || async { lock.lock_timeout(patience).await.ok() };
@@ -250,36 +246,23 @@ async fn impatient_callers_get_a_session_in_the_end(world: World) {
 /// A keeper whose session has ended and whose server has turned silent.
 async fn behind_a_silent_server(limit: Duration) -> (Keeper, TcpListener) {
     let server = EmbeddedServer::start().await.unwrap();
-    let keeper = Keeper::builder(server.connect_string())
-        .connect_timeout(limit)
-        .connect()
-        .await
-        .unwrap();
-    keeper
-        .mutex("x")
-        .unwrap()
-        .lock()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
-    let session = server.faults().sessions()[0].id;
-    server.faults().expire_session(session);
-    let mut place = keeper.mutex("x").unwrap().enqueue().await;
-    if let Ok(place) = &mut place {
-        // The client has not heard of the end yet; this call will.
-        place.granted().await.ok();
-        server
-            .faults()
-            .expire_session(server.faults().sessions()[0].id);
-        eventually(
-            "the keeper knows that its session is over",
-            SOON,
-            || async { server.faults().sessions().is_empty() },
-        )
-        .await;
-    }
+    let builder = Keeper::builder(server.connect_string()).session_timeout(Duration::from_secs(2));
+    let keeper = builder.connect_timeout(limit).connect().await.unwrap();
+    let lock = keeper.mutex("x").unwrap();
+    let (guard, mut place) = (lock.lock().await.unwrap(), lock.enqueue().await.unwrap());
+    assert!(
+        timeout(Duration::from_millis(50), place.granted())
+            .await
+            .is_err()
+    );
+    server
+        .faults()
+        .expire_session(server.faults().sessions()[0].id);
+    assert!(
+        place.granted().await.unwrap_err().is_session_over(),
+        "the keeper knows that its session is over"
+    );
+    drop(guard);
     server.stop().await;
     let silent = TcpListener::bind(server.addr()).await.unwrap();
     (keeper, silent)
@@ -369,11 +352,11 @@ async fn one_silent_server_does_not_hide_a_healthy_one(world: World) {
         silent.local_addr().unwrap(),
         world.connect_string()
     );
-    for seconds in [1, 15] {
+    for seconds in [1, 10] {
         for _ in 0..4 {
             let builder = Keeper::builder(&both).session_timeout(Duration::from_secs(seconds));
             let keeper = builder
-                .connect_timeout(Duration::from_secs(10))
+                .connect_timeout(Duration::from_secs(7))
                 .connect()
                 .await
                 .unwrap();
@@ -385,7 +368,7 @@ async fn one_silent_server_does_not_hide_a_healthy_one(world: World) {
 async fn a_waiter_survives_the_end_of_its_sessions_runtime(world: World) {
     let connect_string = world.connect_string();
     let outcomes = tokio::task::spawn_blocking(move || {
-        let outcome = || {
+        let outcome = |round: usize| {
             let theirs = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(1)
                 .enable_all()
@@ -393,7 +376,7 @@ async fn a_waiter_survives_the_end_of_its_sessions_runtime(world: World) {
                 .unwrap();
             let (_guard, mut place) = theirs.block_on(async {
                 let keeper = Keeper::connect(&connect_string).await.unwrap();
-                let lock = keeper.mutex("runtime").unwrap();
+                let lock = keeper.mutex(format!("runtime/{round}")).unwrap();
                 (lock.lock().await.unwrap(), lock.enqueue().await.unwrap())
             });
             let waiting = std::thread::spawn(move || {
@@ -407,7 +390,7 @@ async fn a_waiter_survives_the_end_of_its_sessions_runtime(world: World) {
             theirs.shutdown_timeout(Duration::from_secs(1));
             waiting.join()
         };
-        (0..5).map(|_| outcome()).collect::<Vec<_>>()
+        (0..5).map(outcome).collect::<Vec<_>>()
     })
     .await
     .unwrap();

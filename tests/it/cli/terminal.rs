@@ -92,7 +92,7 @@ impl Shell {
         // The shorter deadline shows the screen.
         tokio::select! {
             line = eventually(&what, Duration::from_secs(60), find) => line,
-            () = tokio::time::sleep(Duration::from_secs(15)) => {
+            () = tokio::time::sleep(Duration::from_secs(30)) => {
                 panic!("no line `{begin}` on the terminal, but: {}", self.screen())
             }
         }
@@ -156,6 +156,14 @@ async fn ctrl_z_does_not_stop_a_tool_that_waits(world: World) {
     queued(&world, "a", 2).await;
 
     shell.types(CTRL_Z);
+    // The terminal has sent the signal when it shows the key; the command must not get it in the tool's place.
+    let shown = || async { shell.seen.lock().unwrap().contains("^Z") };
+    eventually(
+        "the terminal has seen the key",
+        Duration::from_secs(15),
+        shown,
+    )
+    .await;
     holder.done().await;
 
     shell.line("got it").await;
