@@ -141,6 +141,9 @@ impl Keeper {
     /// under way are finished, and the sessions end, which removes every ticket that is left. Guards that are still alive
     /// have then lost their locks.
     ///
+    /// A future of this keeper that is in the middle of a request and is kept without being polled keeps its session until it
+    /// is dropped.
+    ///
     /// Ends within about twice the session timeout even with every server dead; the servers then remove the tickets when
     /// the session times out.
     ///

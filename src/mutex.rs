@@ -83,6 +83,8 @@ impl Mutex {
 
     /// Takes the lock if nobody holds it or waits for it. Reads first: on a held lock it writes nothing.
     ///
+    /// What it reads may be a moment old: right after a release elsewhere it can still say "not now".
+    ///
     /// # Errors
     ///
     /// As [`lock`](Self::lock). "Not now" is `Ok(None)`.
