@@ -20,6 +20,7 @@ mod support;
 mod cancel;
 mod connect;
 mod cost;
+mod differential;
 mod museum;
 mod mutex;
 mod scale;
@@ -39,6 +40,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     cancel::cases,
     connect::cases,
     cost::cases,
+    differential::cases,
     museum::cases,
     mutex::cases,
     scale::cases,

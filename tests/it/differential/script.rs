@@ -1,0 +1,367 @@
+//! Scripts: what they are made of, and how one is made from a seed.
+//!
+//! Invariant: a script is a value. The same script means the same requests on any server, and any part of its steps is
+//! a script too, so that a failing one can be made shorter.
+
+use super::op::{Acl, Op, Path};
+use Asked::{Change, Exist, Tell};
+
+/// What one session does next. A session that has no connection gets one first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) session: usize,
+    pub(super) act: Act,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Act {
+    /// Requests back to back; then all their replies are read.
+    Send(Vec<Op>),
+    /// The client goes, and the server's end of the connection is awaited.
+    HangUp,
+    /// Another connection asks for the session while the old one is open.
+    Attach(Hello),
+}
+
+/// A connect request for the session of the step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hello {
+    pub(super) timeout_ms: i32,
+    /// 16 bytes that are right, or others.
+    pub(super) password: Password,
+    pub(super) is_stranger: bool,
+    /// Claims to have seen what the server has not.
+    pub(super) is_ahead: bool,
+    /// Old clients do not send the read-only flag.
+    pub(super) knows_read_only: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Password {
+    Right,
+    Wrong,
+    Short,
+}
+
+impl Hello {
+    pub(super) const USUAL: Self = Self {
+        timeout_ms: 30_000,
+        password: Password::Right,
+        is_stranger: false,
+        is_ahead: false,
+        knows_read_only: true,
+    };
+}
+
+/// How many sessions a script has.
+pub(super) const SESSIONS: usize = 3;
+
+const STEPS: u64 = 40;
+
+const PATHS: [&str; 14] = [
+    "/a", "/a", "/a", "/b", "/b", "/c", "/a/x", "/a/x", "/a/y", "/b/x", "/a/x/q", "/a/s-", "/s-",
+    "",
+];
+
+/// Names that sequential creates are likely to have made.
+const NUMBERED: [&str; 8] = [
+    "/a/s-0000000000",
+    "/a/s-0000000001",
+    "/a/s-0000000002",
+    "/a0000000001",
+    "/b0000000002",
+    "/s-0000000000",
+    "/s-0000000001",
+    "/s-0000000003",
+];
+
+/// Below the root, and wrong or at least strange.
+const STRANGE: [&str; 18] = [
+    "/",
+    "//x",
+    "/a/",
+    "/a//x",
+    "/.",
+    "/..",
+    "/a/.",
+    "/a/../b",
+    "/a/./x",
+    "/\u{1}",
+    "/\0",
+    "/a\0b",
+    "/\u{7f}",
+    "/\u{e000}",
+    "/\u{fffd}",
+    "/é",
+    "/😀",
+    "/a/...",
+];
+
+/// Not below the root.
+const FOREIGN: [&[u8]; 4] = [b"x", b"x/y", b"//", b"\xff\xfe"];
+
+/// What is asked of a path decides which of the nodes that belong to all users of a server it may be: the answer must
+/// not depend on what others do, nor change what they see.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    /// To be: all these are refused.
+    Exist,
+    /// To tell its state or to be watched.
+    Tell,
+    Change,
+}
+
+impl Asked {
+    fn shared(self) -> &'static [&'static [u8]] {
+        match self {
+            Self::Exist => &[b"/", b"", b"/zookeeper/quota"],
+            Self::Tell => &[b"/zookeeper/quota"],
+            Self::Change => &[b"x", b""],
+        }
+    }
+}
+
+const DATA: [Option<&[u8]>; 6] = [
+    Some(b""),
+    Some(b"one"),
+    Some(b"two"),
+    Some(b"\0\xff"),
+    Some(&[b'x'; 300]),
+    None,
+];
+
+const BOB: &str = "bob:ikIaKsbtGweaHnb/jKn7OHqbunM=";
+const OPEN: &[Acl] = &[(31, "world", "anyone")];
+const ACLS: [Option<&[Acl]>; 22] = [
+    Some(&[(1, "world", "anyone")]),
+    Some(&[(30, "world", "anyone")]),
+    Some(&[(27, "world", "anyone")]),
+    Some(&[(23, "world", "anyone")]),
+    Some(&[(31, "auth", "")]),
+    Some(&[(31, "auth", "")]),
+    Some(&[(31, "digest", BOB)]),
+    Some(&[(31, "digest", BOB), (1, "world", "anyone")]),
+    Some(&[(15, "digest", BOB), (16, "world", "anyone")]),
+    Some(&[(31, "auth", "who"), (17, "world", "anyone")]),
+    Some(&[(31, "ip", "127.0.0.1")]),
+    Some(&[(31, "ip", "127.0.0.0/8")]),
+    Some(&[(31, "ip", "10.0.0.0/8"), (16, "world", "anyone")]),
+    Some(&[
+        (1, "world", "anyone"),
+        (1, "world", "anyone"),
+        (2, "world", "anyone"),
+    ]),
+    Some(&[(0, "world", "anyone")]),
+    Some(&[(64, "world", "anyone")]),
+    Some(&[(31, "world", "bob")]),
+    Some(&[(31, "digest", "bob")]),
+    Some(&[(31, "ip", "1.2.3.4/33")]),
+    Some(&[(31, "nosuch", "x")]),
+    Some(&[]),
+    None,
+];
+
+/// One script from a seed.
+pub(super) fn script(seed: u64) -> Vec<Step> {
+    let mut dice = Dice(seed);
+    let mut steps = vec![Step {
+        session: 0,
+        act: Act::Send(vec![Op::Create {
+            code: 1,
+            path: Path::Below(""),
+            data: Some(b""),
+            acl: Some(OPEN),
+            flags: 0,
+            ttl: -1,
+        }]),
+    }];
+    let count = STEPS - 10 + dice.below(21);
+    steps.extend((0..count).map(|_| step(&mut dice)));
+    steps
+}
+
+/// One request from a seed.
+pub(super) fn request(seed: u64) -> Op {
+    op(&mut Dice(seed))
+}
+
+fn step(dice: &mut Dice) -> Step {
+    let act = match dice.below(100) {
+        0..=1 => Act::HangUp,
+        2..=3 => Act::Attach(Hello::USUAL),
+        4..=5 => Act::Attach(hello(dice)),
+        6..=15 => Act::Send(
+            (0..2 + dice.below(4))
+                .filter_map(|_| pipelined(dice))
+                .collect(),
+        ),
+        _ => Act::Send(vec![op(dice)]),
+    };
+    let session = dice.below(SESSIONS as u64) as usize;
+    Step { session, act }
+}
+
+/// A request that may stand between others. Real ZooKeeper answers the rest past the queue of requests, so that the
+/// order of their replies among others is a matter of luck, and so is what it still answers before it hangs up.
+fn pipelined(dice: &mut Dice) -> Option<Op> {
+    Some(op(dice)).filter(|op| !matches!(op.code(), 100 | 102 | -11) && !matches!(op, Op::Odd(..)))
+}
+
+fn hello(dice: &mut Dice) -> Hello {
+    Hello {
+        timeout_ms: dice.pick(&[20_000, 40_000, 60_000, 100_000, i32::MAX]),
+        password: dice.pick(&[Password::Right, Password::Wrong, Password::Short]),
+        is_stranger: dice.one_in(4),
+        is_ahead: dice.one_in(6),
+        knows_read_only: !dice.one_in(3),
+    }
+}
+
+fn op(dice: &mut Dice) -> Op {
+    match dice.below(100) {
+        0..=21 => create(dice),
+        22..=30 => Op::Delete(dice.path(Exist), dice.version()),
+        31..=38 => Op::SetData(dice.path(Change), dice.pick(&DATA), dice.version()),
+        39..=44 => Op::Exists(dice.path(Tell), dice.one_in(2)),
+        45..=50 => Op::GetData(dice.path(Tell), dice.one_in(2)),
+        51..=54 => Op::GetChildren(dice.path(Tell), dice.one_in(2)),
+        55..=58 => Op::GetChildren2(dice.path(Tell), dice.one_in(2)),
+        59..=65 => Op::Multi((0..dice.below(5)).map(|_| part(dice)).collect()),
+        66..=68 => Op::MultiRead((0..dice.below(5)).map(|_| part_of_read(dice)).collect()),
+        69..=71 => Op::AddWatch(dice.path(Tell), dice.pick(&[0, 0, 1, 1, 1, 2, -1])),
+        72..=73 => Op::RemoveWatches(dice.path(Exist), dice.pick(&[1, 2, 3, 3, 0, 4])),
+        74..=75 => Op::CheckWatches(dice.path(Tell), dice.pick(&[1, 2, 3, 3, 0, 4])),
+        76..=77 => Op::SetWatches {
+            both_forms: dice.one_in(2),
+            writes_ago: dice.below(12) as usize,
+            paths: std::array::from_fn(|_| (0..dice.below(3)).map(|_| dice.path(Tell)).collect()),
+        },
+        78..=79 => Op::GetAcl(dice.path(Tell)),
+        80..=82 => Op::SetAcl(dice.path(Change), dice.acl(), dice.version()),
+        83..=85 => Op::Auth(
+            dice.pick(&[
+                "digest", "digest", "digest", "digest", "ip", "nosuch", "world", "",
+            ]),
+            dice.pick(&[
+                b"bob:pw" as &[u8],
+                b"bob:pw",
+                b"ann:other",
+                b"nobody",
+                b"",
+                b"a:b:c",
+                b":x",
+            ]),
+        ),
+        86 => Op::Check(dice.path(Change), dice.version()),
+        87..=88 => Op::Sync(dice.path(Exist)),
+        89..=90 => Op::GetEphemerals(dice.path(Exist)),
+        91..=92 => Op::CountChildren(dice.path(Tell)),
+        93 => Op::WhoAmI,
+        94 => Op::Ping,
+        95..=96 => Op::CloseSession,
+        97 => odd(dice),
+        _ => Op::Truncated(Box::new(op(dice)), 1 + dice.below(12) as usize),
+    }
+}
+
+fn create(dice: &mut Dice) -> Op {
+    let code = dice.pick(&[1, 1, 1, 1, 15, 15, 19, 21]);
+    let (flags, ttl) = match code {
+        19 => (dice.pick(&[4, 4, 4, 4, 0, 1, 2, 3, 5, 9]), -1),
+        // A real server ends when the TTL form of create comes without a TTL mode, so these two modes only.
+        21 => (
+            dice.pick(&[5, 6]),
+            dice.pick(&[100_000, 100_000, 100_000, 0, -1, 1 << 39, 1 << 40, i64::MAX]),
+        ),
+        _ => (
+            dice.pick(&[0, 0, 0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 5, 6, 7, -1]),
+            -1,
+        ),
+    };
+    Op::Create {
+        code,
+        path: dice.path(Exist),
+        data: dice.pick(&DATA),
+        acl: if dice.one_in(5) {
+            dice.acl()
+        } else {
+            Some(OPEN)
+        },
+        flags,
+        ttl,
+    }
+}
+
+fn part(dice: &mut Dice) -> Op {
+    match dice.below(40) {
+        0..=17 => create(dice),
+        18..=24 => Op::Delete(dice.path(Exist), dice.version()),
+        25..=31 => Op::SetData(dice.path(Change), dice.pick(&DATA), dice.version()),
+        32..=38 => Op::Check(dice.path(Change), dice.version()),
+        _ => op(dice),
+    }
+}
+
+fn part_of_read(dice: &mut Dice) -> Op {
+    match dice.below(20) {
+        0..=9 => Op::GetData(dice.path(Tell), dice.one_in(2)),
+        10..=18 => Op::GetChildren(dice.path(Tell), dice.one_in(2)),
+        _ => op(dice),
+    }
+}
+
+fn odd(dice: &mut Dice) -> Op {
+    let code = dice.pick(&[0, -1, 10, 16, 20, 23, 99, 102, 108, 999, i32::MIN]);
+    Op::Odd(
+        code,
+        dice.pick(&[b"" as &[u8], b"\0\0\0\x02/a\0\0\0\0", b"/a"]),
+    )
+}
+
+/// A small generator of pseudo-random numbers (splitmix64).
+#[derive(Clone, Debug)]
+pub(super) struct Dice(pub(super) u64);
+
+impl Dice {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    pub(super) fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+
+    pub(super) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
+
+    fn path(&mut self, asked: Asked) -> Path {
+        match self.below(24) {
+            0 => Path::Below(self.pick(&STRANGE)),
+            1 if self.one_in(6) => Path::Null,
+            1 if self.one_in(2) => Path::Bytes(self.pick(asked.shared())),
+            1 => Path::Bytes(self.pick(&FOREIGN)),
+            2..=4 => Path::Below(self.pick(&NUMBERED)),
+            _ => Path::Below(self.pick(&PATHS)),
+        }
+    }
+
+    fn version(&mut self) -> i32 {
+        self.pick(&[-1, -1, -1, -1, 0, 0, 0, 1, 2, 77, -2, i32::MIN])
+    }
+
+    fn acl(&mut self) -> Option<&'static [Acl]> {
+        if self.one_in(3) {
+            Some(OPEN)
+        } else {
+            self.pick(&ACLS)
+        }
+    }
+}
