@@ -2,23 +2,38 @@
 //!
 //! Everything a client may put on the wire can be said here, sensible or not.
 
+use std::fmt;
+
 use super::wire::Out;
+
+/// Bytes that are shown as text when a script is printed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bytes(pub(super) &'static [u8]);
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            [first, .., last] if self.0.len() > 40 => {
+                write!(f, "\"{}..{}\"", first.escape_ascii(), last.escape_ascii())
+            }
+            short => write!(f, "\"{}\"", short.escape_ascii()),
+        }
+    }
+}
 
 /// A string that names a node, or fails to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Path {
     /// Below the script's own root; empty is that root.
     Below(&'static str),
-    Bytes(&'static [u8]),
-    Null,
+    Foreign(Bytes),
 }
 
 impl Path {
     fn write(&self, out: &mut Out, place: &Place<'_>) {
         match self {
             Self::Below(rest) => out.buffer(Some(format!("{}{rest}", place.root).as_bytes())),
-            Self::Bytes(bytes) => out.buffer(Some(bytes)),
-            Self::Null => out.buffer(None),
+            Self::Foreign(bytes) => out.buffer(Some(bytes.0)),
         };
     }
 }
@@ -38,13 +53,13 @@ pub(super) enum Op {
     Create {
         code: i32,
         path: Path,
-        data: Option<&'static [u8]>,
+        data: Option<Bytes>,
         acl: Option<&'static [Acl]>,
         flags: i32,
         ttl: i64,
     },
     Delete(Path, i32),
-    SetData(Path, Option<&'static [u8]>, i32),
+    SetData(Path, Option<Bytes>, i32),
     Check(Path, i32),
     Exists(Path, bool),
     GetData(Path, bool),
@@ -66,12 +81,12 @@ pub(super) enum Op {
     },
     Multi(Vec<Op>),
     MultiRead(Vec<Op>),
-    Auth(&'static str, &'static [u8]),
+    Auth(&'static str, Bytes),
     WhoAmI,
     Ping,
     CloseSession,
     /// Any code with any body.
-    Odd(i32, &'static [u8]),
+    Odd(i32, Bytes),
     /// Another request without so many bytes at its end.
     Truncated(Box<Op>, usize),
 }
@@ -111,11 +126,12 @@ impl Op {
         }
     }
 
-    /// Whether it takes a zxid of its own, so that the zxid of its reply is not a neighbour's.
+    /// Whether it takes a zxid of its own, so that the zxid of its reply is not a neighbour's. A reconfiguration that
+    /// cannot be read takes none.
     pub(super) fn is_write(&self) -> bool {
         matches!(
             self.code(),
-            1 | 2 | 5 | 7 | 13 | 14 | 15 | 16 | 19 | 20 | 21 | -10 | -11
+            1 | 2 | 5 | 7 | 13 | 14 | 15 | 19 | 20 | 21 | -10 | -11
         )
     }
 
@@ -149,7 +165,7 @@ impl Op {
                 ttl,
             } => {
                 path.write(out, place);
-                write_acl(out.buffer(*data), *acl);
+                write_acl(out.buffer(data.map(|data| data.0)), *acl);
                 out.int(*flags);
                 if *code == 21 {
                     out.long(*ttl);
@@ -157,7 +173,7 @@ impl Op {
             }
             Self::SetData(path, data, version) => {
                 path.write(out, place);
-                out.buffer(*data).int(*version);
+                out.buffer(data.map(|data| data.0)).int(*version);
             }
             Self::SetAcl(path, acl, version) => {
                 path.write(out, place);
@@ -205,9 +221,9 @@ impl Op {
             Self::Auth(scheme, secret) => {
                 out.int(0)
                     .buffer(Some(scheme.as_bytes()))
-                    .buffer(Some(secret));
+                    .buffer(Some(secret.0));
             }
-            Self::Odd(_, body) => drop(out.raw(body)),
+            Self::Odd(_, body) => drop(out.raw(body.0)),
             Self::Truncated(op, _) => op.body(out, place),
             Self::WhoAmI | Self::Ping | Self::CloseSession => {}
         }
