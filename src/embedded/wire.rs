@@ -154,7 +154,11 @@ impl Output {
                 [high, low] => {
                     for unit in [*high, *low] {
                         let continued = |bits: u16| 0x80 | (bits & 0x3f) as u8;
-                        bytes.extend([0xe0 | (unit >> 12) as u8, continued(unit >> 6), continued(unit)]);
+                        bytes.extend([
+                            0xe0 | (unit >> 12) as u8,
+                            continued(unit >> 6),
+                            continued(unit),
+                        ]);
                     }
                 }
                 _ => bytes.extend(character.encode_utf8(&mut [0; 4]).as_bytes()),

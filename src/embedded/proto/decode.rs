@@ -111,36 +111,6 @@ impl Request {
             code::DELETE_CONTAINER => Self::DeleteContainer {
                 path: format!("\0{}", String::from_utf8_lossy(&input.rest())),
             },
-            code::SET_WATCHES | code::SET_WATCHES2 => Op::SetWatches,
-            _ => op_with_path(code).unwrap_or(Op::Other),
-        };
-        let is_read = matches!(
-            code,
-            code::MULTI_READ | code::SET_WATCHES | code::SET_WATCHES2 | code::RECONFIG
-        ) || op_with_path(code).is_some_and(|op| op != Op::SetAcl);
-        Self::Senseless {
-            op,
-            is_write: !is_read,
-        }
-    }
-
-    fn body(code: i32, input: &mut Input) -> Result<Self, Malformed> {
-        Ok(match code {
-            code::CREATE
-            | code::CREATE2
-            | code::CREATE_CONTAINER
-            | code::CREATE_TTL
-            | code::DELETE
-            | code::SET_DATA
-            | code::CHECK => write(code, input)?.map_or_else(|| Self::senseless(code), Self::Write),
-            code::MULTI => multi(input)?,
-            code::MULTI_READ => multi_read(input)?,
-            code::DELETE_CONTAINER => {
-                // The original takes the body as it stands, without a length in front.
-                Self::DeleteContainer {
-                    path: String::from_utf8_lossy(&input.rest()).into_owned(),
-                }
-            }
             code::SET_WATCHES | code::SET_WATCHES2 => {
                 watched_paths(input, code == code::SET_WATCHES2)?
             }
