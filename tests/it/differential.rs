@@ -38,6 +38,9 @@ cases! {
         garbage_hurts_nobody_but_its_sender within 120;
 }
 
+/// How many differences are reported before the case gives up.
+const REPORTS: usize = 3;
+
 /// How long a failing script is made shorter.
 const SHRINK: Duration = Duration::from_secs(20);
 
@@ -61,12 +64,15 @@ async fn random_scripts_are_answered_as_by_real_zookeeper(world: World) {
                 report(&script, &difference)
             ));
         }
-        if reports.len() == 8 {
+        if reports.len() == REPORTS {
             break;
         }
     }
     assert!(reports.is_empty(), "{}", reports.join("\n"));
 
+    for (k, v) in &both.seen {
+        eprintln!("SEEN {k}: {v}");
+    }
     both.embedded.stop().await;
 }
 
@@ -76,6 +82,7 @@ struct Both {
     embedded: EmbeddedServer,
     chroot: String,
     played: usize,
+    seen: std::collections::BTreeMap<String, usize>,
 }
 
 impl Both {
@@ -100,6 +107,7 @@ impl Both {
             embedded,
             chroot: world.chroot().to_owned(),
             played: 0,
+            seen: Default::default(),
         }
     }
 
@@ -120,6 +128,21 @@ impl Both {
             play(self.real, &root, script),
             play(self.embedded.addr(), &root, script)
         );
+        for heard in &embedded {
+            for line in &heard.lines {
+                let key = match line {
+                    play::Line::Event(event) => format!("event {}", event.kind),
+                    play::Line::Reply(op, reply) => format!(
+                        "{} {} {}",
+                        op.code(),
+                        matches!(op, Op::Truncated(..)),
+                        reply.error
+                    ),
+                    other => format!("{other:?}").chars().take(7).collect(),
+                };
+                *self.seen.entry(key).or_insert(0usize) += 1;
+            }
+        }
         compare(&real, &embedded)
     }
 

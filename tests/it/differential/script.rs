@@ -86,9 +86,10 @@ pub(super) const SESSIONS: usize = 3;
 
 const STEPS: u64 = 40;
 
-const PATHS: [&str; 14] = [
-    "/a", "/a", "/a", "/b", "/b", "/c", "/a/x", "/a/x", "/a/y", "/b/x", "/a/x/q", "/a/s-", "/s-",
-    "",
+/// Few, and most of them one, so that sessions meet.
+const PATHS: [&str; 16] = [
+    "/a", "/a", "/a", "/a", "/a", "/a/x", "/a/x", "/a/x", "/b", "/b", "/b/x", "/a/y", "/c",
+    "/a/x/q", "/a/s-", "",
 ];
 
 /// Names that sequential creates are likely to have made.
@@ -218,7 +219,18 @@ pub(super) fn script(seed: u64) -> Vec<Step> {
         }]),
     }];
     let count = STEPS - 10 + dice.below(21);
-    steps.extend((0..count).map(|_| step(&mut dice)));
+    for number in 0..count {
+        // What nobody made cannot be read: scripts begin with creates.
+        let is_seed = number < 12 && !dice.one_in(3);
+        steps.push(if is_seed {
+            Step {
+                session: dice.session(),
+                act: Act::Send(vec![easy_create(&mut dice)]),
+            }
+        } else {
+            step(&mut dice)
+        });
+    }
     steps
 }
 
@@ -239,8 +251,10 @@ fn step(dice: &mut Dice) -> Step {
         ),
         _ => Act::Send(vec![op(dice)]),
     };
-    let session = dice.below(SESSIONS as u64) as usize;
-    Step { session, act }
+    Step {
+        session: dice.session(),
+        act,
+    }
 }
 
 /// A request that may stand between others. Real ZooKeeper answers the rest past the queue of requests, so that the
@@ -290,11 +304,42 @@ fn op(dice: &mut Dice) -> Op {
         94 => Op::Ping,
         95..=96 => Op::CloseSession,
         97 => odd(dice),
-        _ => Op::Truncated(Box::new(op(dice)), 1 + dice.below(12) as usize),
+        98 => Op::Truncated(Box::new(op(dice)), 1 + dice.below(12) as usize),
+        _ => Op::GetData(Path::Below("/a"), true),
+    }
+}
+
+/// A create with nothing wrong but, perhaps, its path.
+fn easy_create(dice: &mut Dice) -> Op {
+    let (code, flags) = dice.pick(&[
+        (1, 0),
+        (1, 0),
+        (15, 0),
+        (15, 0),
+        (1, 1),
+        (1, 2),
+        (15, 3),
+        (19, 4),
+        (21, 5),
+    ]);
+    Op::Create {
+        code,
+        path: Path::Below(dice.pick(&PATHS)),
+        data: dice.pick(&DATA),
+        acl: if dice.one_in(10) {
+            dice.acl()
+        } else {
+            Some(OPEN)
+        },
+        flags,
+        ttl: 100_000,
     }
 }
 
 fn create(dice: &mut Dice) -> Op {
+    if dice.one_in(2) {
+        return easy_create(dice);
+    }
     let code = dice.pick(&[1, 1, 1, 1, 15, 15, 19, 21]);
     let (flags, ttl) = match code {
         19 => (dice.pick(&[4, 4, 4, 4, 0, 1, 2, 3, 5, 9]), -1),
@@ -373,12 +418,16 @@ impl Dice {
         from[self.below(from.len() as u64) as usize]
     }
 
+    fn session(&mut self) -> usize {
+        self.below(SESSIONS as u64) as usize
+    }
+
     fn path(&mut self, asked: Asked) -> Path {
-        match self.below(24) {
+        match self.below(32) {
             0 => Path::Below(self.pick(&STRANGE)),
             1 if self.one_in(2) => Path::Foreign(Bytes(self.pick(asked.shared()))),
             1 => Path::Foreign(Bytes(self.pick(&FOREIGN))),
-            2..=4 => Path::Below(self.pick(&NUMBERED)),
+            2..=5 => Path::Below(self.pick(&NUMBERED)),
             _ => Path::Below(self.pick(&PATHS)),
         }
     }
@@ -393,7 +442,7 @@ impl Dice {
     }
 
     fn version(&mut self) -> i32 {
-        self.pick(&[-1, -1, -1, -1, 0, 0, 0, 1, 2, 77, -2, i32::MIN])
+        self.pick(&[-1, -1, -1, -1, -1, -1, 0, 0, 0, 1, 2, 77, -2, i32::MIN])
     }
 
     fn acl(&mut self) -> Option<&'static [Acl]> {
