@@ -214,6 +214,14 @@ mod tests {
     }
 
     #[test]
+    fn a_character_beyond_the_basic_plane_is_written_as_two_surrogates() {
+        let mut output = Output::frame();
+        output.string("a\u{1f600}");
+
+        assert_eq!(output.finish()[8..], *b"a\xed\xa0\xbd\xed\xb8\x80");
+    }
+
+    #[test]
     fn absurd_counts_are_refused() {
         let mut vector = Input::new(Bytes::from_static(&[0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0]));
         let mut buffer = Input::new(Bytes::from_static(&[0x7f, 0xff, 0xff, 0xff, 0]));
@@ -226,7 +234,7 @@ mod tests {
         #[test]
         fn what_is_written_is_read_back(
             int in any::<i32>(), long in any::<i64>(), flag in any::<bool>(),
-            text in ".*", bytes in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..50)),
+            text in "[\\x00-\\u{ffff}]*", bytes in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..50)),
         ) {
             let mut output = Output::frame();
             output.i32(int).i64(long).bool(flag).string(&text).buffer(bytes.as_deref());

@@ -388,7 +388,7 @@ mod tests {
     use crate::embedded::wire::Output;
 
     #[test]
-    fn a_multi_without_an_end_is_refused() {
+    fn a_multi_without_an_end_is_senseless() {
         let mut output = Output::frame();
         output
             .i32(1)
@@ -399,7 +399,15 @@ mod tests {
             .string("/a")
             .i32(-1);
 
-        assert!(Request::decode(output.finish().slice(4..)).is_err());
+        let (_, request) = Request::decode(output.finish().slice(4..)).unwrap();
+
+        assert_eq!(
+            request,
+            Request::Senseless {
+                op: Op::Multi,
+                is_write: true
+            }
+        );
     }
 
     #[test]
@@ -423,6 +431,41 @@ mod tests {
                 op: Op::Multi,
                 is_write: true
             }
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_senseless_but_for_auth() {
+        let request = |code: i32| {
+            let mut output = Output::frame();
+            output.i32(7).i32(code).i32(1);
+            Request::decode(output.finish().slice(4..))
+        };
+
+        for (code, is_write) in [
+            (code::CREATE, true),
+            (code::GET_DATA, false),
+            (code::RECONFIG, false),
+        ] {
+            let (xid, request) = request(code).unwrap();
+            assert_eq!(xid, 7);
+            assert!(
+                matches!(request, Request::Senseless { is_write: found, .. } if found == is_write),
+                "{request:?}"
+            );
+        }
+        assert!(request(code::AUTH).is_err());
+        assert!(request(code::SASL).is_err());
+    }
+
+    #[test]
+    fn a_ping_is_answered_with_the_xid_of_pings() {
+        let mut output = Output::frame();
+        output.i32(7).i32(code::PING);
+
+        assert_eq!(
+            Request::decode(output.finish().slice(4..)),
+            Ok((-2, Request::Ping))
         );
     }
 

@@ -79,8 +79,8 @@ pub(super) enum Op {
         writes_ago: usize,
         paths: [Vec<Path>; 5],
     },
-    Multi(Vec<Op>),
-    MultiRead(Vec<Op>),
+    Multi(Vec<Self>),
+    MultiRead(Vec<Self>),
     Auth(&'static str, Bytes),
     WhoAmI,
     Ping,
@@ -88,7 +88,7 @@ pub(super) enum Op {
     /// Any code with any body.
     Odd(i32, Bytes),
     /// Another request without so many bytes at its end.
-    Truncated(Box<Op>, usize),
+    Truncated(Box<Self>, usize),
 }
 
 impl Op {
