@@ -194,6 +194,13 @@ fn show(line: &Line) -> String {
             }
             format!("{text}\n      to {op:?}")
         }
+        Line::Welcome(Welcome {
+            timeout_ms,
+            session,
+            ..
+        }) => {
+            format!("welcome to session {session:#x} of {timeout_ms} ms")
+        }
         other => format!("{other:?}"),
     }
 }

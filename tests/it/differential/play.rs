@@ -69,6 +69,10 @@ pub(super) async fn play(server: SocketAddr, root: &str, script: &[Step]) -> Vec
     };
     for (number, step) in script.iter().enumerate() {
         player.step(number, step).await;
+        if player.is_silent() {
+            // Its answers to the rest would take as long as they say little.
+            return player.heard;
+        }
     }
     for session in 0..SESSIONS {
         let end = Step {
@@ -103,6 +107,11 @@ impl Player<'_> {
         if ends_session {
             self.ask_others(number, step.session, true).await;
         }
+    }
+
+    fn is_silent(&self) -> bool {
+        let last = self.heard.last();
+        last.is_some_and(|heard| heard.lines.contains(&Line::Silence))
     }
 
     fn note(&mut self, step: usize, session: usize, lines: Vec<Line>) {
