@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use super::dice::Dice;
 use super::op::{Op, Path, Place};
-use super::script::{self, Dice};
+use super::script;
 use super::wire::{Arrival, Out, Wire};
 use crate::support::World;
 

@@ -3,6 +3,8 @@
 //! Invariant: a script is a value. The same script means the same requests on any server, and any part of its steps is
 //! a script too, so that a failing one can be made shorter.
 
+use super::dice::Dice;
+use super::nouns::{ACLS, DATA, FOREIGN, NUMBERED, OPEN, PATHS, SCHEMES, SECRETS, STRANGE};
 use super::op::{Acl, Bytes, Op, Path};
 use Asked::{Change, Exist, Tell};
 
@@ -85,124 +87,6 @@ impl Hello {
 pub(super) const SESSIONS: usize = 3;
 
 const STEPS: u64 = 40;
-
-/// Few, and most of them one, so that sessions meet.
-const PATHS: [&str; 16] = [
-    "/a", "/a", "/a", "/a", "/a", "/a/x", "/a/x", "/a/x", "/b", "/b", "/b/x", "/a/y", "/c",
-    "/a/x/q", "/a/s-", "",
-];
-
-/// Names that sequential creates are likely to have made.
-const NUMBERED: [&str; 8] = [
-    "/a/s-0000000000",
-    "/a/s-0000000001",
-    "/a/s-0000000002",
-    "/a0000000001",
-    "/b0000000002",
-    "/s-0000000000",
-    "/s-0000000001",
-    "/s-0000000003",
-];
-
-/// Below the root, and wrong or at least strange.
-const STRANGE: [&str; 18] = [
-    "/",
-    "//x",
-    "/a/",
-    "/a//x",
-    "/.",
-    "/..",
-    "/a/.",
-    "/a/../b",
-    "/a/./x",
-    "/\u{1}",
-    "/\0",
-    "/a\0b",
-    "/\u{7f}",
-    "/\u{e000}",
-    "/\u{fffd}",
-    "/é",
-    "/😀",
-    "/a/...",
-];
-
-/// Not below the root. A null path is not among them: no client sends one, and what a real server says to it depends
-/// on which line of Java stumbles first.
-const FOREIGN: [&[u8]; 4] = [b"x", b"x/y", b"//", b"\xff\xfe"];
-
-/// What is asked of a path decides which of the nodes that belong to all users of a server it may be: the answer must
-/// not depend on what others do, nor change what they see.
-#[derive(Clone, Copy, Debug)]
-enum Asked {
-    /// To be: all these are refused.
-    Exist,
-    /// To tell its state or to be watched.
-    Tell,
-    Change,
-}
-
-impl Asked {
-    fn shared(self) -> &'static [&'static [u8]] {
-        match self {
-            Self::Exist => &[b"/", b"", b"/zookeeper/quota"],
-            Self::Tell => &[b"/zookeeper/quota"],
-            Self::Change => &[b"x", b""],
-        }
-    }
-}
-
-const DATA: [Option<Bytes>; 6] = [
-    Some(Bytes(b"")),
-    Some(Bytes(b"one")),
-    Some(Bytes(b"two")),
-    Some(Bytes(b"\0\xff")),
-    Some(Bytes(&[b'x'; 300])),
-    None,
-];
-
-const BOB: &str = "bob:ikIaKsbtGweaHnb/jKn7OHqbunM=";
-const OPEN: &[Acl] = &[(31, "world", "anyone")];
-const ACLS: [Option<&[Acl]>; 22] = [
-    Some(&[(1, "world", "anyone")]),
-    Some(&[(30, "world", "anyone")]),
-    Some(&[(27, "world", "anyone")]),
-    Some(&[(23, "world", "anyone")]),
-    Some(&[(31, "auth", "")]),
-    Some(&[(31, "auth", "")]),
-    Some(&[(31, "digest", BOB)]),
-    Some(&[(31, "digest", BOB), (1, "world", "anyone")]),
-    Some(&[(15, "digest", BOB), (16, "world", "anyone")]),
-    Some(&[(31, "auth", "who"), (17, "world", "anyone")]),
-    Some(&[(31, "ip", "127.0.0.1")]),
-    Some(&[(31, "ip", "127.0.0.0/8")]),
-    Some(&[(31, "ip", "10.0.0.0/8"), (16, "world", "anyone")]),
-    Some(&[
-        (1, "world", "anyone"),
-        (1, "world", "anyone"),
-        (2, "world", "anyone"),
-    ]),
-    Some(&[(0, "world", "anyone")]),
-    Some(&[(64, "world", "anyone")]),
-    Some(&[(31, "world", "bob")]),
-    Some(&[(31, "digest", "bob")]),
-    Some(&[(31, "ip", "1.2.3.4/33")]),
-    Some(&[(31, "nosuch", "x")]),
-    Some(&[]),
-    None,
-];
-
-const SCHEMES: [&str; 8] = [
-    "digest", "digest", "digest", "digest", "ip", "nosuch", "world", "",
-];
-const SECRETS: [&[u8]; 7] = [
-    b"bob:pw",
-    b"bob:pw",
-    b"ann:other",
-    b"nobody",
-    b"",
-    b"a:b:c",
-    b":x",
-];
 
 /// One script from a seed.
 pub(super) fn script(seed: u64) -> Vec<Step> {
@@ -411,30 +295,28 @@ fn odd(dice: &mut Dice) -> Op {
     Op::Odd(code, Bytes(dice.pick(&bodies)))
 }
 
-/// A small generator of pseudo-random numbers (splitmix64).
-#[derive(Clone, Debug)]
-pub(super) struct Dice(pub(super) u64);
+/// What is asked of a path decides which of the nodes that belong to all users of a server it may be: the answer must
+/// not depend on what others do, nor change what they see.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    /// To be: all these are refused.
+    Exist,
+    /// To tell its state or to be watched.
+    Tell,
+    Change,
+}
+
+impl Asked {
+    fn shared(self) -> &'static [&'static [u8]] {
+        match self {
+            Self::Exist => &[b"/", b"", b"/zookeeper/quota"],
+            Self::Tell => &[b"/zookeeper/quota"],
+            Self::Change => &[b"x", b""],
+        }
+    }
+}
 
 impl Dice {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub(super) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    pub(super) fn one_in(&mut self, count: u64) -> bool {
-        self.below(count) == 0
-    }
-
-    pub(super) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len() as u64) as usize]
-    }
-
     fn session(&mut self) -> usize {
         self.below(SESSIONS as u64) as usize
     }
