@@ -1,9 +1,10 @@
 //! The one error type of the library.
 //!
 //! Every message names the lock or the path, what was being done, and why it failed. "Not now" is never an error:
-//! the `try_*` methods say it with `Ok(None)`. The client crate's own errors stay behind [`ServerError`], so that its
-//! major version is not ours.
+//! the `try_*` methods say it with `Ok(None)`. The client crate's errors
+//! appear as words only, so that its major version is not ours.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ pub enum Error {
     },
 
     /// No server gave a session within the connect timeout.
-    #[error("no ZooKeeper session within {waited:?}: {}", list(.addresses))]
+    #[error("no ZooKeeper session (tried for {waited:.1?}): {}", list(.addresses))]
     #[non_exhaustive]
     Unreachable {
         /// Each address with its own reason.
@@ -72,7 +73,7 @@ pub enum Error {
     },
 
     /// The server answered an operation with an error that no retry would change.
-    #[error("cannot {doing} {path} on {servers}")]
+    #[error("cannot {doing} {path} on {servers}: {why}")]
     #[non_exhaustive]
     Refused {
         /// What was being done.
@@ -82,7 +83,7 @@ pub enum Error {
         /// The servers of the connect string.
         servers: String,
         /// The server's own words.
-        source: ServerError,
+        why: String,
     },
 
     /// The ZooKeeper session ended, and with it every ticket that it held.
@@ -183,10 +184,12 @@ impl Error {
     }
 }
 
-/// The server's own words for an error; opaque, because they are the client crate's.
-#[derive(Debug, Clone, Error)]
-#[error("{0}")]
-pub struct ServerError(pub(crate) String);
+/// A name that is a [`LockName`](crate::LockName) already cannot be refused.
+impl From<Infallible> for Error {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
 
 /// One address of the connect string and why it gave no session.
 #[derive(Debug, Clone)]
@@ -216,7 +219,8 @@ pub enum UnreachableReason {
     Silent,
     /// Something answered that does not speak ZooKeeper's protocol.
     NotZooKeeper,
-    /// It is a ZooKeeper server, but it gave no session (an ensemble without a quorum, say).
+    /// It is a ZooKeeper server, but it gave no session in time: an ensemble without a quorum, one that is starting, or one
+    /// that was not reached before the time was over.
     NotServing,
 }
 
@@ -233,7 +237,7 @@ impl fmt::Display for AddressFailure {
                 f.write_str("answers, but is not a ZooKeeper server")
             }
             UnreachableReason::NotServing => f.write_str(
-                "is a ZooKeeper server, but is not serving (no quorum, or still starting)",
+                "is a ZooKeeper server, but gave no session in time (no quorum, still starting, or not reached)",
             ),
         }
     }

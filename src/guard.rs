@@ -26,10 +26,11 @@ pub struct Guard {
 
 impl Guard {
     pub(crate) fn new(granted: Waiter) -> Result<Self> {
-        let (ticket, czxid) = granted.ticket()?;
+        let (_, czxid) = granted.ticket()?;
         let name = granted.name().clone();
         let token = Token::new(czxid);
-        tracing::debug!(lock = %name, ticket = ticket.name, token = u64::from(token), "granted");
+        let waited_ms = u64::try_from(granted.waited().as_millis()).unwrap_or(u64::MAX);
+        tracing::debug!(waited_ms, token = u64::from(token), "granted");
         Ok(Self {
             place: granted.into_place(),
             name,
@@ -73,7 +74,7 @@ impl Guard {
         );
         match place.leave().await {
             Left::Now => {
-                tracing::debug!(lock = %name, "released");
+                tracing::debug!(path, "released");
                 Ok(())
             }
             Left::WasGone => Err(Error::PlaceLost {

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::link::Create;
 use crate::link::zookeeper::Target;
 use crate::mutex::Mutex;
-use crate::name::{IntoLockName, LockName};
+use crate::name::LockName;
 use crate::queue::Queue;
 use crate::queue::ticket::DataLine;
 use crate::queue::view::{self, LockSummary, QueueEntry};
@@ -93,13 +93,17 @@ impl Keeper {
         }
     }
 
-    /// Makes a fair lock with this name. No I/O.
+    /// Makes a fair lock with this name, which is text or a [`LockName`]. No I/O.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidName`] with the rule that the name breaks.
-    pub fn mutex(&self, name: impl IntoLockName) -> Result<Mutex> {
-        Ok(Mutex::new(self.queue_of(name.into_lock_name()?)))
+    pub fn mutex<N>(&self, name: N) -> Result<Mutex>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        Ok(Mutex::new(self.queue_of(name.try_into()?)))
     }
 
     /// Lists the locks below the root that somebody holds or waits for, by name.
@@ -125,8 +129,12 @@ impl Keeper {
     /// # Cancel safety
     ///
     /// Cancel safe: it only reads.
-    pub async fn queue(&self, name: impl IntoLockName) -> Result<Vec<QueueEntry>> {
-        self.queue_of(name.into_lock_name()?).entries().await
+    pub async fn queue<N>(&self, name: N) -> Result<Vec<QueueEntry>>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        self.queue_of(name.try_into()?).entries().await
     }
 
     /// Closes the keeper and all its clones: waiting calls end with [`is_closed`](Error::is_closed), releases that were
@@ -194,7 +202,7 @@ impl KeeperBuilder {
         let target = self.target()?;
         let root = self.checked_root()?;
         let pool = Pool::open(Access {
-            target,
+            opener: Arc::new(target),
             connect_timeout: self.connect_timeout,
         })
         .await?;
@@ -206,7 +214,7 @@ impl KeeperBuilder {
         };
         let session_timeout = self.session_timeout;
         Ok(Keeper {
-            pool: Arc::new(pool),
+            pool,
             root: root.into(),
             kind: self.kind,
             line,

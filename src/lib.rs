@@ -1,4 +1,57 @@
-//! Fair distributed locks on Apache ZooKeeper.
+//! Fair distributed locks on Apache ZooKeeper, with a fencing token for what they protect.
+//!
+//! # From the top
+//!
+//! A [`Keeper`] is a connection to a ZooKeeper ensemble; it gives out locks. A [`Mutex`] is a fair lock with a name; it
+//! holds no state. A [`Guard`] is a lock that is held; it carries a [`Token`]. Those three are all that most programs need:
+//!
+//! ```
+//! # use lockkeeper::embedded::EmbeddedServer;
+//! use lockkeeper::Keeper;
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let server = EmbeddedServer::start().await?;
+//! # let servers = server.connect_string();
+//! let keeper = Keeper::connect(servers).await?; // "zk1:2181,zk2:2181,zk3:2181/app"
+//! let lock = keeper.mutex("orders/42")?;
+//! let guard = lock.lock().await?; // fair: granted in the order of the queue
+//! write_row("paid", guard.token()); // the resource refuses lower tokens than it has seen
+//! guard.release().await?; // the answer is known; dropping the guard releases in the background
+//! keeper.close().await;
+//! # Ok(())
+//! # }
+//! # fn write_row(_: &str, _: lockkeeper::Token) {}
+//! ```
+//!
+//! # The words
+//!
+//! A lock is a *queue* at a *name*. Whoever wants it takes a *ticket*, an ephemeral sequential node; that is its *place* in
+//! the queue. When nobody is before it, it is *granted* and becomes a *guard*. A release leaves a *mark*, which lets the
+//! next one in with one small read. The *session* is who you are to the servers.
+//!
+//! # What is promised
+//!
+//! - **Fair**: grants follow the order in which tickets were created at the servers, across processes and languages.
+//! - **Exclusive while the session lives**: at each transaction of the ensemble at most one ticket is first. A process that
+//!   is paused or cut off can outlive its session without knowing; no lock service can prevent that (see [`Token`]).
+//! - **Tokens grow** with every grant, across sessions and restarts, while the ensemble keeps its data.
+//! - **Cancel safe** means, of every `async fn` here: dropped at any await it leaves no ticket, no watch and no task behind,
+//!   and blocks nobody. What is lost is said in each method's *Cancel safety*.
+//! - **Flat**: no step of the usual path depends on the length of the queue. A release wakes exactly one waiter.
+//!
+//! Not promised yet, and to come: that a guard tells when it was lost while it is held. Until then only
+//! [`Guard::release`] and the token tell.
+//!
+//! # Features
+//!
+//! None is on by default.
+//!
+//! - `embedded`: a ZooKeeper-compatible server in this process, for tests and demos (module `embedded`).
+//! - `cli`: the `lockkeeper` command-line tool.
+//!
+//! Needs ZooKeeper 3.6 or newer and a tokio runtime.
+
 #[cfg(feature = "embedded")]
 pub mod embedded;
 mod error;
@@ -11,10 +64,14 @@ mod queue;
 mod session;
 mod token;
 
-pub use error::{AddressFailure, Error, Result, ServerError, UnreachableReason};
+pub use error::{AddressFailure, Error, Result, UnreachableReason};
 pub use guard::Guard;
 pub use keeper::{Keeper, KeeperBuilder};
 pub use mutex::{Mutex, Place};
-pub use name::{IntoLockName, LockName};
+pub use name::LockName;
 pub use queue::view::{LockSummary, QueueEntry};
 pub use token::Token;
+
+#[cfg(all(doctest, feature = "embedded"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use crate::error::{Error, Result};
 use crate::guard::Guard;
@@ -53,8 +53,8 @@ impl Mutex {
         self.queue.name()
     }
 
-    /// Sets a short text that [`Keeper::queue`](crate::Keeper::queue) and `lockkeeper queue` show beside our tickets: what the
-    /// work is, say. It is written into each ticket, so keep it short.
+    /// Sets a short text, of at most 1024 bytes, that [`Keeper::queue`](crate::Keeper::queue) and `lockkeeper queue` show beside our tickets: what the
+    /// work is, say. It is written into each ticket. A longer one is refused when the lock is asked for.
     #[must_use]
     pub fn with_label(mut self, label: impl Into<String>) -> Self {
         self.queue.set_label(label.into());
@@ -78,7 +78,7 @@ impl Mutex {
             waiter.granted().await?;
             Guard::new(waiter)
         };
-        acquire.instrument(self.span()).await
+        acquire.instrument(self.queue.span()).await
     }
 
     /// Takes the lock if nobody holds it or waits for it. Reads first: on a held lock it writes nothing.
@@ -92,7 +92,7 @@ impl Mutex {
     /// Cancel safe: dropped at any await, nothing is left in the queue.
     pub async fn try_lock(&self) -> Result<Option<Guard>> {
         let acquire = async { self.queue.try_join().await?.map(Guard::new).transpose() };
-        acquire.instrument(self.span()).await
+        acquire.instrument(self.queue.span()).await
     }
 
     /// Waits for our turn for at most `limit`. Then our ticket leaves the queue, and the call returns within 100 ms, even
@@ -123,15 +123,13 @@ impl Mutex {
     ///
     /// As [`lock`](Self::lock).
     pub async fn enqueue(&self) -> Result<Place> {
-        let waiter = self.queue.join().instrument(self.span()).await?;
+        let span = self.queue.span();
+        let waiter = self.queue.join().instrument(span.clone()).await?;
         Ok(Place {
             waiter: Some(waiter),
             name: self.name().clone(),
+            span,
         })
-    }
-
-    fn span(&self) -> tracing::Span {
-        tracing::debug_span!("acquire", lock = %self.name(), kind = "exclusive")
     }
 }
 
@@ -163,6 +161,7 @@ pub struct Place {
     /// Gone once it became a guard.
     waiter: Option<Waiter>,
     name: LockName,
+    span: Span,
 }
 
 impl Place {
@@ -181,9 +180,10 @@ impl Place {
     ///
     /// Cancel safe, and the place stays ours: call it again to go on waiting.
     pub async fn granted(&mut self) -> Result<Guard> {
-        self.waiter()?.granted().await?;
+        let span = self.span.clone();
+        self.waiter()?.granted().instrument(span.clone()).await?;
         match self.waiter.take() {
-            Some(waiter) => Guard::new(waiter),
+            Some(waiter) => span.in_scope(|| Guard::new(waiter)),
             None => Err(self.spent()),
         }
     }
@@ -199,7 +199,8 @@ impl Place {
     ///
     /// Cancel safe, and the place stays ours.
     pub async fn changed(&mut self) -> Result<()> {
-        self.waiter()?.changed().await
+        let span = self.span.clone();
+        self.waiter()?.changed().instrument(span).await
     }
 
     /// How many are before us: 0 means that it is our turn. Lists the whole queue, so ask for people, not in a loop.

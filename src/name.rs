@@ -168,45 +168,33 @@ impl fmt::Debug for LockName {
     }
 }
 
-/// What [`Keeper::mutex`](crate::Keeper::mutex) and its like take: a checked [`LockName`], or text that is then checked.
-///
-/// Implemented for `&str`, `String`, `&String`, `LockName` and `&LockName`; not to be implemented elsewhere.
-pub trait IntoLockName {
-    /// Gives the checked name.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidName`] with the rule that the name breaks.
-    fn into_lock_name(self) -> Result<LockName, Error>;
-}
+impl TryFrom<&str> for LockName {
+    type Error = Error;
 
-impl IntoLockName for &str {
-    fn into_lock_name(self) -> Result<LockName, Error> {
-        LockName::new(self)
+    fn try_from(name: &str) -> Result<Self, Error> {
+        Self::new(name)
     }
 }
 
-impl IntoLockName for String {
-    fn into_lock_name(self) -> Result<LockName, Error> {
-        LockName::new(self)
+impl TryFrom<String> for LockName {
+    type Error = Error;
+
+    fn try_from(name: String) -> Result<Self, Error> {
+        Self::new(name)
     }
 }
 
-impl IntoLockName for &String {
-    fn into_lock_name(self) -> Result<LockName, Error> {
-        LockName::new(self)
+impl TryFrom<&String> for LockName {
+    type Error = Error;
+
+    fn try_from(name: &String) -> Result<Self, Error> {
+        Self::new(name)
     }
 }
 
-impl IntoLockName for LockName {
-    fn into_lock_name(self) -> Result<LockName, Error> {
-        Ok(self)
-    }
-}
-
-impl IntoLockName for &LockName {
-    fn into_lock_name(self) -> Result<LockName, Error> {
-        Ok(self.clone())
+impl From<&Self> for LockName {
+    fn from(name: &Self) -> Self {
+        name.clone()
     }
 }
 

@@ -10,8 +10,12 @@ pub(crate) mod zookeeper;
 
 use std::fmt;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
 
 use tokio::sync::watch;
 
@@ -35,6 +39,8 @@ pub(crate) enum Code {
     NotEmpty,
     BadVersion,
     NoAuth,
+    /// Not now, in the server's words: it is throttled, or our session has moved. Nothing was changed; try again.
+    NotNow(String),
     /// Every other code, in the server's words.
     Other(String),
 }
@@ -47,7 +53,7 @@ impl fmt::Display for Code {
             Self::NotEmpty => "the node has children",
             Self::BadVersion => "the version differs",
             Self::NoAuth => "no permission",
-            Self::Other(words) => words,
+            Self::NotNow(words) | Self::Other(words) => words,
         })
     }
 }
@@ -110,22 +116,39 @@ pub(crate) enum Write<'a> {
 }
 
 /// A data watch that was armed. Dropping it takes it back from the server.
-///
-/// The mutex is never locked: it lets whatever holds a watch be shared between threads, as `Future`s alone cannot.
-pub(crate) struct Watch(Mutex<Pin<Box<dyn Future<Output = Change> + Send>>>);
+pub(crate) struct Watch {
+    /// The mutex is never locked: it lets whatever holds a watch be shared between threads, as a future alone cannot.
+    told: Mutex<Pin<Box<dyn Future<Output = Change> + Send>>>,
+    /// What it told, for whoever asks again.
+    change: Option<Change>,
+}
 
 impl Watch {
+    /// A watch that tells when the future ends. A panic in there is the end of the session: the client crate panics when its
+    /// own task is gone, as in a runtime that shuts down (FAILURES.md row 60).
     pub(crate) fn new(told: impl Future<Output = Change> + Send + 'static) -> Self {
-        Self(Mutex::new(Box::pin(told)))
+        let told = AssertUnwindSafe(told)
+            .catch_unwind()
+            .map(|told| told.unwrap_or(Change::SessionOver));
+        Self {
+            told: Mutex::new(Box::pin(told)),
+            change: None,
+        }
     }
 
-    /// Waits until the watch fires; to be called again only if the last call was cancelled.
+    /// Waits until the watch fires. Asked again, it says the same.
     pub(crate) async fn changed(&mut self) -> Change {
-        self.0
+        if let Some(change) = self.change {
+            return change;
+        }
+        let change = self
+            .told
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner)
             .as_mut()
-            .await
+            .await;
+        self.change = Some(change);
+        change
     }
 }
 
@@ -170,4 +193,14 @@ pub(crate) trait Link: Send + Sync + fmt::Debug {
     fn sync(&self, path: &str) -> Reply<'_, ()>;
     /// The session's states; they outlive the link and end with [`SessionState::Over`].
     fn states(&self) -> watch::Receiver<SessionState>;
+}
+
+/// Where sessions come from.
+pub(crate) trait Opener: Send + Sync + fmt::Debug {
+    /// Opens a session; tries every server once, each for no more than its share of `limit`.
+    fn open(&self, limit: Duration) -> Reply<'static, Arc<dyn Link>>;
+    /// The connect string's servers, without the chroot.
+    fn servers(&self) -> &str;
+    /// Starts with `/`, or is empty.
+    fn chroot(&self) -> &str;
 }

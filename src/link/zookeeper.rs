@@ -4,6 +4,7 @@
 //! session state as proof are not used (FAILURES.md section G says why).
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -12,9 +13,13 @@ use tracing::Instrument;
 use zookeeper_client as zk;
 
 use super::{
-    Change, Code, Create, Created, Fault, Found, Link, Node, Read, Reply, SessionState, Watch,
-    Write,
+    Change, Code, Create, Created, Fault, Found, Link, Node, Opener, Read, Reply, SessionState,
+    Watch, Write,
 };
+
+/// Server codes that the crate has no name for (ZooKeeper's `KeeperException.Code`).
+const SYSTEM_ERROR: i32 = -1;
+const OPERATION_TIMEOUT: i32 = -7;
 
 /// What a connection needs to know.
 #[derive(Debug, Clone)]
@@ -26,9 +31,23 @@ pub(crate) struct Target {
     pub(crate) session_timeout: Duration,
 }
 
+impl Opener for Target {
+    fn open(&self, limit: Duration) -> Reply<'static, Arc<dyn Link>> {
+        Box::pin(ZooKeeper::connect(self.clone(), limit))
+    }
+
+    fn servers(&self) -> &str {
+        &self.servers
+    }
+
+    fn chroot(&self) -> &str {
+        &self.chroot
+    }
+}
+
 /// One session of the client crate.
 #[derive(Debug)]
-pub(crate) struct ZooKeeper {
+struct ZooKeeper {
     client: zk::Client,
     servers: String,
     states: watch::Receiver<SessionState>,
@@ -37,22 +56,27 @@ pub(crate) struct ZooKeeper {
 }
 
 impl ZooKeeper {
-    /// Opens a session; tries every server once.
-    pub(crate) async fn connect(target: &Target) -> Result<Self, Fault> {
+    async fn connect(target: Target, limit: Duration) -> Result<Arc<dyn Link>, Fault> {
+        let servers = u32::try_from(target.servers.split(',').count()).unwrap_or(u32::MAX);
+        // Also how long a connection may be silent later on, so it must outlast a ping (three twentieths of the timeout);
+        // the crate's own choice is two fifths, of which one silent server could use up all the time there is.
+        let patience =
+            (limit / servers).clamp(target.session_timeout / 5, target.session_timeout * 2 / 5);
         let client = zk::Client::connector()
             .with_session_timeout(target.session_timeout)
+            .with_connection_timeout(patience)
             .with_fail_eagerly()
             .connect(&format!("{}{}", target.servers, target.chroot))
             .await
             .map_err(fault)?;
         let states = translate_states(client.state_watcher());
         let deadline = client.session_timeout().max(Duration::from_millis(100));
-        Ok(Self {
+        Ok(Arc::new(Self {
             client,
-            servers: target.servers.clone(),
+            servers: target.servers,
             states,
             deadline,
-        })
+        }))
     }
 
     /// Boxes a request that was sent already, with our deadline on its answer.
@@ -180,12 +204,10 @@ impl Link for ZooKeeper {
 fn translate_states(mut theirs: zk::StateWatcher) -> watch::Receiver<SessionState> {
     let (sender, receiver) = watch::channel(state(theirs.peek_state()));
     let follow = async move {
-        loop {
+        // After a terminal state the crate's watcher never answers again.
+        while !matches!(*sender.borrow(), SessionState::Over(_)) {
             let now = state(theirs.changed().await);
             sender.send_replace(now);
-            if matches!(now, SessionState::Over(_)) {
-                return;
-            }
         }
     };
     tokio::spawn(follow.instrument(tracing::debug_span!("session_states")));
@@ -265,6 +287,11 @@ fn code(error: &zk::Error) -> Code {
         zk::Error::NotEmpty => Code::NotEmpty,
         zk::Error::BadVersion => Code::BadVersion,
         zk::Error::NoAuth => Code::NoAuth,
+        zk::Error::SessionMoved
+        | zk::Error::Throttled
+        | zk::Error::UnexpectedErrorCode(SYSTEM_ERROR | OPERATION_TIMEOUT) => {
+            Code::NotNow(error.to_string())
+        }
         other => Code::Other(other.to_string()),
     }
 }

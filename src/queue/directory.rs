@@ -6,11 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::mark::DirectoryData;
 use super::ticket::Ticket;
-use crate::error::{Error, Result, ServerError};
-use crate::link::{Code, Create, Fault, Found, Link, Read, Reply};
+use crate::error::{Error, Result};
+use crate::link::{Code, Create, Fault, Found, Read, Reply};
 use crate::name::LockName;
-use crate::session::{Failure, Session, refused};
+use crate::session::{End, Failure, Session, failed, refused};
 
 /// Pause between two looks at a directory whose counter has run out; that happens once in two billion tickets.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -46,28 +47,26 @@ impl Directory {
             .iter()
             .map(|(path, kind)| link.create(path, b"", *kind))
             .collect();
-        let mut first_refusal = None;
-        let mut last = Ok(());
+        let mut refusal = None;
+        let mut is_missing = false;
         for ((path, _), reply) in steps.iter().zip(replies) {
-            last = match reply.await {
-                Ok(_) | Err(Fault::Answered(Code::NodeExists)) => Ok(()),
-                Err(Fault::Answered(code)) => {
-                    first_refusal.get_or_insert_with(|| refused(&*link, doing, path, &code));
-                    Err(())
+            // An upper step may be refused and yet be there; only what the last one says counts.
+            is_missing = match reply.await {
+                Ok(_) | Err(Fault::Answered(Code::NodeExists)) => false,
+                // Something above was refused, or removed again by the server.
+                Err(Fault::Answered(Code::NoNode)) => true,
+                Err(Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why)) => {
+                    tracing::debug!(why, "a directory's create has no result");
+                    false
                 }
-                // The create of the ticket will tell; it comes back here if need be.
-                Err(Fault::Unknown(why)) => {
-                    tracing::debug!(why, "a directory's create has an unknown outcome");
-                    first_refusal = None;
-                    Ok(())
+                Err(Fault::Answered(code)) => {
+                    refusal.get_or_insert_with(|| refused(&*link, doing, path, &code));
+                    true
                 }
             };
         }
-        // An upper step may be refused and yet be there; only the last one counts.
-        match (last, first_refusal) {
-            (Err(()), Some(refusal)) => Err(refusal),
-            _ => Ok(()),
-        }
+        // Without a refusal the ticket's create tells, and comes back here if need be.
+        refusal.filter(|_| is_missing).map_or(Ok(()), Err)
     }
 
     fn steps(&self) -> impl Iterator<Item = (&str, Create)> {
@@ -88,64 +87,74 @@ impl Directory {
 
     /// Waits until the directory is gone, and removes it as soon as it is empty, so that its numbers start again.
     pub(crate) async fn wait_out(&self, session: &Session, name: &LockName) -> Result<()> {
-        let doing = "start the numbers again for";
+        let doing = "start the numbers again in";
+        let ended = |end: End| end.while_trying(doing, name);
         loop {
-            let link = session
-                .link()
-                .map_err(|end| end.while_trying(doing, name))?;
+            match self.emptiness(session).await {
+                Ok(Emptiness::Gone) => return Ok(()),
+                Ok(Emptiness::Empty) => {}
+                Ok(Emptiness::InUse) => {
+                    session.reconnected(PAUSE).await.map_err(ended)?;
+                    continue;
+                }
+                Ok(Emptiness::Stuck(why)) => return Err(self.stuck(session, doing, name, why)),
+                Err(failure) => return Err(failed(session, doing, name, &self.path, failure)),
+            }
+            let link = session.link().map_err(ended)?;
             match link.delete(&self.path).await {
                 Ok(()) | Err(Fault::Answered(Code::NoNode)) => return Ok(()),
-                Err(Fault::Answered(Code::NotEmpty)) => {
-                    self.refuse_if_stuck(session, &*link, name).await?
-                }
+                Err(Fault::Answered(Code::NotEmpty | Code::NotNow(_)) | Fault::Unknown(_)) => {}
                 Err(Fault::Answered(code)) => {
                     return Err(refused(&*link, doing, &self.path, &code));
                 }
-                Err(Fault::Unknown(why)) => {
-                    tracing::debug!(why, "the directory could not be removed")
-                }
             }
             drop(link);
-            session
-                .reconnected(PAUSE)
-                .await
-                .map_err(|end| end.while_trying(doing, name))?;
+            session.reconnected(PAUSE).await.map_err(ended)?;
         }
     }
 
-    /// A directory that holds something else than tickets will never be empty: say so instead of waiting for ever.
-    async fn refuse_if_stuck(
-        &self,
-        session: &Session,
-        link: &dyn Link,
-        name: &LockName,
-    ) -> Result<()> {
-        let doing = "start the numbers again in";
-        let found = match session
-            .read(|link| link.multi_read(&[Read::Children(&self.path)]))
-            .await
-        {
-            Ok(found) => found,
-            Err(Failure::Answered(code)) => return Err(refused(link, doing, &self.path, &code)),
-            Err(Failure::Ended(end)) => return Err(end.while_trying(doing, name)),
-        };
-        let Some(Found::Children(children)) = found.into_iter().next() else {
-            return Ok(());
-        };
-        match children.first() {
-            Some(other) if children.iter().all(|child| Ticket::parse(child).is_none()) => {
-                Err(Error::Refused {
-                    doing,
-                    path: self.path.to_string(),
-                    servers: link.servers().into(),
-                    source: ServerError(format!(
-                        "its counter has run out, and it cannot be removed because it holds {other:?}"
-                    )),
-                })
+    /// Whether the directory can go. What another program keeps in it would never be empty, or be lost: then it is better to
+    /// say so than to wait for ever.
+    async fn emptiness(&self, session: &Session) -> Result<Emptiness, Failure> {
+        let found = session
+            .read(|link| link.multi_read(&[Read::Data(&self.path), Read::Children(&self.path)]))
+            .await?;
+        match &found[..] {
+            [Found::Node(node), _] if !DirectoryData::parse(&node.data).is_ours() => {
+                Ok(Emptiness::Stuck("it holds another program's data".into()))
             }
-            _ => Ok(()),
+            [_, Found::Children(children)] => Ok(match children.first() {
+                None => Emptiness::Empty,
+                Some(other) if children.iter().all(|child| Ticket::parse(child).is_none()) => {
+                    Emptiness::Stuck(format!("it holds {other:?}"))
+                }
+                Some(_) => Emptiness::InUse,
+            }),
+            [_, Found::Failed(Code::NoNode)] => Ok(Emptiness::Gone),
+            other => Err(Failure::Answered(Code::Other(format!(
+                "unexpected answer {other:?}"
+            )))),
         }
     }
+
+    fn stuck(&self, session: &Session, doing: &'static str, name: &LockName, why: String) -> Error {
+        let why = format!("its counter has run out, and it cannot be removed because {why}");
+        failed(
+            session,
+            doing,
+            name,
+            &self.path,
+            Failure::Answered(Code::Other(why)),
+        )
+    }
+}
+
+/// Whether a directory can be removed.
+enum Emptiness {
+    Gone,
+    Empty,
+    InUse,
+    Stuck(String),
 }
 
 #[cfg(test)]

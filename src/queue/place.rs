@@ -4,6 +4,7 @@
 //! `Drop` that reaches the wire, through the janitor. It decides nothing about turns.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
@@ -12,6 +13,22 @@ use crate::link::Fault;
 use crate::session::janitor::{self, Begun, Exit, Left, Seat};
 use crate::session::pool::Reservation;
 use crate::session::{End, Session};
+
+/// For how long a ticket that was read and was ours may be removed by its name alone. No request can ask for an identity
+/// and delete, so there is always a moment between the two; an operator would have to break the ticket, and the server to
+/// remove the directory and somebody to take the same number at the same version of the new one, all within it.
+const FRESH: Duration = Duration::from_secs(1);
+
+impl Begun {
+    /// What is left of the freshness of a ticket that was last seen then.
+    fn by_now(self, seen: Option<Instant>) -> Self {
+        match (self, seen) {
+            (Self::Fresh, Some(seen)) if seen.elapsed() <= FRESH => Self::Fresh,
+            (Self::Fresh, _) => Self::Doubtful,
+            (begun, _) => begun,
+        }
+    }
+}
 
 /// One ticket of ours, or a create that may have made one.
 #[derive(Debug)]
@@ -28,12 +45,13 @@ pub(crate) struct Place {
 enum State {
     /// A create may be on its way; this finds what it made.
     Armed { attempt: Uuid },
-    /// The ticket is in the queue and leaves by this exit.
+    /// The ticket is in the queue and leaves by this exit. `seen`: when it was last read and was ours.
     Seated {
         ticket: Ticket,
         czxid: i64,
         exit: Exit,
         begun: Begun,
+        seen: Option<Instant>,
     },
     /// Nothing of ours is left at the server.
     Gone,
@@ -57,8 +75,7 @@ impl Place {
         self.reservation.take()
     }
 
-    /// The create made this ticket. Until it is granted its name is doubtful when it leaves: an operator may have removed
-    /// it long ago, and somebody else's ticket may stand under its name.
+    /// The create made this ticket. Until it is granted it leaves in doubt.
     pub(crate) fn seat(&mut self, seq: i32, czxid: i64) {
         let ticket = Ticket::exclusive(seq);
         self.state = State::Seated {
@@ -66,18 +83,19 @@ impl Place {
             czxid,
             exit: Exit::Plain,
             begun: Begun::Doubtful,
+            seen: None,
         };
     }
 
-    /// The ticket was granted: it leaves by this exit, whose mark is written at a known version of the directory.
+    /// The ticket was granted, and so seen to be ours: it leaves by this exit.
     pub(crate) fn grant(&mut self, by: Exit) {
-        if let State::Seated { exit, begun, .. } = &mut self.state {
-            *begun = if matches!(by, Exit::Plain) {
-                Begun::Doubtful
-            } else {
-                Begun::Fresh
-            };
+        if let State::Seated {
+            exit, begun, seen, ..
+        } = &mut self.state
+        {
             *exit = by;
+            *begun = Begun::Fresh;
+            *seen = Some(Instant::now());
         }
         self.reservation = None;
     }
@@ -109,10 +127,12 @@ impl Place {
             czxid,
             exit,
             begun,
+            seen,
         } = &mut self.state
         else {
             return Left::WasGone;
         };
+        *begun = begun.by_now(*seen);
         let seat = Seat {
             directory: Arc::clone(&self.directory),
             ticket: ticket.name.clone(),
@@ -161,13 +181,14 @@ impl Drop for Place {
                 czxid,
                 exit,
                 begun,
+                seen,
             } => {
                 let seat = Seat {
                     directory,
                     ticket: ticket.name,
                     czxid,
                 };
-                self.session.janitor.leave(seat, exit, begun);
+                self.session.janitor.leave(seat, exit, begun.by_now(seen));
             }
             State::Gone => {}
         }

@@ -3,13 +3,12 @@
 //! It only reads, and what it says is old by the time it is read: nothing here may grant.
 
 use super::Queue;
-use super::failed;
 use super::rule::{self, Verdict};
 use super::ticket::{DataLine, Kind, Ticket, in_order};
 use crate::error::Result;
 use crate::link::{Code, Found, Node, Read};
 use crate::name::LockName;
-use crate::session::{Failure, Session};
+use crate::session::{Failure, Session, failed};
 use crate::token::Token;
 
 /// Tickets or directories that are read in one request.
@@ -136,7 +135,8 @@ pub(crate) async fn locks(session: &Session, root: &str) -> Result<Vec<LockSumma
             let paths: Vec<String> = chunk.iter().map(|name| path_of(base, name)).collect();
             let reads: Vec<Read<'_>> = paths.iter().map(|path| Read::Children(path)).collect();
             let answers = session.read(|link| link.multi_read(&reads)).await;
-            let answers = answers.map_err(|failure| whole_failure(session, root, failure))?;
+            let answers = answers
+                .map_err(|failure| failed(session, "list the locks below", root, root, failure))?;
             for (name, answer) in chunk.iter().zip(answers) {
                 // A directory that is gone or not to be read holds no lock for us.
                 let Found::Children(children) = answer else {
@@ -175,16 +175,6 @@ fn join(name: &str, child: &str) -> String {
         child.into()
     } else {
         format!("{name}/{child}")
-    }
-}
-
-fn whole_failure(session: &Session, root: &str, failure: Failure) -> crate::error::Error {
-    match failure {
-        Failure::Ended(end) => end.while_trying("list the locks below", root),
-        Failure::Answered(code) => match session.link() {
-            Ok(link) => crate::session::refused(&*link, "list the locks below", root, &code),
-            Err(end) => end.while_trying("list the locks below", root),
-        },
     }
 }
 

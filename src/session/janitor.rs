@@ -8,8 +8,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, FutureExt, join_all};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use tracing::Instrument;
 use uuid::Uuid;
@@ -50,10 +52,20 @@ pub(crate) enum Exit {
     LastOut(Box<Self>),
 }
 
+impl Exit {
+    /// What is left to try when the server refuses this one.
+    fn plainer(self) -> Self {
+        match self {
+            Self::LastOut(inside) => *inside,
+            Self::Marked { .. } | Self::Plain => Self::Plain,
+        }
+    }
+}
+
 /// How far the removal of a ticket has come when the janitor gets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Begun {
-    /// Nothing was sent, and the way it is removed can hit nobody else's: it may be sent at once.
+    /// Nothing was sent, and the ticket was seen to be ours a moment ago: it may be sent at once.
     Fresh,
     /// Nothing was sent, but the name may be somebody else's by now: read it first.
     Doubtful,
@@ -72,7 +84,7 @@ pub(crate) enum Left {
     Over(&'static str),
     /// The keeper was closed, and the session with it.
     Closed,
-    /// The server refuses the delete; somebody took our permission away.
+    /// The server refuses for lack of permission: somebody changed an ACL.
     Refused { servers: String },
 }
 
@@ -102,6 +114,7 @@ enum Task {
 #[derive(Debug)]
 pub(crate) struct Janitor {
     tasks: mpsc::UnboundedSender<Task>,
+    task: AbortHandle,
 }
 
 impl Janitor {
@@ -120,8 +133,13 @@ impl Janitor {
             .await;
             drop(alive);
         };
-        tokio::spawn(work.instrument(span));
-        Self { tasks }
+        let task = tokio::spawn(work.instrument(span)).abort_handle();
+        Self { tasks, task }
+    }
+
+    /// Ends the task whatever it still has to do: the session is about to end, and does it all.
+    pub(crate) fn abort(&self) {
+        self.task.abort();
     }
 
     /// Has a ticket removed; nobody waits for it.
@@ -193,12 +211,23 @@ struct Work {
 }
 
 impl Work {
+    /// Serves until the door is dropped or told to finish. A ticket that cannot be removed yet holds up no other.
     async fn serve(&self, mut inbox: mpsc::UnboundedReceiver<Task>) {
         let mut batch = Vec::new();
-        while inbox.recv_many(&mut batch, AT_ONCE).await > 0 {
-            let mut finished = None;
+        let mut under_way: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
+        let mut finish = None;
+        loop {
+            let is_open = finish.is_none() && under_way.len() < AT_ONCE;
+            let received = tokio::select! {
+                received = inbox.recv_many(&mut batch, AT_ONCE), if is_open => Some(received),
+                Some(()) = under_way.next() => None,
+                else => break,
+            };
+            if received == Some(0) {
+                // The door is gone; what is under way is still finished.
+                finish = Some(None);
+            }
             let mut settles: HashMap<(Arc<str>, &'static str), Wanted> = HashMap::new();
-            let mut leaves = Vec::new();
             for task in batch.drain(..) {
                 match task {
                     Task::Leave {
@@ -206,7 +235,9 @@ impl Work {
                         exit,
                         begun,
                         done,
-                    } => leaves.push(self.remove_and_tell(seat, exit, begun, done)),
+                    } => {
+                        under_way.push(self.remove_and_tell(seat, exit, begun, done).boxed());
+                    }
                     Task::Settle {
                         directory,
                         prefix,
@@ -218,21 +249,16 @@ impl Work {
                             .or_default()
                             .insert(attempt, owner);
                     }
-                    Task::Finish { done } => finished = Some(done),
+                    Task::Finish { done } => finish = Some(Some(done)),
                 }
             }
-            let leaving = join_all(leaves);
-            let settling = join_all(
-                settles
-                    .into_iter()
-                    .map(|(place, wanted)| self.settle_all(place.0, place.1, wanted)),
-            );
-            tokio::join!(leaving, settling);
-            if let Some(done) = finished {
-                // The closer may have run out of time and left.
-                done.send(()).ok();
-                return;
+            for ((directory, prefix), wanted) in settles {
+                under_way.push(self.settle_all(directory, prefix, wanted).boxed());
             }
+        }
+        if let Some(Some(done)) = finish {
+            // The closer may have run out of time and left.
+            done.send(()).ok();
         }
     }
 
@@ -251,55 +277,55 @@ impl Work {
     }
 
     /// Removes one ticket and stops only when it is known to be gone.
-    async fn remove(&self, seat: &Seat, exit: Exit, begun: Begun) -> Left {
+    async fn remove(&self, seat: &Seat, mut exit: Exit, begun: Begun) -> Left {
         let path = seat.path();
         let mut sent = begun == Begun::Sent;
-        let mut next = if begun == Begun::Fresh {
-            Next::Send(exit.clone())
-        } else {
-            Next::Look
-        };
+        let mut is_ours = begun == Begun::Fresh;
         let mut pause = Duration::ZERO;
         loop {
-            next = match next {
-                Next::Send(exit) => match send(&*self.link, seat, &path, &exit).await {
+            if is_ours {
+                match send(&*self.link, seat, &path, &exit).await {
                     Ok(()) => return Left::Now,
-                    Err(Fault::Answered(code)) => after_refusal(exit, &code),
+                    Err(Fault::Answered(Code::NoAuth)) if matches!(exit, Exit::Plain) => {
+                        return self.refused(&path);
+                    }
+                    Err(Fault::Answered(Code::NotNow(why))) => {
+                        tracing::debug!(ticket = path, why, "delete again")
+                    }
+                    // Nothing was changed, and whatever was wrong with the whole, it goes without its outer part.
+                    Err(Fault::Answered(_)) => exit = exit.plainer(),
                     Err(Fault::Unknown(why)) => {
                         tracing::debug!(ticket = path, why, "a delete has an unknown outcome");
                         sent = true;
-                        Next::Look
                     }
-                },
-                Next::Look => match self.look(seat, &path).await {
-                    Some(true) => Next::Send(exit.clone()),
-                    // Gone with our delete under way: it was ours that removed it.
-                    Some(false) if sent => return Left::Now,
-                    Some(false) => return Left::WasGone,
-                    None => Next::Wait,
-                },
-                Next::Wait => {
+                }
+            }
+            is_ours = match self.look(seat, &path).await {
+                Looked::Ours => true,
+                // Gone with our delete under way: it was ours that removed it.
+                Looked::Gone if sent => return Left::Now,
+                Looked::Gone => return Left::WasGone,
+                Looked::Refused => return self.refused(&path),
+                Looked::Unknown => {
                     if let Err(reason) = self.reconnected(pause).await {
                         return Left::Over(reason);
                     }
                     pause = (pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
-                    Next::Look
-                }
-                Next::Refused => {
-                    tracing::warn!(
-                        ticket = path,
-                        "the server refuses to remove a ticket of ours"
-                    );
-                    return Left::Refused {
-                        servers: self.link.servers().into(),
-                    };
+                    false
                 }
             };
         }
     }
 
-    /// Whether the ticket at the path is still the one with our identity; `None` when that could not be read.
-    async fn look(&self, seat: &Seat, path: &str) -> Option<bool> {
+    fn refused(&self, path: &str) -> Left {
+        tracing::warn!(ticket = path, "no permission to remove a ticket of ours");
+        Left::Refused {
+            servers: self.link.servers().into(),
+        }
+    }
+
+    /// Whether the ticket at the path is still the one with our identity.
+    async fn look(&self, seat: &Seat, path: &str) -> Looked {
         let link = &*self.link;
         // Sent back to back; the session answers in order.
         let (synced, found) = (
@@ -308,11 +334,12 @@ impl Work {
         );
         match (synced.await, found.await) {
             // A directory that is gone cannot be synced, and holds no ticket: that is an answer too.
-            (Err(Fault::Unknown(_)), _) | (_, Err(_)) => None,
-            (_, Ok(found)) => match found.into_iter().next()? {
-                Found::Node(node) => Some(node.czxid == seat.czxid),
-                Found::Failed(Code::NoNode) => Some(false),
-                Found::Failed(_) | Found::Children(_) => None,
+            (Err(Fault::Unknown(_)), _) | (_, Err(_)) => Looked::Unknown,
+            (_, Ok(found)) => match found.into_iter().next() {
+                Some(Found::Node(node)) if node.czxid == seat.czxid => Looked::Ours,
+                Some(Found::Node(_) | Found::Failed(Code::NoNode)) => Looked::Gone,
+                Some(Found::Failed(Code::NoAuth)) => Looked::Refused,
+                _ => Looked::Unknown,
             },
         }
     }
@@ -396,13 +423,13 @@ impl Work {
                     continue;
                 };
                 let name = path.rsplit('/').next().unwrap_or_default();
-                let seq = name
+                let Some(seq) = name
                     .strip_prefix(prefix)
-                    .and_then(|digits| digits.parse().ok());
-                if let Some(seq) = seq
-                    && wanted.contains_key(&line.attempt)
-                    && node.owner == link.session_id()
-                {
+                    .and_then(|digits| digits.parse().ok())
+                else {
+                    continue;
+                };
+                if wanted.contains_key(&line.attempt) && node.owner == link.session_id() {
                     found.insert(
                         line.attempt,
                         Orphan {
@@ -434,12 +461,12 @@ struct Orphan {
 /// Attempts that are looked for, with whoever waits for the answer.
 type Wanted = HashMap<Uuid, Option<oneshot::Sender<Settled>>>;
 
-/// What to do next about a ticket that must go.
-enum Next {
-    Send(Exit),
-    Look,
-    Wait,
+/// What stands at the path of a ticket of ours.
+enum Looked {
+    Ours,
+    Gone,
     Refused,
+    Unknown,
 }
 
 /// Sends one delete; the request is on its way when this returns.
@@ -463,16 +490,5 @@ pub(crate) fn send<'a>(
         Exit::LastOut(_) => {
             link.multi(&[Write::Delete { path }, Write::Delete { path: directory }])
         }
-    }
-}
-
-/// A refused multi changed nothing, but says little about our ticket: a mark that may not be written is left out, and
-/// a ticket that is not there is looked at by identity.
-fn after_refusal(exit: Exit, code: &Code) -> Next {
-    match (exit, code) {
-        (Exit::LastOut(inside), _) => Next::Send(*inside),
-        (Exit::Marked { .. } | Exit::Plain, Code::NoNode) => Next::Look,
-        (Exit::Marked { .. }, _) => Next::Send(Exit::Plain),
-        (Exit::Plain, _) => Next::Refused,
     }
 }

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::error::{Error, ServerError};
+use crate::error::Error;
 use crate::link::{Code, Fault, Link, Reply, SessionState};
 use janitor::Janitor;
 
@@ -83,6 +83,10 @@ impl Session {
         })
     }
 
+    pub(crate) fn id(&self) -> i64 {
+        self.id
+    }
+
     /// The link, unless the session is over or the keeper closed.
     pub(crate) fn link(&self) -> Result<Arc<dyn Link>, End> {
         if let Some(end) = self.end() {
@@ -133,8 +137,10 @@ impl Session {
             drop(link);
             match answer {
                 Ok(value) => return Ok(value),
+                Err(Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why)) => {
+                    tracing::debug!(why, "read again")
+                }
                 Err(Fault::Answered(code)) => return Err(Failure::Answered(code)),
-                Err(Fault::Unknown(why)) => tracing::debug!(why, "read again"),
             }
             self.reconnected(pause).await.map_err(Failure::Ended)?;
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -157,18 +163,18 @@ impl Session {
     /// Ends the session: the janitor finishes what it was given, then the server is told, all within `limit`.
     pub(crate) async fn close(&self, limit: Duration) {
         let mut states = self.states.clone();
-        let finish = async {
-            self.janitor.finish().await;
-            // The guard is dropped at the end of the statement, before the wait.
-            drop(
-                self.link
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .take(),
-            );
-            over(&mut states).await
-        };
-        if timeout(limit, finish).await.is_err() {
+        let deadline = Instant::now() + limit;
+        let finished = timeout_at(deadline, self.janitor.finish()).await;
+        // Whatever the janitor could not do, the end of the session does.
+        self.janitor.abort();
+        drop(
+            self.link
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
+        let closed = timeout_at(deadline, over(&mut states)).await;
+        if finished.is_err() || closed.is_err() {
             tracing::warn!(
                 session = format_args!("{:#x}", self.id),
                 "the session did not close in time"
@@ -223,7 +229,24 @@ pub(crate) fn refused(link: &dyn Link, doing: &'static str, path: &str, code: &C
             doing,
             path,
             servers,
-            source: ServerError(code.to_string()),
+            why: code.to_string(),
+        },
+    }
+}
+
+/// The error for a failure while something was done with a lock.
+pub(crate) fn failed(
+    session: &Session,
+    doing: &'static str,
+    name: impl ToString,
+    path: &str,
+    failure: Failure,
+) -> Error {
+    match failure {
+        Failure::Ended(end) => end.while_trying(doing, name),
+        Failure::Answered(code) => match session.link() {
+            Ok(link) => refused(&*link, doing, path, &code),
+            Err(end) => end.while_trying(doing, name),
         },
     }
 }

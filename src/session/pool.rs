@@ -2,21 +2,21 @@
 //!
 //! The client crate loses a session that watches more than 128 KiB of paths (FAILURES.md row 52), so no session is given
 //! more than half of that. Invariants: there is one home session for the keeper's life, opened again after it is over;
-//! further sessions live only as long as places on them do. The pool never moves a place to another session.
+//! further sessions live only as long as places on them do; at most one session is being opened, by a task of the pool, so
+//! that no impatient caller can throw it away. The pool never moves a place to another session.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
-use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
+use futures_util::future::{BoxFuture, FutureExt, Shared, join_all};
+use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tracing::Instrument;
 
 use super::{End, Session};
 use crate::error::{Error, Result};
-use crate::link::zookeeper::{Target, ZooKeeper};
-use crate::link::{Code, Fault, Found, Link, Read, probe};
+use crate::link::{Code, Fault, Found, Link, Opener, Read, probe};
 
 /// The most bytes of paths that one session watches.
 pub(crate) const WATCHED_LIMIT: usize = 64 * 1024;
@@ -24,7 +24,7 @@ pub(crate) const WATCHED_LIMIT: usize = 64 * 1024;
 /// How to reach the servers.
 #[derive(Debug, Clone)]
 pub(crate) struct Access {
-    pub(crate) target: Target,
+    pub(crate) opener: Arc<dyn Opener>,
     pub(crate) connect_timeout: Duration,
 }
 
@@ -33,19 +33,21 @@ pub(crate) struct Access {
 pub(crate) struct Pool {
     access: Access,
     sessions: Mutex<Sessions>,
-    /// Held while a session is opened, so that a crowd opens one and not one each.
-    opening: AsyncMutex<()>,
     closing: watch::Sender<bool>,
     /// Every janitor holds a sender; `close` waits until all are gone.
     alive: Mutex<Option<mpsc::Sender<()>>>,
-    all_gone: AsyncMutex<mpsc::Receiver<()>>,
+    all_gone: tokio::sync::Mutex<mpsc::Receiver<()>>,
 }
 
 #[derive(Debug, Default)]
 struct Sessions {
     home: Option<Arc<Session>>,
     further: Vec<Weak<Session>>,
+    /// The session that is being opened, for everybody who waits for room.
+    opening: Option<Opening>,
 }
+
+type Opening = Shared<BoxFuture<'static, Result<Arc<Session>>>>;
 
 /// A claim on some of a session's watched bytes; given back on drop.
 #[derive(Debug)]
@@ -84,62 +86,64 @@ impl Drop for Reservation {
 
 impl Pool {
     /// Opens the home session and looks for the chroot.
-    pub(crate) async fn open(access: Access) -> Result<Self> {
+    pub(crate) async fn open(access: Access) -> Result<Arc<Self>> {
         let (alive, all_gone) = mpsc::channel(1);
-        let pool = Self {
+        let pool = Arc::new(Self {
             access,
             sessions: Mutex::default(),
-            opening: AsyncMutex::new(()),
             closing: watch::Sender::new(false),
             alive: Mutex::new(Some(alive)),
-            all_gone: AsyncMutex::new(all_gone),
-        };
-        pool.open_session("connect").await?;
+            all_gone: tokio::sync::Mutex::new(all_gone),
+        });
+        pool.home("connect").await?;
         Ok(pool)
     }
 
     /// Finds room for a path to be watched; opens another session when there is none.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a session that is being opened becomes the home session, or ends.
     pub(crate) async fn reserve(
-        &self,
+        self: &Arc<Self>,
         path_len: usize,
         doing: &'static str,
     ) -> Result<Reservation> {
+        let mut closing = self.closing.subscribe();
         loop {
-            if *self.closing.borrow() {
-                return Err(End::Closed.while_trying(doing, "the keeper"));
-            }
-            if let Some(reservation) = self.try_reserve(path_len) {
-                return Ok(reservation);
-            }
-            let _one_at_a_time = self.opening.lock().await;
-            // Another caller may have opened one in the meantime.
-            if let Some(reservation) = self.try_reserve(path_len) {
-                return Ok(reservation);
-            }
-            let session = self.open_session(doing).await?;
-            // The session lives only by its places, so take the first one before letting go of it.
-            if let Some(reservation) = Reservation::try_new(&session, path_len) {
+            let opening = match self.room_or_opening(path_len) {
+                _ if *closing.borrow() => return Err(End::Closed.while_trying(doing, "the keeper")),
+                Ok(reservation) => return Ok(reservation),
+                Err(opening) => opening,
+            };
+            let opened = tokio::select! {
+                opened = opening => opened,
+                _ = closing.wait_for(|closing| *closing) => continue,
+            };
+            // A further session lives by its places alone: take one before letting go of it.
+            if let Some(reservation) = Reservation::try_new(&opened?, path_len) {
                 return Ok(reservation);
             }
         }
     }
 
     /// A session to read with.
-    pub(crate) async fn home(&self, doing: &'static str) -> Result<Arc<Session>> {
+    pub(crate) async fn home(self: &Arc<Self>, doing: &'static str) -> Result<Arc<Session>> {
         Ok(Arc::clone(self.reserve(0, doing).await?.session()))
     }
 
-    /// Ends every session; what the janitors were given is finished first. Ends within about `limit`.
+    /// Ends every session; what the janitors were given is finished first. Ends within about twice the `limit`.
     pub(crate) async fn close(&self, limit: Duration) {
         self.closing.send_replace(true);
         let sessions: Vec<Arc<Session>> = {
-            let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-            let further: Vec<_> = sessions
-                .further
-                .drain(..)
-                .filter_map(|session| session.upgrade())
-                .collect();
-            sessions.home.take().into_iter().chain(further).collect()
+            let sessions = self.sessions();
+            // They stay in the list, for another close if this one is dropped.
+            sessions
+                .home
+                .iter()
+                .cloned()
+                .chain(sessions.further.iter().filter_map(Weak::upgrade))
+                .collect()
         };
         drop(
             self.alive
@@ -148,6 +152,8 @@ impl Pool {
                 .take(),
         );
         join_all(sessions.iter().map(|session| session.close(limit))).await;
+        drop(sessions);
+        self.sessions().home = None;
         // Sessions whose last place went a moment ago are no longer in the list, but their janitors may still work.
         let mut all_gone = self.all_gone.lock().await;
         if timeout(limit, all_gone.recv()).await.is_err() {
@@ -157,15 +163,19 @@ impl Pool {
 
     /// The bytes that the chroot adds to each path at the server.
     pub(crate) fn chroot_len(&self) -> usize {
-        self.access.target.chroot.len()
+        self.access.opener.chroot().len()
     }
 
-    fn try_reserve(&self, path_len: usize) -> Option<Reservation> {
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(home) = sessions.home.as_ref().filter(|home| home.end().is_none())
-            && let Some(reservation) = Reservation::try_new(home, path_len)
-        {
-            return Some(reservation);
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Room in a session that is there, or else the session that is being opened.
+    fn room_or_opening(self: &Arc<Self>, path_len: usize) -> Result<Reservation, Opening> {
+        let mut sessions = self.sessions();
+        let mut home = sessions.home.iter().filter(|home| home.end().is_none());
+        if let Some(reservation) = home.find_map(|home| Reservation::try_new(home, path_len)) {
+            return Ok(reservation);
         }
         sessions
             .further
@@ -175,21 +185,43 @@ impl Pool {
             .iter()
             .filter_map(Weak::upgrade)
             .filter(|session| session.end().is_none());
-        alive.find_map(|session| Reservation::try_new(&session, path_len))
+        if let Some(reservation) =
+            alive.find_map(|session| Reservation::try_new(&session, path_len))
+        {
+            return Ok(reservation);
+        }
+        // One that ended without a word, with its runtime, opens nothing any more.
+        sessions.opening.take_if(|opening| opening.peek().is_some());
+        Err(sessions
+            .opening
+            .get_or_insert_with(|| Arc::clone(self).begin_opening())
+            .clone())
     }
 
-    async fn open_session(&self, doing: &'static str) -> Result<Arc<Session>> {
-        let link = connect(&self.access).await?;
+    /// Opens a session in a task of its own: it is not lost with the caller who was the first to need it, and no handshake
+    /// is dropped in the middle, which would leave a session at the server until it expires.
+    fn begin_opening(self: Arc<Self>) -> Opening {
+        let opening = tokio::spawn(async move { self.open_session().await }.in_current_span());
+        let result = opening.map(|ended| {
+            ended.unwrap_or_else(|_| Err(End::Closed.while_trying("open", "a session")))
+        });
+        result.boxed().shared()
+    }
+
+    async fn open_session(&self) -> Result<Arc<Session>> {
+        let connected = connect(&self.access).await;
         let alive = self
             .alive
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        let Some(alive) = alive else {
-            return Err(End::Closed.while_trying(doing, "the keeper"));
-        };
+        let mut sessions = self.sessions();
+        sessions.opening = None;
+        let link = connected?;
+        // Looked at under the lock under which `close` looks for sessions: one of the two sees the other.
+        let alive = alive.filter(|_| !*self.closing.borrow());
+        let alive = alive.ok_or_else(|| End::Closed.while_trying("open", "a session"))?;
         let session = Session::start(link, self.closing.subscribe(), alive);
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         match &sessions.home {
             Some(home) if home.end().is_none() => sessions.further.push(Arc::downgrade(&session)),
             _ => sessions.home = Some(Arc::clone(&session)),
@@ -202,20 +234,17 @@ impl Pool {
 async fn connect(access: &Access) -> Result<Arc<dyn Link>> {
     let started = Instant::now();
     let limit = access.connect_timeout;
-    let target = access.target.clone();
-    // A task of its own: dropped in the middle of its handshake, a session would stay at the server until it expires.
+    let opener = &access.opener;
     // The rest of the time is for finding out what is wrong.
-    let connecting = timeout(limit.mul_f32(0.6), async move {
-        ZooKeeper::connect(&target).await
-    });
-    match tokio::spawn(connecting.in_current_span()).await {
-        Ok(Ok(Ok(link))) => look_for_chroot(Arc::new(link), &access.target.chroot).await,
+    let most = limit.mul_f32(0.6);
+    match timeout(most, opener.open(most)).await {
+        Ok(Ok(link)) => look_for_chroot(link, opener.chroot()).await,
         failed => {
             tracing::debug!(?failed, "no session");
             let left = limit
                 .saturating_sub(started.elapsed())
                 .min(limit.mul_f32(0.35));
-            let addresses = probe::probe(&access.target.servers, left).await;
+            let addresses = probe::probe(opener.servers(), left).await;
             Err(Error::Unreachable {
                 addresses,
                 waited: started.elapsed(),
@@ -233,7 +262,8 @@ async fn look_for_chroot(link: Arc<dyn Link>, chroot: &str) -> Result<Arc<dyn Li
     // Without a sync, a server that lags behind would deny a chroot that was made a moment ago.
     let (synced, looked) = (link.sync("/"), link.multi_read(&[Read::Data("/")]));
     synced.await.ok();
-    match looked.await {
+    let looked = looked.await;
+    match looked {
         Ok(found) if found.first() == Some(&Found::Failed(Code::NoNode)) => {
             Err(Error::ChrootMissing {
                 chroot: chroot.into(),

@@ -18,6 +18,8 @@
 mod support;
 
 mod cancel;
+#[cfg(feature = "cli")]
+mod cli;
 mod connect;
 mod cost;
 mod differential;
@@ -25,6 +27,7 @@ mod museum;
 mod mutex;
 mod scale;
 mod server;
+mod trouble;
 
 use std::process::ExitCode;
 
@@ -38,6 +41,16 @@ use support::{list, runner};
 /// Every module with cases; one that is forgotten here is a dead-code warning, which fails CI.
 const MODULES: &[fn() -> Vec<Case>] = &[
     cancel::cases,
+    #[cfg(feature = "cli")]
+    cli::cases,
+    #[cfg(feature = "cli")]
+    cli::codes::cases,
+    #[cfg(feature = "cli")]
+    cli::look::cases,
+    #[cfg(feature = "cli")]
+    cli::signals::cases,
+    #[cfg(feature = "cli")]
+    cli::terminal::cases,
     connect::cases,
     cost::cases,
     differential::cases,
@@ -45,6 +58,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     mutex::cases,
     scale::cases,
     server::cases,
+    trouble::cases,
 ];
 
 fn main() -> ExitCode {

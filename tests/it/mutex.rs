@@ -33,6 +33,7 @@ cases! {
         closing_a_keeper_ends_waits_and_frees_its_locks,
         a_broken_ticket_is_told_to_holder_and_waiter;
     embedded:
+        with_every_server_dead_a_timed_call_ends_in_time,
         an_expired_session_is_told_to_holder_and_waiter,
         a_keeper_goes_on_with_a_new_session;
 }
@@ -556,4 +557,35 @@ async fn a_keeper_goes_on_with_a_new_session(world: World) {
         .unwrap()
         .unwrap();
     assert!(next.token() > guard.token());
+}
+
+async fn with_every_server_dead_a_timed_call_ends_in_time(world: World) {
+    let keeper = keeper(&world).await;
+    let lock = keeper.mutex("dead").unwrap();
+    let mut waiting = lock.enqueue().await.unwrap();
+    world.embedded().stop().await;
+    for limit in [50, 300] {
+        let limit = Duration::from_millis(limit);
+        let began = Instant::now();
+
+        let error = lock.lock_timeout(limit).await.unwrap_err();
+        let took = began.elapsed();
+
+        assert!(error.is_timeout(), "{error}");
+        assert!(took < limit + Duration::from_millis(100), "{took:?}");
+    }
+    assert!(
+        timeout(Duration::from_millis(50), waiting.granted())
+            .await
+            .is_err()
+    );
+    // The servers come back within the session's time, and all goes on; what timed out has left nothing.
+    world.embedded().restart().await.unwrap();
+    let guard = timeout(Duration::from_secs(5), waiting.granted())
+        .await
+        .unwrap()
+        .unwrap();
+    let stranger = world.raw().await;
+    let alone = || async { children(&stranger, "dead").await == [guard.node()] };
+    eventually("only the holder is left", Duration::from_secs(5), alone).await;
 }

@@ -1,2 +1,99 @@
-//! The command-line tool.
-fn main() {}
+//! The command-line tool: locks for shell scripts and cron jobs, and a look at who holds what.
+//!
+//! It reads the words, starts one subcommand and turns its failure into an exit code. Everything runs on the main
+//! thread, because the system tells `run`'s command of our death by the death of the thread that started it.
+
+mod args;
+mod child;
+mod failure;
+mod ls;
+mod queue;
+mod report;
+mod run;
+mod serve;
+mod shim;
+mod signals;
+mod terminal;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Arguments, Order};
+use failure::Failure;
+
+/// The exit codes that are ours; the rest is the command's. The numbers are those of `sysexits.h` where it has one.
+mod code {
+    pub(crate) const USAGE: u8 = 64;
+    pub(crate) const UNAVAILABLE: u8 = 69;
+    pub(crate) const LOST: u8 = 70;
+    pub(crate) const OUTPUT: u8 = 74;
+    pub(crate) const NOT_GRANTED: u8 = 75;
+    pub(crate) const DENIED: u8 = 77;
+    pub(crate) const CANNOT_RUN: u8 = 126;
+    pub(crate) const NOT_FOUND: u8 = 127;
+}
+
+fn main() -> ExitCode {
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == shim::WORD) {
+        return shim::become_command(words).into();
+    }
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(usage) => {
+            // Help and version are asked for, and go to stdout. Nobody is left to tell if they cannot be printed.
+            usage.print().unwrap_or_default();
+            return if usage.use_stderr() { code::USAGE } else { 0 }.into();
+        }
+    };
+    report::trace(arguments.verbose);
+    match start(&arguments) {
+        Ok(code) => code.into(),
+        Err(failure) => {
+            report::complain(&failure);
+            code_of(&failure).into()
+        }
+    }
+}
+
+fn start(arguments: &Arguments) -> Result<u8, Failure> {
+    if matches!(arguments.order, Order::Run(_)) {
+        // Before any other thread starts, so that all of them inherit it.
+        terminal::hold_stops();
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::System)?;
+    let server = &arguments.server;
+    let result = runtime.block_on(async {
+        match &arguments.order {
+            Order::Run(order) => run::run(server, order).await,
+            Order::Queue(order) => queue::run(server, order, arguments.json).await,
+            Order::Ls => ls::run(server, arguments.json).await,
+            Order::Serve(order) => serve::run(order, arguments.json).await,
+        }
+    });
+    // A look-up of a host name may still hang in a thread of its own; nobody waits for it.
+    runtime.shutdown_background();
+    result
+}
+
+fn code_of(failure: &Failure) -> u8 {
+    match failure {
+        Failure::Library(error) if error.is_invalid() => code::USAGE,
+        Failure::Library(error) if error.is_denied() => code::DENIED,
+        Failure::Library(error) if error.is_unreachable() || error.is_session_over() => {
+            code::UNAVAILABLE
+        }
+        Failure::Library(error) if error.is_retryable() => code::NOT_GRANTED,
+        Failure::Library(_) | Failure::Listen { .. } | Failure::System(_) => code::UNAVAILABLE,
+        Failure::Taken { .. } => code::NOT_GRANTED,
+        Failure::Lost { .. } => code::LOST,
+        Failure::Start(_) => code::CANNOT_RUN,
+        // Whoever read our output has enough.
+        Failure::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => 0,
+        Failure::Output(_) => code::OUTPUT,
+    }
+}

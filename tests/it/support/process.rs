@@ -5,6 +5,7 @@
 use std::process::Stdio;
 
 use tokio::process::Command;
+use tokio::signal::unix::{self, SignalKind};
 
 use super::World;
 
@@ -17,8 +18,29 @@ pub(crate) struct Finished {
     pub(crate) stderr: String,
 }
 
+/// Undoes what a script does to a suite that it starts with `&`: it ignores INT and QUIT, and so would everything that
+/// the suite starts. A signal that is caught here is at its default there; one that is not ignored is left alone.
+pub(crate) fn heed_signals() {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.map_or(0, |mask| {
+        u64::from_str_radix(mask.trim(), 16).expect("a mask of signals")
+    });
+    for signal in [
+        SignalKind::hangup(),
+        SignalKind::interrupt(),
+        SignalKind::quit(),
+        SignalKind::terminate(),
+    ] {
+        if ignored & (1 << (signal.as_raw_value() - 1)) != 0 {
+            drop(unix::signal(signal).expect("the signal can be caught"));
+        }
+    }
+}
+
 /// `lockkeeper` with the server of this world in its environment, no input, and both outputs piped.
 pub(crate) fn lockkeeper(world: &World) -> Command {
+    heed_signals();
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
     command
         .env("LOCKKEEPER_ZK", world.connect_string())

@@ -1,0 +1,125 @@
+//! Everything that is printed: data on stdout, talk on stderr.
+//!
+//! Invariant: no failure takes more than one line, and no text from a server reaches a terminal with control
+//! characters in it.
+
+use std::error::Error;
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use serde::Serialize;
+use tracing_subscriber::EnvFilter;
+
+use crate::failure::Failure;
+
+/// Starts the log on stderr, if anybody asked for one.
+pub(crate) fn trace(verbose: u8) {
+    let filter = match (std::env::var_os("RUST_LOG"), verbose) {
+        (Some(_), _) => EnvFilter::from_default_env(),
+        (None, 0) => return,
+        (None, 1) => EnvFilter::new("lockkeeper=info"),
+        (None, 2) => EnvFilter::new("lockkeeper=debug"),
+        (None, _) => EnvFilter::new("lockkeeper=trace"),
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .init();
+}
+
+/// One line on stderr. It is talk: if nobody hears it, the work goes on.
+pub(crate) fn say(text: impl Display) {
+    let text = clean(&text.to_string());
+    writeln!(io::stderr(), "lockkeeper: {text}").unwrap_or_default();
+}
+
+/// One line on stderr with the failure and everything that it came from.
+pub(crate) fn complain(failure: &Failure) {
+    if matches!(failure, Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe) {
+        return;
+    }
+    let mut text = failure.to_string();
+    let mut cause = failure.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    say(text);
+}
+
+/// Lines on stdout.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{text}")
+        .and_then(|()| out.flush())
+        .map_err(Failure::Output)
+}
+
+/// One line of JSON on stdout.
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(value).map_err(|error| Failure::Output(error.into()))?;
+    print(&text)
+}
+
+/// Columns as wide as their longest cell; no spaces at the ends of lines.
+pub(crate) fn table<const COLUMNS: usize>(
+    head: [&str; COLUMNS],
+    rows: &[[String; COLUMNS]],
+) -> String {
+    let head = head.map(str::to_owned);
+    let rows: Vec<[String; COLUMNS]> = std::iter::once(&head)
+        .chain(rows)
+        .map(|row| row.each_ref().map(|cell| clean(cell)))
+        .collect();
+    let widths: [usize; COLUMNS] = std::array::from_fn(|column| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.max().unwrap_or_default()
+    });
+    let lines = rows.iter().map(|row| {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
+        cells.join("  ").trim_end().to_owned()
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// A time span for people: no finer than a second, no more than its two largest units.
+pub(crate) fn span(long: Duration) -> String {
+    let text = humantime::format_duration(Duration::from_secs(long.as_secs())).to_string();
+    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+/// Others write labels and names; what they wrote must not steer our terminal or add lines.
+fn clean(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_aligned_and_cannot_steer_the_terminal() {
+        let rows = [
+            ["a".to_owned(), "\u{1b}[2Jx\ny".to_owned()],
+            ["longer".to_owned(), "z".to_owned()],
+        ];
+
+        let text = table(["NAME", "B"], &rows);
+
+        assert_eq!(text, "NAME    B\na        [2Jx y\nlonger  z");
+    }
+
+    #[test]
+    fn a_span_has_two_units() {
+        assert_eq!(span(Duration::from_millis(999)), "0s");
+        assert_eq!(span(Duration::from_millis(3_723_400)), "1h 2m");
+    }
+}

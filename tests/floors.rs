@@ -1,0 +1,247 @@
+//! The house's floors: who may import whom, and what is absent where. `ARCHITECTURE.md` says why.
+//!
+//! It reads the sources as text, so it sees imports and names, not meaning.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    missing_docs,
+    reason = "tests"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Files without I/O, clocks or logs: time and bytes are arguments.
+const PURE: &[&str] = &[
+    "name.rs",
+    "token.rs",
+    "error.rs",
+    "queue/ticket.rs",
+    "queue/rule.rs",
+    "queue/mark.rs",
+    "embedded/wire.rs",
+    "embedded/proto.rs",
+    "embedded/proto/decode.rs",
+    "embedded/reply.rs",
+    "embedded/path.rs",
+    "embedded/acl.rs",
+    "embedded/node.rs",
+    "embedded/tree.rs",
+    "embedded/sessions.rs",
+    "embedded/watches.rs",
+    "embedded/core.rs",
+];
+
+/// Modules by floor, the lowest first: each may use its own floor and those below.
+const FLOORS: &[&[&str]] = &[
+    &[
+        "error",
+        "name",
+        "token",
+        "queue::ticket",
+        "queue::rule",
+        "queue::mark",
+    ],
+    &["link"],
+    &["session"],
+    &["queue"],
+    &["guard"],
+    &["mutex", "keeper"],
+];
+
+fn source() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+/// Every source file with its path below `src` and its text without comments and tests.
+fn files() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![source()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                let name = path
+                    .strip_prefix(source())
+                    .unwrap()
+                    .to_str()
+                    .unwrap()
+                    .to_owned();
+                found.push((name, code(&fs::read_to_string(&path).unwrap())));
+            }
+        }
+    }
+    assert!(found.len() > 30, "the sources are read");
+    found
+}
+
+/// The code alone: no comments, and nothing from the test module on, which stands last in a file.
+fn code(text: &str) -> String {
+    let text = text.split("\n#[cfg(test)]\nmod ").next().unwrap();
+    let text = text.split("\n#[cfg(all(test").next().unwrap();
+    text.lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn offenders(is_bad: impl Fn(&str, &str) -> bool) -> Vec<String> {
+    files()
+        .into_iter()
+        .filter(|(name, code)| is_bad(name, code))
+        .map(|(name, _)| name)
+        .collect()
+}
+
+#[test]
+fn the_client_crate_is_named_in_one_file_only() {
+    let named = offenders(|_, code| code.contains("zookeeper_client"));
+
+    assert_eq!(named, ["link/zookeeper.rs"]);
+}
+
+#[test]
+fn pure_files_have_no_io_no_clock_and_no_log() {
+    for pure in PURE {
+        assert!(
+            source().join(pure).exists(),
+            "{pure} is in the list but not in the house"
+        );
+    }
+    let words = [
+        "async ",
+        "tokio",
+        "Instant::",
+        "SystemTime",
+        "tracing",
+        "std::fs",
+        "std::net::Tcp",
+    ];
+
+    let bad = offenders(|name, code| {
+        PURE.contains(&name) && words.iter().any(|word| code.contains(word))
+    });
+
+    assert!(bad.is_empty(), "{bad:?}");
+}
+
+#[test]
+fn imports_go_down_the_floors_only() {
+    let file_of = |module: &str| module.replace("::", "/");
+    let pure_files: Vec<String> = FLOORS[0]
+        .iter()
+        .map(|module| format!("{}.rs", file_of(module)))
+        .collect();
+    for (floor, modules) in FLOORS.iter().enumerate() {
+        let above: Vec<&str> = FLOORS[floor + 1..].concat();
+        for module in *modules {
+            let (file, folder) = (
+                format!("{}.rs", file_of(module)),
+                format!("{}/", file_of(module)),
+            );
+            let bad = offenders(|name, code| {
+                let is_of_module = name == file || name.starts_with(&folder);
+                // The pure files of the queue are on the lowest floor, for everybody.
+                let is_on_floor =
+                    is_of_module && (floor == 0 || !pure_files.iter().any(|pure| pure == name));
+                let code = FLOORS[0].iter().fold(code.to_owned(), |code, pure| {
+                    code.replace(&format!("crate::{pure}"), "")
+                });
+                is_on_floor
+                    && above
+                        .iter()
+                        .any(|module| code.contains(&format!("crate::{module}::")))
+            });
+            assert!(bad.is_empty(), "{module} uses a floor above it: {bad:?}");
+        }
+    }
+}
+
+#[test]
+fn recipes_know_no_other_recipe_and_no_node() {
+    let recipes = ["mutex.rs"];
+    let words = ["crate::link", "crate::session", "children", "Watch"];
+
+    let bad = offenders(|name, code| {
+        recipes.contains(&name) && words.iter().any(|word| code.contains(word))
+    });
+
+    assert!(bad.is_empty(), "{bad:?}");
+}
+
+#[test]
+fn the_embedded_server_is_a_tower_of_its_own() {
+    let words = [
+        "crate::error",
+        "crate::queue",
+        "crate::session",
+        "crate::link",
+        "crate::name",
+        "crate::keeper",
+    ];
+
+    let bad = offenders(|name, code| {
+        name.starts_with("embedded") && words.iter().any(|word| code.contains(word))
+    });
+
+    assert!(bad.is_empty(), "{bad:?}");
+}
+
+#[test]
+fn the_tool_uses_only_what_the_crate_gives_to_everybody() {
+    let bad = offenders(|name, code| {
+        name.starts_with("bin/") && (code.contains("lockkeeper::link") || code.contains("#[path"))
+    });
+
+    assert!(bad.is_empty(), "{bad:?}");
+}
+
+#[test]
+fn one_drop_reaches_the_wire() {
+    // The others give back a number of bytes or write a log line.
+    let drops =
+        offenders(|name, code| !name.starts_with("embedded") && code.contains("impl Drop for"));
+
+    let mut expected = ["queue/place.rs", "session/mod.rs", "session/pool.rs"]
+        .map(String::from)
+        .to_vec();
+    let mut seen: Vec<String> = drops
+        .into_iter()
+        .filter(|name| !name.starts_with("bin/"))
+        .collect();
+    seen.sort();
+    expected.sort();
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn only_the_janitor_and_a_directory_delete() {
+    let deletes = offenders(|name, code| {
+        !name.starts_with("embedded")
+            && (code.contains(".delete(") || code.contains("Write::Delete {"))
+    });
+
+    let mut seen: Vec<String> = deletes
+        .into_iter()
+        .filter(|name| name != "link/zookeeper.rs")
+        .collect();
+    seen.sort();
+    assert_eq!(seen, ["queue/directory.rs", "session/janitor.rs"]);
+}
+
+#[test]
+fn every_file_says_what_it_is() {
+    let missing: Vec<String> = files()
+        .into_iter()
+        .map(|(name, _)| name)
+        .filter(|name| {
+            !fs::read_to_string(source().join(name))
+                .unwrap()
+                .starts_with("//!")
+        })
+        .collect();
+
+    assert!(missing.is_empty(), "{missing:?}");
+}

@@ -1,0 +1,241 @@
+//! `queue`, `ls` and `serve`: what they print, for people and for programs.
+
+use std::process::Stdio;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use zookeeper_client::{Acls, CreateMode};
+
+use super::{Holder, one_line, outcome, queued, run};
+use crate::support::World;
+use crate::support::process::lockkeeper;
+
+cases! {
+    feature: "cli";
+    both:
+        queue_shows_the_holder_and_who_waits,
+        an_empty_queue_is_said_on_stderr_and_is_not_an_error,
+        queue_shows_foreign_tickets_and_lets_nobody_write_to_the_terminal,
+        queue_watch_looks_again_until_it_is_told_to_end,
+        ls_lists_the_locks_in_use,
+        other_roots_are_other_locks,
+        serve_serves_and_ends_when_told,
+        serve_says_when_its_address_is_taken;
+}
+
+async fn queue_shows_the_holder_and_who_waits(world: World) {
+    let holder = Holder::of(&world, "shown").await;
+    let mut waiting = run(&world, "shown", "true").spawn().unwrap();
+    queued(&world, "shown", 2).await;
+
+    let table = outcome(&world, &["queue", "shown"]).await;
+    let json = outcome(&world, &["queue", "shown", "--json"]).await;
+
+    assert_eq!((table.code, table.stderr.as_str()), (Some(0), ""));
+    let rows: Vec<Vec<&str>> = table
+        .stdout
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(
+        rows[0],
+        [
+            "POS", "NODE", "TOKEN", "STATE", "SESSION", "OWNER", "LABEL", "HOST", "PID", "SINCE"
+        ]
+    );
+    let queue: Vec<Value> = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!((rows.len(), queue.len()), (3, 2));
+    let pids = [holder.tool.id(), waiting.id()].map(|pid| u64::from(pid.unwrap()));
+    for (at, ticket) in queue.iter().enumerate() {
+        let state = ["holder", "waiting"][at];
+        assert_eq!(ticket["position"], at);
+        assert_eq!(ticket["holder"], at == 0);
+        assert_eq!(ticket["shared"], false);
+        assert_eq!(ticket["label"], "sh");
+        assert_eq!(ticket["owner"], Value::Null);
+        assert_eq!(ticket["pid"], pids[at]);
+        assert!(
+            ticket["since_ms"].is_u64() && ticket["host"].is_string(),
+            "{ticket}"
+        );
+        let row = [
+            ticket["position"].to_string(),
+            ticket["node"].as_str().unwrap().to_owned(),
+            ticket["token"].to_string(),
+            state.to_owned(),
+            ticket["session"].as_str().unwrap().to_owned(),
+            "-".to_owned(),
+        ];
+        assert_eq!(rows[at + 1][..6], row);
+        assert_eq!(rows[at + 1].last(), Some(&"ago"));
+    }
+    assert!(queue[0]["token"].as_u64() < queue[1]["token"].as_u64());
+
+    holder.done().await;
+    assert!(waiting.wait().await.unwrap().success());
+}
+
+async fn an_empty_queue_is_said_on_stderr_and_is_not_an_error(world: World) {
+    let table = outcome(&world, &["queue", "a/b"]).await;
+    let json = outcome(&world, &["queue", "a/b", "--json"]).await;
+
+    assert_eq!((table.code, table.stdout.as_str()), (Some(0), ""));
+    assert_eq!(
+        one_line(&table),
+        "lockkeeper: nobody holds or waits for a/b"
+    );
+    assert_eq!(
+        (json.code, json.stdout.as_str(), json.stderr.as_str()),
+        (Some(0), "[]\n", "")
+    );
+}
+
+async fn queue_shows_foreign_tickets_and_lets_nobody_write_to_the_terminal(world: World) {
+    let stranger = world.raw().await;
+    let ephemeral = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    for folder in ["/locks", "/locks/mixed"] {
+        stranger.create(folder, b"", &persistent).await.unwrap();
+    }
+    // What Curator and kazoo write, and one of ours with a label that clears the screen.
+    let curator = "/locks/mixed/_c_9b4c3d6e-0a59-4b0c-8ec5-3d5ad2a2c9a1-lock-";
+    stranger
+        .create(curator, b"10.0.0.7", &ephemeral)
+        .await
+        .unwrap();
+    let holder = Holder::start(
+        lockkeeper(&world)
+            .args(["run", "other", "--", "sh", "-c", "echo ready; sleep 60"])
+            .stdin(Stdio::null()),
+    )
+    .await;
+    let ours = stranger.list_children("/locks/other").await.unwrap();
+    let (data, _) = stranger
+        .get_data(&format!("/locks/other/{}", ours[0]))
+        .await
+        .unwrap();
+    let data = String::from_utf8(data).unwrap();
+    let evil = data.replace("\"sh\"", "\"\\u001b[2J\\nroot\"");
+    assert_ne!(data, evil, "the data line holds the label");
+    stranger
+        .create("/locks/mixed/lock-", evil.as_bytes(), &ephemeral)
+        .await
+        .unwrap();
+
+    let table = outcome(&world, &["queue", "mixed"]).await;
+    let json = outcome(&world, &["queue", "mixed", "--json"]).await;
+
+    let queue: Vec<Value> = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(table.stdout.lines().count(), 3, "{table:?}");
+    assert!(!table.stdout.contains('\u{1b}'), "{table:?}");
+    assert_eq!(queue[0]["holder"], true);
+    assert_eq!(
+        [&queue[0]["host"], &queue[0]["pid"], &queue[0]["label"]],
+        [&Value::Null; 3]
+    );
+    assert_eq!(queue[1]["label"], "\u{1b}[2J\nroot");
+    drop(holder);
+}
+
+async fn queue_watch_looks_again_until_it_is_told_to_end(world: World) {
+    let mut command = lockkeeper(&world);
+    command.args(["queue", "watched", "--watch", "--json"]);
+    let mut watching = command.spawn().unwrap();
+    let output = watching.stdout.take().unwrap();
+    let mut lines = BufReader::new(output).lines();
+    assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("[]"));
+
+    let _holder = Holder::of(&world, "watched").await;
+    let seen = loop {
+        let line = lines.next_line().await.unwrap().unwrap();
+        let queue: Vec<Value> = serde_json::from_str(&line).unwrap();
+        if !queue.is_empty() {
+            break queue;
+        }
+    };
+    let pid = Pid::from_raw(watching.id().unwrap() as i32);
+    kill(pid, Signal::SIGINT).unwrap();
+
+    assert_eq!(seen[0]["holder"], true);
+    assert_eq!(watching.wait().await.unwrap().code(), Some(0));
+}
+
+async fn ls_lists_the_locks_in_use(world: World) {
+    let none = outcome(&world, &["ls"]).await;
+    let no_json = outcome(&world, &["ls", "--json"]).await;
+    let _holders = [
+        Holder::of(&world, "b").await,
+        Holder::of(&world, "a/deep").await,
+    ];
+
+    let some = outcome(&world, &["ls"]).await;
+    let json = outcome(&world, &["ls", "--json"]).await;
+
+    assert_eq!((none.code, none.stdout.as_str()), (Some(0), ""));
+    one_line(&none);
+    assert_eq!(
+        (no_json.stdout.as_str(), no_json.stderr.as_str()),
+        ("[]\n", "")
+    );
+    assert_eq!(some.stdout, "TICKETS  NAME\n1        a/deep\n1        b\n");
+    assert_eq!(
+        serde_json::from_str::<Value>(&json.stdout).unwrap(),
+        serde_json::json!([{"name": "a/deep", "tickets": 1}, {"name": "b", "tickets": 1}])
+    );
+}
+
+async fn other_roots_are_other_locks(world: World) {
+    let _holder = Holder::of(&world, "same").await;
+
+    let ended = outcome(
+        &world,
+        &[
+            "--root",
+            "/others",
+            "run",
+            "--no-wait",
+            "same",
+            "--",
+            "true",
+        ],
+    )
+    .await;
+
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
+async fn serve_serves_and_ends_when_told(world: World) {
+    for (flag, before) in [(None, "listening on "), (Some("--json"), "{\"listen\":\"")] {
+        let mut command = lockkeeper(&world);
+        command
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(flag);
+        let mut server = command.spawn().unwrap();
+        let output = server.stdout.take().unwrap();
+        let mut lines = BufReader::new(output).lines();
+        let line = lines.next_line().await.unwrap().unwrap();
+        let address = line.strip_prefix(before).unwrap().trim_end_matches("\"}");
+
+        let held = outcome(&world, &["--zk", address, "run", "a", "--", "echo", "held"]).await;
+        let pid = Pid::from_raw(server.id().unwrap() as i32);
+        kill(pid, Signal::SIGTERM).unwrap();
+        let ended = server.wait_with_output().await.unwrap();
+
+        assert_eq!((held.code, held.stdout.as_str()), (Some(0), "held\n"));
+        assert_eq!(ended.status.code(), Some(0));
+        let stderr = String::from_utf8(ended.stderr).unwrap();
+        assert!(stderr.contains("NOT FOR PRODUCTION"), "{stderr}");
+    }
+}
+
+async fn serve_says_when_its_address_is_taken(world: World) {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+
+    let ended = outcome(&world, &["serve", "--listen", &address]).await;
+
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(69), ""));
+    assert!(one_line(&ended).contains(&address), "{ended:?}");
+}

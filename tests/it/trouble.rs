@@ -1,0 +1,494 @@
+//! Trouble that comes between two requests: refused deletes, busy servers, directories that go, runtimes that end.
+//!
+//! Each case was a defect of a draft of this library.
+
+use std::time::{Duration, Instant};
+
+use lockkeeper::Keeper;
+use lockkeeper::embedded::{Code, EmbeddedServer, Match, Op};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+use tokio::time::{sleep, timeout};
+use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
+
+use crate::mutex::{children, keeper};
+use crate::support::{World, eventually};
+
+cases! {
+    both:
+        a_label_that_is_too_long_is_refused_before_any_io,
+        a_younger_ticket_with_a_lower_number_is_waited_for_quietly;
+    embedded:
+        museum_71_a_long_held_guard_spares_a_strangers_ticket,
+        museum_71_a_refused_mark_spares_a_strangers_ticket,
+        a_delete_that_a_busy_server_refuses_is_repeated,
+        a_busy_server_is_asked_again,
+        a_ticket_that_cannot_be_read_holds_up_no_other,
+        a_parent_directory_that_goes_while_the_lower_one_is_made_is_made_again,
+        a_wait_that_ended_with_its_session_can_be_asked_again,
+        impatient_callers_get_a_session_in_the_end,
+        callers_who_wait_for_a_session_share_its_failure,
+        a_close_ends_calls_that_wait_for_a_session,
+        a_close_that_was_cancelled_can_be_completed,
+        one_silent_server_does_not_hide_a_healthy_one,
+        a_waiter_survives_the_end_of_its_sessions_runtime;
+}
+
+const SOON: Duration = Duration::from_secs(3);
+
+async fn museum_71_a_long_held_guard_spares_a_strangers_ticket(world: World) {
+    let (a, b) = (keeper(&world).await, keeper(&world).await);
+    let (stranger, faults) = (world.raw().await, world.embedded().faults());
+    let guard = a.mutex("long").unwrap().lock().await.unwrap();
+    // The hold itself: long enough that its ticket must be read again before it is deleted by name.
+    sleep(Duration::from_millis(1100)).await;
+    faults
+        .remove(&format!("{}/locks/long/{}", world.chroot(), guard.node()))
+        .unwrap();
+    faults.reap_containers();
+    let held = b.mutex("long").unwrap().lock().await.unwrap();
+    assert_eq!(held.node(), guard.node());
+
+    let error = guard.release().await.unwrap_err();
+
+    assert!(error.is_lost(), "{error}");
+    assert_eq!(children(&stranger, "long").await, [held.node()]);
+}
+
+async fn museum_71_a_refused_mark_spares_a_strangers_ticket(world: World) {
+    let (a, b) = (keeper(&world).await, keeper(&world).await);
+    let (stranger, faults) = (world.raw().await, world.embedded().faults());
+    let guard = a.mutex("mark").unwrap().lock().await.unwrap();
+    faults
+        .remove(&format!("{}/locks/mark/{}", world.chroot(), guard.node()))
+        .unwrap();
+    faults.reap_containers();
+    let held = b.mutex("mark").unwrap().lock().await.unwrap();
+    assert_eq!(held.node(), guard.node());
+    // The new directory is at another version than the one that A was granted in.
+    faults
+        .set_data(&format!("{}/locks/mark", world.chroot()), b"")
+        .unwrap();
+
+    drop(guard);
+    a.close().await;
+
+    assert_eq!(children(&stranger, "mark").await, [held.node()]);
+}
+
+async fn a_delete_that_a_busy_server_refuses_is_repeated(world: World) {
+    let (a, b) = (keeper(&world).await, keeper(&world).await);
+    let stranger = world.raw().await;
+    let guard = a.mutex("busy").unwrap().lock().await.unwrap();
+    let place = b.mutex("busy").unwrap().enqueue().await.unwrap();
+    world
+        .embedded()
+        .faults()
+        .on(Match::op(Op::Delete))
+        .times(3)
+        .fail(Code::Throttled);
+
+    drop(place);
+
+    let alone = || async { children(&stranger, "busy").await == [guard.node()] };
+    eventually("the ticket is gone all the same", SOON, alone).await;
+}
+
+async fn a_busy_server_is_asked_again(world: World) {
+    let (keeper, faults) = (keeper(&world).await, world.embedded().faults());
+    for op in [Op::CreateContainer, Op::Create, Op::MultiRead] {
+        for code in [Code::SessionMoved, Code::Throttled] {
+            faults
+                .on(Match::op(op).path_contains("/locks/again"))
+                .times(2)
+                .fail(code);
+
+            let guard = timeout(SOON, keeper.mutex("again/x").unwrap().lock())
+                .await
+                .unwrap();
+
+            guard
+                .unwrap_or_else(|error| panic!("{op:?} {code:?}: {error}"))
+                .release()
+                .await
+                .unwrap();
+            faults.clear_rules();
+            faults.reap_containers();
+            faults.reap_containers();
+        }
+    }
+}
+
+async fn a_ticket_that_cannot_be_read_holds_up_no_other(world: World) {
+    let (a, b) = (keeper(&world).await, keeper(&world).await);
+    let stranger = world.raw().await;
+    let _held = b.mutex("bad").unwrap().lock().await.unwrap();
+    let bad = a.mutex("bad").unwrap().enqueue().await.unwrap();
+    let node = a.queue("bad").await.unwrap()[1].node.clone();
+    let write_only = [Acl::new(Permission::WRITE, AuthId::anyone())];
+    stranger
+        .set_acl(&format!("/locks/bad/{node}"), &write_only, None)
+        .await
+        .unwrap();
+    let good = a.mutex("good").unwrap().lock().await.unwrap();
+
+    drop(bad);
+    drop(good);
+
+    let next = timeout(SOON, b.mutex("good").unwrap().lock())
+        .await
+        .expect("the good lock is free")
+        .unwrap();
+    next.release().await.unwrap();
+    timeout(SOON, a.close()).await.expect("the keeper closes");
+    eventually("its session took the bad ticket with it", SOON, || async {
+        children(&stranger, "bad").await.len() == 1
+    })
+    .await;
+}
+
+async fn a_parent_directory_that_goes_while_the_lower_one_is_made_is_made_again(world: World) {
+    let (keeper, faults) = (keeper(&world).await, world.embedded().faults());
+    keeper
+        .mutex("orders")
+        .unwrap()
+        .lock()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let upper = format!("{}/locks/orders", world.chroot());
+    let hold = faults
+        .on(Match::op(Op::CreateContainer).path(format!("{upper}/42")))
+        .stop_before();
+
+    let (locked, ()) = tokio::join!(
+        timeout(SOON, async {
+            keeper.mutex("orders/42").unwrap().lock().await
+        }),
+        async {
+            hold.reached().await;
+            faults.remove(&upper).unwrap();
+            hold.release();
+        }
+    );
+
+    locked.unwrap().unwrap().release().await.unwrap();
+}
+
+async fn a_wait_that_ended_with_its_session_can_be_asked_again(world: World) {
+    let (a, b) = (keeper(&world).await, keeper(&world).await);
+    for _ in 0..20 {
+        let guard = b.mutex("again").unwrap().lock().await.unwrap();
+        let mut place = a.mutex("again").unwrap().enqueue().await.unwrap();
+        assert!(
+            timeout(Duration::from_millis(5), place.granted())
+                .await
+                .is_err()
+        );
+        world
+            .embedded()
+            .faults()
+            .expire_session(a.queue("again").await.unwrap()[1].session);
+
+        for _ in 0..3 {
+            let error = timeout(SOON, place.granted()).await.unwrap().unwrap_err();
+            assert!(error.is_lost(), "{error}");
+        }
+        guard.release().await.unwrap();
+    }
+}
+
+/// An address that relays to a server, after a moment for each connection.
+async fn slow_relay(to: std::net::SocketAddr, pause: Duration) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                sleep(pause).await;
+                let mut far = TcpStream::connect(to).await.unwrap();
+                tokio::io::copy_bidirectional(&mut near, &mut far)
+                    .await
+                    .ok();
+            });
+        }
+    });
+    address
+}
+
+async fn impatient_callers_get_a_session_in_the_end(world: World) {
+    let server = world.embedded();
+    let relay = slow_relay(server.addr(), Duration::from_millis(300)).await;
+    let keeper = Keeper::connect(format!("{relay}{}", world.chroot()))
+        .await
+        .unwrap();
+    let lock = keeper.mutex("impatient").unwrap();
+    lock.lock().await.unwrap();
+    let session = keeper
+        .queue("impatient")
+        .await
+        .unwrap()
+        .first()
+        .map(|entry| entry.session);
+    let session = session.unwrap_or_else(|| server.faults().sessions().last().unwrap().id);
+    server.faults().expire_session(session);
+
+    let patience = Duration::from_millis(100);
+    let locked = || async { lock.lock_timeout(patience).await.ok() };
+    let guard = eventually(
+        "one of many short calls is granted",
+        Duration::from_secs(5),
+        locked,
+    )
+    .await;
+
+    guard.release().await.unwrap();
+}
+
+/// A keeper whose session has ended and whose server has turned silent.
+async fn behind_a_silent_server(limit: Duration) -> (Keeper, TcpListener) {
+    let server = EmbeddedServer::start().await.unwrap();
+    let keeper = Keeper::builder(server.connect_string())
+        .connect_timeout(limit)
+        .connect()
+        .await
+        .unwrap();
+    keeper
+        .mutex("x")
+        .unwrap()
+        .lock()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let session = server.faults().sessions()[0].id;
+    server.faults().expire_session(session);
+    let mut place = keeper.mutex("x").unwrap().enqueue().await;
+    if let Ok(place) = &mut place {
+        // The client has not heard of the end yet; this call will.
+        place.granted().await.ok();
+        server
+            .faults()
+            .expire_session(server.faults().sessions()[0].id);
+        eventually(
+            "the keeper knows that its session is over",
+            SOON,
+            || async { server.faults().sessions().is_empty() },
+        )
+        .await;
+    }
+    server.stop().await;
+    let silent = TcpListener::bind(server.addr()).await.unwrap();
+    (keeper, silent)
+}
+
+async fn callers_who_wait_for_a_session_share_its_failure(_world: World) {
+    let limit = Duration::from_secs(1);
+    let (keeper, _silent) = behind_a_silent_server(limit).await;
+    let tasks = Handle::current().metrics().num_alive_tasks();
+    let began = Instant::now();
+
+    let calls = (0..8).map(|number| {
+        let lock = keeper.mutex(format!("lock-of-{number}")).unwrap();
+        async move { lock.lock().await.map(drop).unwrap_err() }
+    });
+    let errors = futures_util::future::join_all(calls).await;
+
+    assert!(
+        errors
+            .iter()
+            .all(|error| error.is_unreachable() || error.is_session_over()),
+        "{errors:?}"
+    );
+    assert!(began.elapsed() < limit * 3, "{:?}", began.elapsed());
+    for _ in 0..20 {
+        keeper
+            .mutex("x")
+            .unwrap()
+            .lock_timeout(Duration::from_millis(10))
+            .await
+            .unwrap_err();
+    }
+    assert!(
+        Handle::current().metrics().num_alive_tasks() <= tasks + 4,
+        "attempts do not pile up"
+    );
+}
+
+async fn a_close_ends_calls_that_wait_for_a_session(_world: World) {
+    let (keeper, _silent) = behind_a_silent_server(Duration::from_secs(10)).await;
+    let lock = keeper.mutex("x").unwrap();
+    let calls: Vec<_> = (0..4)
+        .map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move { lock.lock().await.map(drop) })
+        })
+        .collect();
+    sleep(Duration::from_millis(50)).await;
+
+    keeper.close().await;
+
+    for call in calls {
+        let error = timeout(Duration::from_secs(1), call)
+            .await
+            .expect("the call ends")
+            .unwrap()
+            .unwrap_err();
+        assert!(error.is_lost(), "{error}");
+    }
+}
+
+async fn a_close_that_was_cancelled_can_be_completed(world: World) {
+    let keeper = keeper(&world).await;
+    let guard = keeper.mutex("closed").unwrap().lock().await.unwrap();
+    let session = keeper.queue("closed").await.unwrap()[0].session;
+    {
+        let mut close = Box::pin(keeper.close());
+        assert!(futures_util::poll!(close.as_mut()).is_pending());
+    }
+
+    timeout(SOON, keeper.close()).await.unwrap();
+
+    let is_over = !world
+        .embedded()
+        .faults()
+        .sessions()
+        .iter()
+        .any(|info| info.id == session);
+    assert!(is_over, "the session is over although a guard is alive");
+    assert!(guard.release().await.unwrap_err().is_lost());
+}
+
+async fn one_silent_server_does_not_hide_a_healthy_one(world: World) {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let both = format!(
+        "{},{}",
+        silent.local_addr().unwrap(),
+        world.connect_string()
+    );
+    for seconds in [1, 15] {
+        for _ in 0..4 {
+            let builder = Keeper::builder(&both).session_timeout(Duration::from_secs(seconds));
+            let keeper = builder
+                .connect_timeout(Duration::from_secs(10))
+                .connect()
+                .await
+                .unwrap();
+            keeper.close().await;
+        }
+    }
+}
+
+async fn a_waiter_survives_the_end_of_its_sessions_runtime(world: World) {
+    let connect_string = world.connect_string();
+    let outcomes = tokio::task::spawn_blocking(move || {
+        let outcome = || {
+            let theirs = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
+                .build()
+                .unwrap();
+            let (_guard, mut place) = theirs.block_on(async {
+                let keeper = Keeper::connect(&connect_string).await.unwrap();
+                let lock = keeper.mutex("runtime").unwrap();
+                (lock.lock().await.unwrap(), lock.enqueue().await.unwrap())
+            });
+            let waiting = std::thread::spawn(move || {
+                let ours = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .unwrap();
+                ours.block_on(async { place.granted().await.map(drop) })
+            });
+            std::thread::sleep(Duration::from_millis(50));
+            theirs.shutdown_timeout(Duration::from_secs(1));
+            waiting.join()
+        };
+        (0..5).map(|_| outcome()).collect::<Vec<_>>()
+    })
+    .await
+    .unwrap();
+
+    for outcome in outcomes {
+        let error = outcome.expect("the waiter does not panic").unwrap_err();
+        assert!(error.is_lost(), "{error}");
+    }
+}
+
+async fn a_label_that_is_too_long_is_refused_before_any_io(world: World) {
+    let keeper = keeper(&world).await;
+    let lock = keeper.mutex("label").unwrap();
+
+    let error = lock
+        .clone()
+        .with_label("x".repeat(1025))
+        .lock()
+        .await
+        .unwrap_err();
+
+    assert!(
+        error.is_invalid() && error.to_string().contains("label"),
+        "{error}"
+    );
+    lock.with_label("x".repeat(1024))
+        .lock()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+}
+
+// Curator's downgrade: a plain reader with the digits of the writer that made it.
+async fn a_younger_ticket_with_a_lower_number_is_waited_for_quietly(world: World) {
+    let (keeper, stranger) = (keeper(&world).await, world.raw().await);
+    let lock = keeper.mutex("downgrade").unwrap();
+    lock.lock().await.unwrap().release().await.unwrap();
+    let start = "/locks/downgrade/_c_01234567-89ab-cdef-0123-456789abcdef-";
+    let writer = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let (_, digits) = stranger
+        .create(&format!("{start}__WRIT__"), b"", &writer)
+        .await
+        .unwrap();
+    let mut place = lock.enqueue().await.unwrap();
+    assert!(
+        timeout(Duration::from_millis(100), place.granted())
+            .await
+            .is_err()
+    );
+    let reader = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    stranger
+        .create(&format!("{start}__READ__{digits}"), b"", &reader)
+        .await
+        .unwrap();
+    let before = world.is_embedded().then(|| world.embedded().counters());
+    stranger
+        .delete(&format!("{start}__WRIT__{digits}"), None)
+        .await
+        .unwrap();
+
+    assert!(
+        timeout(Duration::from_millis(300), place.granted())
+            .await
+            .is_err(),
+        "the reader is waited for"
+    );
+    if let Some(before) = before {
+        let cost = world.embedded().counters().since(&before);
+        assert!(cost.requests() < 12, "it waits without asking: {cost:?}");
+    }
+    stranger
+        .delete(&format!("{start}__READ__{digits}"), None)
+        .await
+        .unwrap();
+    timeout(SOON, place.granted())
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+}
