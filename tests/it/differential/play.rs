@@ -92,8 +92,11 @@ impl Player<'_> {
             self.ask_others(number, step.session, false).await;
         }
         let mut lines = Vec::new();
-        if !matches!(&step.act, Act::Attach(_)) {
+        if matches!(&step.act, Act::Send(_)) {
             self.connect_if_needed(step.session, &mut lines).await;
+        } else {
+            // Whether a connection that ends still brings what is on its way is luck, so nothing may be on its way.
+            self.send(step.session, &[Op::Ping], &mut lines).await;
         }
         match &step.act {
             Act::Send(ops) => self.send(step.session, ops, &mut lines).await,
