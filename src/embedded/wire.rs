@@ -65,11 +65,13 @@ impl Input {
         Ok(byte != 0)
     }
 
-    /// A buffer; `None` is the protocol's null (any negative length).
+    /// A buffer; `None` is the protocol's null (length -1).
     pub(super) fn buffer(&mut self) -> Result<Option<Bytes>, Malformed> {
-        let Ok(length) = usize::try_from(self.i32()?) else {
+        let length = self.i32()?;
+        if length == -1 {
             return Ok(None);
-        };
+        }
+        let length = usize::try_from(length).map_err(|_| Malformed("negative buffer length"))?;
         if length > self.0.len() {
             return Err(Malformed("buffer longer than its frame"));
         }
@@ -139,8 +141,30 @@ impl Output {
         self
     }
 
+    /// A string. As in the original, a character beyond the basic plane is written as two surrogates, each as if it
+    /// were a character.
     pub(super) fn string(&mut self, value: &str) -> &mut Self {
-        self.buffer(Some(value.as_bytes()))
+        if value.chars().all(|character| character.len_utf8() < 4) {
+            return self.buffer(Some(value.as_bytes()));
+        }
+        let mut bytes = Vec::with_capacity(value.len() * 3 / 2);
+        for character in value.chars() {
+            let mut units = [0; 2];
+            match character.encode_utf16(&mut units) {
+                [high, low] => {
+                    for unit in [*high, *low] {
+                        let continued = |bits: u16| 0x80 | (bits & 0x3f) as u8;
+                        bytes.extend([
+                            0xe0 | (unit >> 12) as u8,
+                            continued(unit >> 6),
+                            continued(unit),
+                        ]);
+                    }
+                }
+                _ => bytes.extend(character.encode_utf8(&mut [0; 4]).as_bytes()),
+            }
+        }
+        self.buffer(Some(&bytes))
     }
 
     pub(super) fn count(&mut self, value: usize) -> &mut Self {
@@ -190,6 +214,14 @@ mod tests {
     }
 
     #[test]
+    fn a_character_beyond_the_basic_plane_is_written_as_two_surrogates() {
+        let mut output = Output::frame();
+        output.string("a\u{1f600}");
+
+        assert_eq!(output.finish()[8..], *b"a\xed\xa0\xbd\xed\xb8\x80");
+    }
+
+    #[test]
     fn absurd_counts_are_refused() {
         let mut vector = Input::new(Bytes::from_static(&[0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0]));
         let mut buffer = Input::new(Bytes::from_static(&[0x7f, 0xff, 0xff, 0xff, 0]));
@@ -202,7 +234,7 @@ mod tests {
         #[test]
         fn what_is_written_is_read_back(
             int in any::<i32>(), long in any::<i64>(), flag in any::<bool>(),
-            text in ".*", bytes in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..50)),
+            text in "[\\x00-\\u{ffff}]*", bytes in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..50)),
         ) {
             let mut output = Output::frame();
             output.i32(int).i64(long).bool(flag).string(&text).buffer(bytes.as_deref());

@@ -22,6 +22,7 @@ mod cancel;
 mod cli;
 mod connect;
 mod cost;
+mod differential;
 mod museum;
 mod mutex;
 mod scale;
@@ -52,6 +53,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     cli::terminal::cases,
     connect::cases,
     cost::cases,
+    differential::cases,
     museum::cases,
     mutex::cases,
     scale::cases,

@@ -42,6 +42,9 @@ mod code {
     pub(super) const CLOSE_SESSION: i32 = -11;
 }
 
+/// Every ping is answered with this xid, whatever its own.
+const PING_XID: i32 = -2;
+
 impl ConnectRequest {
     pub(in crate::embedded) fn decode(frame: Bytes) -> Result<Self, Malformed> {
         let mut input = Input::new(frame);
@@ -59,12 +62,37 @@ impl ConnectRequest {
 }
 
 impl Request {
-    /// Decodes a frame into the request's xid and the request.
+    /// Decodes a frame into the xid of its reply and the request.
+    ///
+    /// As in the original, what cannot be read behind a whole header is answered as senseless; only in an auth or
+    /// SASL packet, which are read before all others, it ends the connection.
     pub(in crate::embedded) fn decode(frame: Bytes) -> Result<(i32, Self), Malformed> {
         let mut input = Input::new(frame);
         let xid = input.i32()?;
         let code = input.i32()?;
-        Ok((xid, Self::body(code, &mut input)?))
+        let request = match Self::body(code, &mut input) {
+            Err(malformed) if matches!(code, code::AUTH | code::SASL) => return Err(malformed),
+            request => request.unwrap_or_else(|_| Self::senseless(code)),
+        };
+        let is_ping = request == Self::Ping;
+        Ok((if is_ping { PING_XID } else { xid }, request))
+    }
+
+    fn senseless(code: i32) -> Self {
+        let op = match code {
+            code::MULTI => Op::Multi,
+            code::MULTI_READ => Op::MultiRead,
+            code::SET_WATCHES | code::SET_WATCHES2 => Op::SetWatches,
+            _ => op_with_path(code).unwrap_or(Op::Other),
+        };
+        let is_read = matches!(
+            code,
+            code::MULTI_READ | code::SET_WATCHES | code::SET_WATCHES2 | code::RECONFIG
+        ) || op_with_path(code).is_some_and(|op| op != Op::SetAcl);
+        Self::Senseless {
+            op,
+            is_write: !is_read,
+        }
     }
 
     fn body(code: i32, input: &mut Input) -> Result<Self, Malformed> {
@@ -75,21 +103,14 @@ impl Request {
             | code::CREATE_TTL
             | code::DELETE
             | code::SET_DATA
-            | code::CHECK => match write(code, input)? {
-                Some(write) => Self::Write(write),
-                None => Self::Senseless {
-                    op: Op::Other,
-                    is_write: true,
-                },
-            },
+            | code::CHECK => write(code, input)?.map_or_else(|| Self::senseless(code), Self::Write),
             code::MULTI => multi(input)?,
             code::MULTI_READ => multi_read(input)?,
-            code::DELETE_CONTAINER => {
-                // The original takes the body as it stands, without a length in front.
-                Self::DeleteContainer {
-                    path: String::from_utf8_lossy(&input.rest()).into_owned(),
-                }
-            }
+            // The original takes the whole frame for the path, header and all, and its zeros make any path a bad one:
+            // only the server itself deletes containers.
+            code::DELETE_CONTAINER => Self::DeleteContainer {
+                path: format!("\0{}", String::from_utf8_lossy(&input.rest())),
+            },
             code::SET_WATCHES | code::SET_WATCHES2 => {
                 watched_paths(input, code == code::SET_WATCHES2)?
             }
@@ -104,26 +125,30 @@ impl Request {
             code::PING => Self::Ping,
             code::WHO_AM_I => Self::WhoAmI,
             code::CLOSE_SESSION => Self::CloseSession,
-            code::RECONFIG => Self::Reconfig,
-            code::SASL => Self::Sasl,
-            code::CREATE_SESSION => Self::Senseless {
-                op: Op::Other,
-                is_write: true,
-            },
+            code::RECONFIG => {
+                // Who joins, who leaves, who stays, and as of which configuration.
+                for _ in 0..3 {
+                    input.string()?;
+                }
+                input.i64()?;
+                Self::Reconfig
+            }
+            code::SASL => {
+                input.buffer()?.ok_or(Malformed("no token"))?;
+                Self::Sasl
+            }
+            code::CREATE_SESSION => Self::senseless(code),
             _ => Self::with_path(code, input)?,
         })
     }
 
     /// The requests that start with a path.
     fn with_path(code: i32, input: &mut Input) -> Result<Self, Malformed> {
-        let Some(op) = op_with_path(code) else {
+        if op_with_path(code).is_none() {
             return Ok(Self::Unknown);
-        };
+        }
         let Some(path) = input.string()? else {
-            return Ok(Self::Senseless {
-                op,
-                is_write: op == Op::SetAcl,
-            });
+            return Ok(Self::senseless(code));
         };
         Ok(match code {
             code::EXISTS => Self::Exists {
@@ -275,10 +300,7 @@ fn multi(input: &mut Input) -> Result<Request, Malformed> {
     Ok(if sensible {
         Request::Multi(writes)
     } else {
-        Request::Senseless {
-            op: Op::Multi,
-            is_write: true,
-        }
+        Request::senseless(code::MULTI)
     })
 }
 
@@ -323,10 +345,7 @@ fn multi_read(input: &mut Input) -> Result<Request, Malformed> {
     Ok(if sensible {
         Request::MultiRead(reads)
     } else {
-        Request::Senseless {
-            op: Op::MultiRead,
-            is_write: false,
-        }
+        Request::senseless(code::MULTI_READ)
     })
 }
 
@@ -369,7 +388,7 @@ mod tests {
     use crate::embedded::wire::Output;
 
     #[test]
-    fn a_multi_without_an_end_is_refused() {
+    fn a_multi_without_an_end_is_senseless() {
         let mut output = Output::frame();
         output
             .i32(1)
@@ -380,7 +399,15 @@ mod tests {
             .string("/a")
             .i32(-1);
 
-        assert!(Request::decode(output.finish().slice(4..)).is_err());
+        let (_, request) = Request::decode(output.finish().slice(4..)).unwrap();
+
+        assert_eq!(
+            request,
+            Request::Senseless {
+                op: Op::Multi,
+                is_write: true
+            }
+        );
     }
 
     #[test]
@@ -404,6 +431,41 @@ mod tests {
                 op: Op::Multi,
                 is_write: true
             }
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_senseless_but_for_auth() {
+        let request = |code: i32| {
+            let mut output = Output::frame();
+            output.i32(7).i32(code).i32(1);
+            Request::decode(output.finish().slice(4..))
+        };
+
+        for (code, is_write) in [
+            (code::CREATE, true),
+            (code::GET_DATA, false),
+            (code::RECONFIG, false),
+        ] {
+            let (xid, request) = request(code).unwrap();
+            assert_eq!(xid, 7);
+            assert!(
+                matches!(request, Request::Senseless { is_write: found, .. } if found == is_write),
+                "{request:?}"
+            );
+        }
+        assert!(request(code::AUTH).is_err());
+        assert!(request(code::SASL).is_err());
+    }
+
+    #[test]
+    fn a_ping_is_answered_with_the_xid_of_pings() {
+        let mut output = Output::frame();
+        output.i32(7).i32(code::PING);
+
+        assert_eq!(
+            Request::decode(output.finish().slice(4..)),
+            Ok((-2, Request::Ping))
         );
     }
 
