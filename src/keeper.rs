@@ -194,7 +194,7 @@ impl KeeperBuilder {
         let target = self.target()?;
         let root = self.checked_root()?;
         let pool = Pool::open(Access {
-            target,
+            opener: Arc::new(target),
             connect_timeout: self.connect_timeout,
         })
         .await?;

@@ -6,12 +6,14 @@
 //! anything else (FAILURES.md rows 53 and 56). Another store, or a simulated world, can stand behind the trait.
 
 pub(crate) mod probe;
+#[cfg(test)]
+pub(crate) mod simulated;
 pub(crate) mod zookeeper;
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 
@@ -170,4 +172,14 @@ pub(crate) trait Link: Send + Sync + fmt::Debug {
     fn sync(&self, path: &str) -> Reply<'_, ()>;
     /// The session's states; they outlive the link and end with [`SessionState::Over`].
     fn states(&self) -> watch::Receiver<SessionState>;
+}
+
+/// Where sessions come from.
+pub(crate) trait Opener: Send + Sync + fmt::Debug {
+    /// Opens a session; tries every server once.
+    fn open(&self) -> Reply<'static, Arc<dyn Link>>;
+    /// The connect string's servers, without the chroot.
+    fn servers(&self) -> &str;
+    /// Starts with `/`, or is empty.
+    fn chroot(&self) -> &str;
 }

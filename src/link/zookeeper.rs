@@ -4,6 +4,7 @@
 //! session state as proof are not used (FAILURES.md section G says why).
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -12,7 +13,7 @@ use tracing::Instrument;
 use zookeeper_client as zk;
 
 use super::{
-    Change, Code, Create, Created, Fault, Found, Link, Node, Read, Reply, SessionState, Watch,
+    Change, Code, Create, Created, Fault, Found, Link, Node, Opener, Read, Reply, SessionState, Watch,
     Write,
 };
 
@@ -26,6 +27,24 @@ pub(crate) struct Target {
     pub(crate) session_timeout: Duration,
 }
 
+impl Opener for Target {
+    fn open(&self) -> Reply<'static, Arc<dyn Link>> {
+        let target = self.clone();
+        Box::pin(async move {
+            let link: Arc<dyn Link> = Arc::new(ZooKeeper::connect(&target).await?);
+            Ok(link)
+        })
+    }
+
+    fn servers(&self) -> &str {
+        &self.servers
+    }
+
+    fn chroot(&self) -> &str {
+        &self.chroot
+    }
+}
+
 /// One session of the client crate.
 #[derive(Debug)]
 pub(crate) struct ZooKeeper {
@@ -37,8 +56,7 @@ pub(crate) struct ZooKeeper {
 }
 
 impl ZooKeeper {
-    /// Opens a session; tries every server once.
-    pub(crate) async fn connect(target: &Target) -> Result<Self, Fault> {
+    async fn connect(target: &Target) -> Result<Self, Fault> {
         let client = zk::Client::connector()
             .with_session_timeout(target.session_timeout)
             .with_fail_eagerly()

@@ -51,6 +51,9 @@ impl Directory {
         for ((path, _), reply) in steps.iter().zip(replies) {
             last = match reply.await {
                 Ok(_) | Err(Fault::Answered(Code::NodeExists)) => Ok(()),
+                // What is above was refused, lost, or reaped again: if it was not refused, the create of the ticket
+                // comes back here.
+                Err(Fault::Answered(Code::NoNode)) => Err(()),
                 Err(Fault::Answered(code)) => {
                     first_refusal.get_or_insert_with(|| refused(&*link, doing, path, &code));
                     Err(())

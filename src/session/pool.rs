@@ -15,8 +15,7 @@ use tracing::Instrument;
 
 use super::{End, Session};
 use crate::error::{Error, Result};
-use crate::link::zookeeper::{Target, ZooKeeper};
-use crate::link::{Code, Fault, Found, Link, Read, probe};
+use crate::link::{Code, Fault, Found, Link, Opener, Read, probe};
 
 /// The most bytes of paths that one session watches.
 pub(crate) const WATCHED_LIMIT: usize = 64 * 1024;
@@ -24,7 +23,7 @@ pub(crate) const WATCHED_LIMIT: usize = 64 * 1024;
 /// How to reach the servers.
 #[derive(Debug, Clone)]
 pub(crate) struct Access {
-    pub(crate) target: Target,
+    pub(crate) opener: Arc<dyn Opener>,
     pub(crate) connect_timeout: Duration,
 }
 
@@ -157,7 +156,7 @@ impl Pool {
 
     /// The bytes that the chroot adds to each path at the server.
     pub(crate) fn chroot_len(&self) -> usize {
-        self.access.target.chroot.len()
+        self.access.opener.chroot().len()
     }
 
     fn try_reserve(&self, path_len: usize) -> Option<Reservation> {
@@ -202,20 +201,18 @@ impl Pool {
 async fn connect(access: &Access) -> Result<Arc<dyn Link>> {
     let started = Instant::now();
     let limit = access.connect_timeout;
-    let target = access.target.clone();
+    let opener = Arc::clone(&access.opener);
     // A task of its own: dropped in the middle of its handshake, a session would stay at the server until it expires.
     // The rest of the time is for finding out what is wrong.
-    let connecting = timeout(limit.mul_f32(0.6), async move {
-        ZooKeeper::connect(&target).await
-    });
+    let connecting = timeout(limit.mul_f32(0.6), async move { opener.open().await });
     match tokio::spawn(connecting.in_current_span()).await {
-        Ok(Ok(Ok(link))) => look_for_chroot(Arc::new(link), &access.target.chroot).await,
+        Ok(Ok(Ok(link))) => look_for_chroot(link, access.opener.chroot()).await,
         failed => {
             tracing::debug!(?failed, "no session");
             let left = limit
                 .saturating_sub(started.elapsed())
                 .min(limit.mul_f32(0.35));
-            let addresses = probe::probe(&access.target.servers, left).await;
+            let addresses = probe::probe(access.opener.servers(), left).await;
             Err(Error::Unreachable {
                 addresses,
                 waited: started.elapsed(),
