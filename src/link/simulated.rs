@@ -167,6 +167,24 @@ impl SimWorld {
         self.history().log.clone()
     }
 
+    /// What sessions wrote into nodes that were there.
+    pub(crate) fn written(&self) -> Vec<Vec<u8>> {
+        let history = self.history();
+        let changes = history.log.iter().flat_map(|(_, entry)| match entry {
+            Entry::Commit {
+                author: Author::Session(_),
+                changes,
+                ..
+            } => &changes[..],
+            _ => &[],
+        });
+        let data = changes.filter_map(|change| match change {
+            Change::Set { data, .. } => Some(data.clone()),
+            _ => None,
+        });
+        data.collect()
+    }
+
     /// The tree at the end of the history.
     pub(crate) fn tree(&self) -> Tree {
         self.history().tree.clone()

@@ -251,20 +251,20 @@ impl Work {
     }
 
     /// Removes one ticket and stops only when it is known to be gone.
-    async fn remove(&self, seat: &Seat, exit: Exit, begun: Begun) -> Left {
+    async fn remove(&self, seat: &Seat, mut exit: Exit, begun: Begun) -> Left {
         let path = seat.path();
         let mut sent = begun == Begun::Sent;
         let mut next = if begun == Begun::Fresh {
-            Next::Send(exit.clone())
+            Next::Send
         } else {
             Next::Look
         };
         let mut pause = Duration::ZERO;
         loop {
             next = match next {
-                Next::Send(exit) => match send(&*self.link, seat, &path, &exit).await {
+                Next::Send => match send(&*self.link, seat, &path, &exit).await {
                     Ok(()) => return Left::Now,
-                    Err(Fault::Answered(code)) => after_refusal(exit, &code),
+                    Err(Fault::Answered(code)) => after_refusal(&mut exit, &code),
                     Err(Fault::Unknown(why)) => {
                         tracing::debug!(ticket = path, why, "a delete has an unknown outcome");
                         sent = true;
@@ -272,7 +272,7 @@ impl Work {
                     }
                 },
                 Next::Look => match self.look(seat, &path).await {
-                    Some(true) => Next::Send(exit.clone()),
+                    Some(true) => Next::Send,
                     // Gone with our delete under way: it was ours that removed it.
                     Some(false) if sent => return Left::Now,
                     Some(false) => return Left::WasGone,
@@ -436,7 +436,7 @@ type Wanted = HashMap<Uuid, Option<oneshot::Sender<Settled>>>;
 
 /// What to do next about a ticket that must go.
 enum Next {
-    Send(Exit),
+    Send,
     Look,
     Wait,
     Refused,
@@ -466,13 +466,15 @@ pub(crate) fn send<'a>(
     }
 }
 
-/// A refused multi changed nothing, but says little about our ticket: a mark that may not be written is left out, and
-/// a ticket that is not there is looked at by identity.
-fn after_refusal(exit: Exit, code: &Code) -> Next {
-    match (exit, code) {
-        (Exit::LastOut(inside), _) => Next::Send(*inside),
-        (Exit::Marked { .. } | Exit::Plain, Code::NoNode) => Next::Look,
-        (Exit::Marked { .. }, _) => Next::Send(Exit::Plain),
+/// A refused multi changed nothing, but says little about our ticket: the name may be somebody else's by now, so the
+/// ticket is looked at by identity before it leaves by the next simpler exit.
+fn after_refusal(exit: &mut Exit, code: &Code) -> Next {
+    match (std::mem::replace(exit, Exit::Plain), code) {
+        (Exit::LastOut(inside), _) => {
+            *exit = *inside;
+            Next::Look
+        }
+        (Exit::Marked { .. }, _) | (Exit::Plain, Code::NoNode) => Next::Look,
         (Exit::Plain, _) => Next::Refused,
     }
 }

@@ -58,9 +58,21 @@ impl Referee {
                 author,
                 call,
                 changes,
-            } => changes
-                .iter()
-                .try_for_each(|change| self.commit(*zxid, *author, *call, change)),
+            } => {
+                let is_marked = matches!(changes[..], [Change::Set { .. }, _]);
+                let author = match author {
+                    // Row 71 has a hole that one request cannot close: see `is_mistaken`.
+                    Author::Session(session)
+                        if is_marked && self.is_mistaken(*session, changes[1].path()) =>
+                    {
+                        Author::Other("a broken holder")
+                    }
+                    author => *author,
+                };
+                changes
+                    .iter()
+                    .try_for_each(|change| self.commit(*zxid, author, *call, change))
+            }
             Entry::Look {
                 call,
                 paths,
@@ -78,6 +90,17 @@ impl Referee {
             Entry::Step { call, step } => self.step(*call, step),
             Entry::Fault { .. } => Ok(()),
         }
+    }
+
+    /// Whether a release with a mark is that of a holder whose ticket was broken, and whose directory was reaped and made
+    /// again, so that another ticket stands under its name and the directory is at its version by chance. The server
+    /// can check a version but no identity, so only a look before each release would help.
+    fn is_mistaken(&self, session: i64, path: &str) -> bool {
+        let was_broken = |ticket: &Ticket| {
+            let is_own = ticket.owner == session && ticket.path == path;
+            is_own && matches!(ticket.gone, Some((_, Author::Other(_))))
+        };
+        self.tickets.values().any(was_broken)
     }
 
     fn commit(
