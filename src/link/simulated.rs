@@ -76,9 +76,10 @@ pub(crate) enum Entry {
         call: Option<u32>,
         changes: Vec<Change>,
     },
-    /// A read of several nodes was served at a prefix.
+    /// A read was served at a prefix.
     Look {
-        call: u32,
+        session: i64,
+        call: Option<u32>,
         paths: Vec<String>,
         prefix: i64,
     },

@@ -13,8 +13,8 @@ use tracing::Instrument;
 use zookeeper_client as zk;
 
 use super::{
-    Change, Code, Create, Created, Fault, Found, Link, Node, Opener, Read, Reply, SessionState, Watch,
-    Write,
+    Change, Code, Create, Created, Fault, Found, Link, Node, Opener, Read, Reply, SessionState,
+    Watch, Write,
 };
 
 /// What a connection needs to know.

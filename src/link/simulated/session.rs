@@ -237,12 +237,13 @@ impl Link for SimLink {
     }
 
     fn ephemerals(&self, prefix: &str) -> Reply<'_, Vec<String>> {
-        self.send(Operation::Ephemerals(prefix.to_owned()), |answer| {
-            match answer {
+        self.send(
+            Operation::Ephemerals(prefix.to_owned()),
+            |answer| match answer {
                 Answer::Paths(paths) => Some(paths),
                 _ => None,
-            }
-        })
+            },
+        )
     }
 
     fn sync(&self, path: &str) -> Reply<'_, ()> {
@@ -275,7 +276,8 @@ struct TakeBack {
 
 impl Drop for TakeBack {
     fn drop(&mut self) {
-        self.watches.retain(|armed| !Arc::ptr_eq(&armed.id, &self.id));
+        self.watches
+            .retain(|armed| !Arc::ptr_eq(&armed.id, &self.id));
     }
 }
 
@@ -514,7 +516,7 @@ impl Server {
         }
         for (at, mut request) in lost.into_iter().enumerate() {
             if at < handled && !late {
-                drop(self.perform(&request));
+                self.perform_unseen(&request);
             }
             let (nobody, _) = oneshot::channel();
             let answer = std::mem::replace(&mut request.answer, nobody);
@@ -527,7 +529,7 @@ impl Server {
         let away = if self.dice.percent(5) { 1500 } else { 60 };
         sleep(self.dice.ms(away)).await;
         for request in late_ones {
-            drop(self.perform(&request));
+            self.perform_unseen(&request);
         }
         sleep(self.dice.ms(away)).await;
         if self.dice.percent(8) {
@@ -540,6 +542,16 @@ impl Server {
         }
         self.state.send_replace(SessionState::Connected);
         true
+    }
+
+    /// What the old server still did. The client never saw it, so the next server may be at a prefix without it.
+    fn perform_unseen(&self, request: &Request) {
+        if let Operation::Write(actions) = &request.operation {
+            let author = Author::Session(self.id);
+            let written = self.world.commit(author, self.id, request.call, actions);
+            // Nobody is told of a refusal either.
+            written.ok();
+        }
     }
 
     /// The session expires. Its server may not know yet, and the client is told last.
@@ -614,13 +626,12 @@ impl Server {
         let answered = match &request.operation {
             Operation::Write(actions) => self.write(request.call, actions),
             Operation::Read(reads) => {
-                if let (Some(call), [_, _, ..]) = (request.call, &reads[..]) {
-                    self.world.log(Entry::Look {
-                        call,
-                        paths: reads.iter().map(|(_, path)| path.clone()).collect(),
-                        prefix: self.replica.prefix,
-                    });
-                }
+                self.world.log(Entry::Look {
+                    session: self.id,
+                    call: request.call,
+                    paths: reads.iter().map(|(_, path)| path.clone()).collect(),
+                    prefix: self.replica.prefix,
+                });
                 let tree = &self.replica.tree;
                 let found = reads.iter().map(|(is_list, path)| match tree.node(path) {
                     None => Found::Failed(Code::NoNode),
