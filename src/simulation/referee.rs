@@ -82,8 +82,9 @@ impl Referee {
                         let looked = &mut self.calls.entry(*call).or_default().looked;
                         looked.insert(mine.clone(), *prefix);
                     }
-                    (None, [ticket]) => {
-                        self.seen.insert((*session, ticket.clone()), *prefix);
+                    (None, read) => {
+                        let seen = read.iter().map(|path| ((*session, path.clone()), *prefix));
+                        self.seen.extend(seen);
                     }
                     _ => {}
                 }
