@@ -32,7 +32,7 @@ use crate::session::pool::{Access, Pool};
 use referee::Referee;
 
 const SHORT: u64 = 2_000;
-const LONG: u64 = 50_000;
+const LONG: u64 = 20_000;
 const DIRECTORY: &str = "/locks/it";
 /// After the storm nothing may take longer than this (virtual time).
 const PATIENCE: Duration = Duration::from_secs(30);
