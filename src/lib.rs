@@ -62,6 +62,8 @@ mod mutex;
 mod name;
 mod queue;
 mod session;
+#[cfg(test)]
+mod simulation;
 mod token;
 
 pub use error::{AddressFailure, Error, Result, UnreachableReason};

@@ -6,6 +6,8 @@
 //! anything else (FAILURES.md rows 53 and 56). Another store, or a simulated world, can stand behind the trait.
 
 pub(crate) mod probe;
+#[cfg(test)]
+pub(crate) mod simulated;
 pub(crate) mod zookeeper;
 
 use std::fmt;

@@ -4,8 +4,9 @@
 //! `Drop` that reaches the wire, through the janitor. It decides nothing about turns.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::ticket::{PREFIX, Ticket};
@@ -93,8 +94,14 @@ impl Place {
             exit, begun, seen, ..
         } = &mut self.state
         {
+            // Without a mark nothing ties the delete to this directory, and the grant may have been read from a server that
+            // lags behind.
+            *begun = if matches!(by, Exit::Plain) {
+                Begun::Doubtful
+            } else {
+                Begun::Fresh
+            };
             *exit = by;
-            *begun = Begun::Fresh;
             *seen = Some(Instant::now());
         }
         self.reservation = None;

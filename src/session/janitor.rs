@@ -215,19 +215,22 @@ impl Work {
     async fn serve(&self, mut inbox: mpsc::UnboundedReceiver<Task>) {
         let mut batch = Vec::new();
         let mut under_way: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
+        // One search at a time: what is asked for meanwhile shares the next one, and no orphan is removed twice.
+        let mut wanted: HashMap<(Arc<str>, &'static str), Wanted> = HashMap::new();
+        let mut searching: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
         let mut finish = None;
         loop {
             let is_open = finish.is_none() && under_way.len() < AT_ONCE;
             let received = tokio::select! {
                 received = inbox.recv_many(&mut batch, AT_ONCE), if is_open => Some(received),
                 Some(()) = under_way.next() => None,
+                Some(()) = searching.next() => None,
                 else => break,
             };
             if received == Some(0) {
                 // The door is gone; what is under way is still finished.
                 finish = Some(None);
             }
-            let mut settles: HashMap<(Arc<str>, &'static str), Wanted> = HashMap::new();
             for task in batch.drain(..) {
                 match task {
                     Task::Leave {
@@ -244,7 +247,7 @@ impl Work {
                         attempt,
                         owner,
                     } => {
-                        settles
+                        wanted
                             .entry((directory, prefix))
                             .or_default()
                             .insert(attempt, owner);
@@ -252,8 +255,11 @@ impl Work {
                     Task::Finish { done } => finish = Some(Some(done)),
                 }
             }
-            for ((directory, prefix), wanted) in settles {
-                under_way.push(self.settle_all(directory, prefix, wanted).boxed());
+            if searching.is_empty() {
+                let settles = wanted.drain().map(|((directory, prefix), wanted)| {
+                    self.settle_all(directory, prefix, wanted).boxed()
+                });
+                searching.extend(settles);
             }
         }
         if let Some(Some(done)) = finish {

@@ -1,0 +1,220 @@
+//! A small tree of nodes with ZooKeeper's rules for names, numbers and versions. (pure)
+//!
+//! It knows of no session's state and no time. Invariant: two trees that were given the same changes are the same.
+
+use std::collections::BTreeMap;
+
+use crate::link::{Code, Create, Node};
+
+/// One node.
+#[derive(Debug, Clone)]
+pub(crate) struct Znode {
+    pub(crate) data: Vec<u8>,
+    pub(crate) czxid: i64,
+    pub(crate) version: i32,
+    /// The session of an ephemeral node, or 0.
+    pub(crate) owner: i64,
+    /// The number that the next sequential child gets: how many children were ever made.
+    pub(crate) counter: i32,
+    pub(crate) is_container: bool,
+}
+
+/// One committed change of one node.
+#[derive(Debug, Clone)]
+pub(crate) enum Change {
+    Created {
+        path: String,
+        node: Znode,
+    },
+    Deleted {
+        path: String,
+        czxid: i64,
+    },
+    Set {
+        path: String,
+        data: Vec<u8>,
+        version: i32,
+    },
+}
+
+/// One write of a request.
+#[derive(Debug, Clone)]
+pub(crate) enum Action {
+    Create {
+        path: String,
+        data: Vec<u8>,
+        kind: Create,
+    },
+    Set {
+        path: String,
+        data: Vec<u8>,
+        version: i32,
+    },
+    Delete {
+        path: String,
+    },
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tree {
+    nodes: BTreeMap<String, Znode>,
+    /// Where the numbers of the first container start.
+    pub(crate) first_number: i32,
+}
+
+impl Tree {
+    pub(crate) fn get(&self, path: &str) -> Option<&Znode> {
+        self.nodes.get(path)
+    }
+
+    pub(crate) fn node(&self, path: &str) -> Option<Node> {
+        let znode = self.nodes.get(path)?;
+        Some(Node {
+            data: znode.data.clone(),
+            czxid: znode.czxid,
+            version: znode.version,
+            owner: znode.owner,
+            num_children: i32::try_from(self.children(path).len()).unwrap_or(i32::MAX),
+        })
+    }
+
+    pub(crate) fn children(&self, path: &str) -> Vec<String> {
+        let start = format!("{path}/");
+        let below = self.nodes.range(start.clone()..);
+        below
+            .map_while(|(child, _)| child.strip_prefix(&start))
+            .filter(|child| !child.contains('/'))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    pub(crate) fn of_session(&self, session: i64) -> Vec<String> {
+        let own = self.nodes.iter().filter(|(_, node)| node.owner == session);
+        own.map(|(path, _)| path.clone()).collect()
+    }
+
+    /// What a request would change: all of it, or nothing.
+    pub(crate) fn plan(
+        &self,
+        actions: &[Action],
+        session: i64,
+        zxid: i64,
+    ) -> Result<Vec<Change>, Code> {
+        let mut scratch = self.clone();
+        let mut changes = Vec::new();
+        for action in actions {
+            let change = scratch.change(action, session, zxid)?;
+            scratch.apply(&change);
+            changes.push(change);
+        }
+        Ok(changes)
+    }
+
+    fn change(&self, action: &Action, session: i64, zxid: i64) -> Result<Change, Code> {
+        match action {
+            Action::Create { path, data, kind } => self.creation(path, data, *kind, session, zxid),
+            Action::Set {
+                path,
+                data,
+                version,
+            } => {
+                let node = self.nodes.get(path).ok_or(Code::NoNode)?;
+                if *version != -1 && *version != node.version {
+                    return Err(Code::BadVersion);
+                }
+                Ok(Change::Set {
+                    path: path.clone(),
+                    data: data.clone(),
+                    version: node.version + 1,
+                })
+            }
+            Action::Delete { path } => {
+                let node = self.nodes.get(path).ok_or(Code::NoNode)?;
+                if !self.children(path).is_empty() {
+                    return Err(Code::NotEmpty);
+                }
+                Ok(Change::Deleted {
+                    path: path.clone(),
+                    czxid: node.czxid,
+                })
+            }
+        }
+    }
+
+    fn creation(
+        &self,
+        path: &str,
+        data: &[u8],
+        kind: Create,
+        session: i64,
+        zxid: i64,
+    ) -> Result<Change, Code> {
+        let parent = parent(path);
+        let number = match self.nodes.get(parent) {
+            Some(directory) => directory.counter,
+            None if parent.is_empty() => 0,
+            None => return Err(Code::NoNode),
+        };
+        let is_sequential = kind == Create::EphemeralSequential;
+        let path = if is_sequential {
+            format!("{path}{number:010}")
+        } else {
+            path.to_owned()
+        };
+        if self.nodes.contains_key(&path) {
+            return Err(Code::NodeExists);
+        }
+        let is_container = kind == Create::Container;
+        let node = Znode {
+            data: data.to_vec(),
+            czxid: zxid,
+            version: 0,
+            owner: if is_sequential { session } else { 0 },
+            counter: if is_container { self.first_number } else { 0 },
+            is_container,
+        };
+        Ok(Change::Created { path, node })
+    }
+
+    pub(crate) fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Created { path, node } => {
+                if let Some(directory) = self.nodes.get_mut(parent(path)) {
+                    // The server's counter sticks at its end.
+                    directory.counter = directory.counter.saturating_add(1);
+                }
+                if node.is_container {
+                    self.first_number = 0;
+                }
+                self.nodes.insert(path.clone(), node.clone());
+            }
+            Change::Deleted { path, .. } => {
+                self.nodes.remove(path);
+            }
+            Change::Set {
+                path,
+                data,
+                version,
+            } => {
+                if let Some(node) = self.nodes.get_mut(path) {
+                    (node.data, node.version) = (data.clone(), *version);
+                }
+            }
+        }
+    }
+}
+
+impl Change {
+    pub(crate) fn path(&self) -> &str {
+        match self {
+            Self::Created { path, .. } | Self::Deleted { path, .. } | Self::Set { path, .. } => {
+                path
+            }
+        }
+    }
+}
+
+/// The path of the directory that a path is in.
+pub(crate) fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(parent, _)| parent)
+}
