@@ -64,16 +64,13 @@ impl ConnectRequest {
 impl Request {
     /// Decodes a frame into the xid of its reply and the request.
     ///
-    /// As in the original, what cannot be read behind a whole header is answered as senseless; only in an auth or
-    /// SASL packet, which are read before all others, it ends the connection.
+    /// What cannot be read is malformed, and ends the connection. (The original answers some of it as senseless; here a client
+    /// that sends it is to notice at once.)
     pub(in crate::embedded) fn decode(frame: Bytes) -> Result<(i32, Self), Malformed> {
         let mut input = Input::new(frame);
         let xid = input.i32()?;
         let code = input.i32()?;
-        let request = match Self::body(code, &mut input) {
-            Err(malformed) if matches!(code, code::AUTH | code::SASL) => return Err(malformed),
-            request => request.unwrap_or_else(|_| Self::senseless(code)),
-        };
+        let request = Self::body(code, &mut input)?;
         let is_ping = request == Self::Ping;
         Ok((if is_ping { PING_XID } else { xid }, request))
     }
@@ -388,7 +385,7 @@ mod tests {
     use crate::embedded::wire::Output;
 
     #[test]
-    fn a_multi_without_an_end_is_senseless() {
+    fn a_multi_without_an_end_is_refused() {
         let mut output = Output::frame();
         output
             .i32(1)
@@ -399,15 +396,7 @@ mod tests {
             .string("/a")
             .i32(-1);
 
-        let (_, request) = Request::decode(output.finish().slice(4..)).unwrap();
-
-        assert_eq!(
-            request,
-            Request::Senseless {
-                op: Op::Multi,
-                is_write: true
-            }
-        );
+        assert!(Request::decode(output.finish().slice(4..)).is_err());
     }
 
     #[test]
@@ -432,30 +421,6 @@ mod tests {
                 is_write: true
             }
         );
-    }
-
-    #[test]
-    fn what_cannot_be_read_is_senseless_but_for_auth() {
-        let request = |code: i32| {
-            let mut output = Output::frame();
-            output.i32(7).i32(code).i32(1);
-            Request::decode(output.finish().slice(4..))
-        };
-
-        for (code, is_write) in [
-            (code::CREATE, true),
-            (code::GET_DATA, false),
-            (code::RECONFIG, false),
-        ] {
-            let (xid, request) = request(code).unwrap();
-            assert_eq!(xid, 7);
-            assert!(
-                matches!(request, Request::Senseless { is_write: found, .. } if found == is_write),
-                "{request:?}"
-            );
-        }
-        assert!(request(code::AUTH).is_err());
-        assert!(request(code::SASL).is_err());
     }
 
     #[test]

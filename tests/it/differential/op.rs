@@ -87,8 +87,6 @@ pub(super) enum Op {
     CloseSession,
     /// Any code with any body.
     Odd(i32, Bytes),
-    /// Another request without so many bytes at its end.
-    Truncated(Box<Self>, usize),
 }
 
 impl Op {
@@ -122,7 +120,6 @@ impl Op {
             Self::AddWatch(..) => 106,
             Self::WhoAmI => 107,
             Self::CloseSession => -11,
-            Self::Truncated(op, _) => op.code(),
         }
     }
 
@@ -144,13 +141,6 @@ impl Op {
         let mut out = Out::default();
         out.int(xid).int(self.code());
         self.body(&mut out, place);
-        if let Self::Truncated(_, missing) = self {
-            let mut bytes = out.into_bytes();
-            // The header is left whole: without it a server has nothing to answer.
-            bytes.truncate(bytes.len().saturating_sub(*missing).max(8));
-            out = Out::default();
-            out.raw(&bytes);
-        }
         out.framed()
     }
 
@@ -224,7 +214,6 @@ impl Op {
                     .buffer(Some(secret.0));
             }
             Self::Odd(_, body) => drop(out.raw(body.0)),
-            Self::Truncated(op, _) => op.body(out, place),
             Self::WhoAmI | Self::Ping | Self::CloseSession => {}
         }
     }

@@ -129,8 +129,6 @@ fn body(op: &Op, input: &mut In<'_>, fields: &mut Vec<Field>) -> Option<()> {
             fields.push(Field::Names("users", users));
         }
         Op::Multi(_) | Op::MultiRead(_) => parts(input, fields)?,
-        // From a request without a body nothing can be cut.
-        Op::Truncated(op, _) => body(op, input, fields)?,
         _ => {}
     }
     Some(())

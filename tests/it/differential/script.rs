@@ -153,7 +153,7 @@ fn pipelined(dice: &mut Dice) -> Option<Op> {
         }
     }
     Some(op(dice)).filter(|op| match op {
-        Op::Odd(..) | Op::SetAcl(..) | Op::Auth(..) | Op::CloseSession | Op::Truncated(..) => false,
+        Op::Odd(..) | Op::SetAcl(..) | Op::Auth(..) | Op::CloseSession => false,
         Op::Multi(parts) => !parts.iter().any(stumbles),
         _ => true,
     })
@@ -200,10 +200,6 @@ fn op(dice: &mut Dice) -> Op {
         94 => Op::Ping,
         95..=96 => Op::CloseSession,
         97 => odd(dice),
-        98 => match op(dice) {
-            odd @ Op::Odd(..) => odd,
-            sound => Op::Truncated(Box::new(sound), 1 + dice.below(12) as usize),
-        },
         _ => Op::GetData(Path::Below("/a"), true),
     }
 }

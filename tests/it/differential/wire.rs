@@ -97,10 +97,6 @@ impl Out {
         self.int(length(count))
     }
 
-    pub(super) fn into_bytes(self) -> Vec<u8> {
-        self.0
-    }
-
     /// The bytes with their length in front.
     pub(super) fn framed(self) -> Vec<u8> {
         let mut frame = length(self.0.len()).to_be_bytes().to_vec();
