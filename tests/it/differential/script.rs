@@ -250,7 +250,11 @@ fn create(dice: &mut Dice) -> Op {
     };
     Op::Create {
         code,
-        path: dice.path(Exist),
+        path: match dice.path(Exist) {
+            // A number in there depends on how often others have created.
+            Path::Foreign(Bytes(b"/")) if flags != 0 => Path::Below("/a"),
+            path => path,
+        },
         data: dice.pick(&DATA),
         acl: if dice.one_in(5) {
             dice.acl()
