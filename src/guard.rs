@@ -58,7 +58,8 @@ impl Guard {
     /// # Errors
     ///
     /// [`is_lost`](Error::is_lost) if the hold had ended before: the session is over, the keeper was closed, or somebody
-    /// removed the ticket. Nothing that is not ours is touched then. [`Error::Denied`] if our permission to remove the
+    /// removed the ticket. A ticket that was not read within
+    /// the last second is read again before it is removed, so that nobody else's is; ARCHITECTURE.md says what remains. [`Error::Denied`] if our permission to remove the
     /// ticket was taken away; the ticket then stays until the session ends.
     ///
     /// # Cancel safety
