@@ -53,14 +53,14 @@ impl Guard {
         self.place.ticket().map_or("", |(ticket, _)| &ticket.name)
     }
 
-    /// Releases the lock and waits until the server has confirmed it. Sends one request.
+    /// Releases the lock and waits until the server has confirmed it. Sends one request, or three after a hold of more than a
+    /// second, whose ticket is read again first.
     ///
     /// # Errors
     ///
     /// [`is_lost`](Error::is_lost) if the hold had ended before: the session is over, the keeper was closed, or somebody
-    /// removed the ticket. A ticket that was not read within
-    /// the last second is read again before it is removed, so that nobody else's is; ARCHITECTURE.md says what remains. [`Error::Denied`] if our permission to remove the
-    /// ticket was taken away; the ticket then stays until the session ends.
+    /// removed the ticket. ARCHITECTURE.md says what remains where a ticket is removed by hand. [`Error::Denied`] if our
+    /// permission to remove the ticket was taken away; the ticket then stays until the session ends.
     ///
     /// # Cancel safety
     ///
