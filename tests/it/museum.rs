@@ -3,7 +3,9 @@
 //! The numbers are rows of the catalogue of failures that the project keeps. Each case is seen to fail with its rule taken
 //! out (`tests/mutants`).
 
+pub mod client;
 pub mod designs;
+pub mod order;
 pub mod orphans;
 pub mod wakeups;
 
