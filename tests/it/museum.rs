@@ -5,8 +5,10 @@
 
 pub mod client;
 pub mod designs;
+pub mod holders;
 pub mod order;
 pub mod orphans;
+pub mod server;
 pub mod wakeups;
 
 use std::time::Duration;

@@ -17,6 +17,9 @@ use super::World;
 /// The bytes of the answer to a connect request, with the length in front: protocol, timeout, session, password, read-only.
 const HANDSHAKE: usize = 4 + 4 + 4 + 8 + 4 + 16 + 1;
 
+/// A line keeps no more bytes than this in each direction.
+const MOST_KEPT: usize = 1 << 20;
+
 /// How a connection ends, for its client.
 #[derive(Clone, Debug)]
 pub(crate) enum Cut {
@@ -47,8 +50,15 @@ pub(crate) struct Relay {
     address: SocketAddr,
     valves: watch::Sender<Valves>,
     cuts: broadcast::Sender<Cut>,
-    connections: Arc<AtomicUsize>,
+    counts: Arc<Counts>,
     task: AbortHandle,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    connections: AtomicUsize,
+    /// Bytes of requests that were read and not passed on, by any line.
+    held: AtomicUsize,
 }
 
 impl Relay {
@@ -62,19 +72,19 @@ impl Relay {
             refuses: false,
         });
         let cuts = broadcast::Sender::new(16);
-        let connections = Arc::new(AtomicUsize::new(0));
+        let counts = Arc::<Counts>::default();
         let work = serve(
             listener,
             server,
             valves.clone(),
             cuts.clone(),
-            Arc::clone(&connections),
+            Arc::clone(&counts),
         );
         Self {
             address,
             valves,
             cuts,
-            connections,
+            counts,
             task: tokio::spawn(work).abort_handle(),
         }
     }
@@ -95,7 +105,12 @@ impl Relay {
 
     /// How many connections were taken.
     pub(crate) fn connections(&self) -> usize {
-        self.connections.load(Ordering::SeqCst)
+        self.counts.connections.load(Ordering::SeqCst)
+    }
+
+    /// How many bytes the clients have sent that no server has.
+    pub(crate) fn held_requests(&self) -> usize {
+        self.counts.held.load(Ordering::SeqCst)
     }
 
     /// Swallows what the server says, on old connections and new ones, until [`Relay::open`].
@@ -120,9 +135,14 @@ impl Relay {
             .send_modify(|valves| valves.most_answers = HANDSHAKE);
     }
 
+    /// Ends each new connection at once, and leaves the old ones alone.
+    pub(crate) fn refuse(&self) {
+        self.valves.send_modify(|valves| valves.refuses = true);
+    }
+
     /// Ends all connections, and each new one at once.
     pub(crate) fn shut(&self) {
-        self.valves.send_modify(|valves| valves.refuses = true);
+        self.refuse();
         self.cut(Cut::Reset);
     }
 
@@ -153,20 +173,20 @@ async fn serve(
     server: SocketAddr,
     valves: watch::Sender<Valves>,
     cuts: broadcast::Sender<Cut>,
-    connections: Arc<AtomicUsize>,
+    counts: Arc<Counts>,
 ) {
     let mut lines = tokio::task::JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
                 let Ok((near, _)) = accepted else { continue };
-                connections.fetch_add(1, Ordering::SeqCst);
+                counts.connections.fetch_add(1, Ordering::SeqCst);
                 if valves.borrow().refuses {
                     near.set_zero_linger().expect("a socket takes options");
                     continue;
                 }
                 // Subscribed before the line is carried: a cut meant for it is not missed.
-                lines.spawn(carry(near, server, valves.subscribe(), cuts.subscribe()));
+                lines.spawn(carry(near, server, valves.subscribe(), cuts.subscribe(), Arc::clone(&counts)));
             }
             Some(_) = lines.join_next() => {}
         }
@@ -189,10 +209,10 @@ impl End {
         }
     }
 
-    /// Reads when all that was read before is passed on.
+    /// Reads, also while nothing may be passed on: what a client sends into silence leaves it all the same.
     async fn read(&mut self) {
         match &mut self.stream {
-            Some(stream) if self.read.is_empty() && !self.is_over => {
+            Some(stream) if self.read.len() < MOST_KEPT && !self.is_over => {
                 let mut chunk = [0; 16 << 10];
                 match stream.read(&mut chunk).await {
                     Ok(0) | Err(_) => self.is_over = true,
@@ -210,11 +230,32 @@ impl End {
     }
 }
 
+/// What a line adds to the bytes that are held; nothing once it has ended.
+struct Held {
+    counts: Arc<Counts>,
+    bytes: usize,
+}
+
+impl Held {
+    fn set(&mut self, bytes: usize) {
+        self.counts.held.fetch_add(bytes, Ordering::SeqCst);
+        self.counts.held.fetch_sub(self.bytes, Ordering::SeqCst);
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
 async fn carry(
     near: TcpStream,
     server: SocketAddr,
     mut valves: watch::Receiver<Valves>,
     mut cuts: broadcast::Receiver<Cut>,
+    counts: Arc<Counts>,
 ) {
     // A server that is not there is an orderly end for the client.
     let Ok(far) = TcpStream::connect(server).await else {
@@ -223,11 +264,13 @@ async fn carry(
     near.set_nodelay(true).expect("a socket takes options");
     far.set_nodelay(true).expect("a socket takes options");
     let (mut near, mut far) = (End::new(Some(near)), End::new(Some(far)));
+    let mut held = Held { counts, bytes: 0 };
     let mut answered = 0;
     loop {
         let now = *valves.borrow_and_update();
         if now.requests && !near.read.is_empty() {
             far.write(&std::mem::take(&mut near.read)).await;
+            held.set(0);
         }
         if now.answers && !far.read.is_empty() {
             let bytes = std::mem::take(&mut far.read);
@@ -260,7 +303,7 @@ async fn carry(
                     return;
                 }
             }
-            () = near.read() => {}
+            () = near.read() => held.set(near.read.len()),
             () = far.read() => {}
         }
     }
