@@ -61,6 +61,8 @@ pub(crate) struct Session {
     pub(crate) janitor: Janitor,
     /// Bytes of paths that this session watches or is about to watch; the pool keeps it below its limit.
     watched_bytes: AtomicUsize,
+    /// Bytes of paths of tickets that this session has or is about to create; the pool keeps it below its limit.
+    ticket_bytes: AtomicUsize,
     id: i64,
 }
 
@@ -79,6 +81,7 @@ impl Session {
             link: Mutex::new(Some(link)),
             closing,
             watched_bytes: AtomicUsize::new(0),
+            ticket_bytes: AtomicUsize::new(0),
             id,
         })
     }

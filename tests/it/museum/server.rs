@@ -1,6 +1,6 @@
 //! Facts of ZooKeeper's servers and protocol that a lock must live with.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -15,18 +15,22 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode};
 
-use super::{SOON, own_session};
+use super::{SOON, own_session, session_of};
 use crate::mutex::{children, keeper};
+use crate::support::zookeeper::Servers;
 use crate::support::{Cut, Relay, World, eventually};
 
 cases! {
     both:
         museum_63_a_create_that_is_late_on_its_old_connection_makes_no_second_ticket,
         museum_67_a_list_of_more_than_a_mebibyte_is_no_obstacle,
+        museum_67_no_session_has_more_tickets_than_its_end_can_name,
         museum_70_a_name_is_legal_exactly_if_the_server_takes_it;
     embedded:
         museum_64_a_ticket_that_the_next_server_has_not_seen_is_found,
         museum_69_each_refusal_at_each_step_is_typed_or_tried_again_and_leaves_nothing;
+    real:
+        museum_67_the_end_of_a_keeper_with_very_many_locks_hurts_no_server within 120;
 }
 
 const T: Duration = Duration::from_secs(1);
@@ -137,6 +141,74 @@ async fn museum_67_a_list_of_more_than_a_mebibyte_is_no_obstacle(world: World) {
     assert_eq!(queue.len(), 1);
     second.release().await.unwrap();
     assert!(lock.try_lock().await.unwrap().is_some());
+}
+
+async fn museum_67_no_session_has_more_tickets_than_its_end_can_name(world: World) {
+    let keeper = keeper(&world).await;
+    let deep = vec!["d".repeat(250); 15].join("/");
+    let mut guards = Vec::new();
+    let mut bytes = BTreeMap::new();
+    for number in 0..160 {
+        let name = format!("{deep}/{number}");
+        let guard = keeper.mutex(&name).unwrap().lock().await.unwrap();
+        let session = session_of(&keeper, &name).await;
+        let path = format!("{}/locks/{name}/{}", world.chroot(), guard.node());
+        *bytes.entry(session).or_insert(0) += path.len();
+        guards.push(guard);
+    }
+
+    let most = *bytes.values().max().unwrap();
+    assert!(most < 512 << 10, "one session has {most} bytes of paths");
+    assert!(bytes.len() > 1, "there is more than one session");
+    // What is given back is room again.
+    let before = bytes.len();
+    join_all(guards.drain(..).map(lockkeeper::Guard::release)).await;
+    for number in 0..160 {
+        let name = format!("{deep}/{number}");
+        let guard = keeper.mutex(&name).unwrap().lock().await.unwrap();
+        bytes.insert(session_of(&keeper, &name).await, 0);
+        guard.release().await.unwrap();
+    }
+    assert!(bytes.len() <= before, "{bytes:?}");
+}
+
+async fn museum_67_the_end_of_a_keeper_with_very_many_locks_hurts_no_server(_world: World) {
+    const LOCKS: usize = 800;
+    let servers = tokio::task::spawn_blocking(|| Servers::start(3)).await;
+    let servers = servers.unwrap().unwrap();
+    let all: Vec<String> = servers
+        .addresses()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let keeper = Keeper::connect(all.join(",")).await.unwrap();
+    // Paths of about 4 KiB: the end of one session with all of them would be a transaction of 3 MiB.
+    let deep = vec!["d".repeat(250); 15].join("/");
+    let mut guards = Vec::new();
+    for number in 0..LOCKS {
+        let lock = keeper.mutex(format!("{deep}/{number}")).unwrap();
+        guards.push(lock.lock().await.unwrap());
+    }
+
+    timeout(Duration::from_secs(20), keeper.close())
+        .await
+        .expect("it closes");
+
+    drop(guards);
+    for member in &all {
+        let keeper = Keeper::connect(member).await.unwrap();
+        let guard = keeper
+            .mutex(format!("{deep}/0"))
+            .unwrap()
+            .lock()
+            .await
+            .unwrap();
+        guard.release().await.unwrap();
+        keeper.close().await;
+    }
+    tokio::task::spawn_blocking(move || drop(servers))
+        .await
+        .unwrap();
 }
 
 /// What a server answers that no retry of the same request changes, and what it answers when it is busy.
