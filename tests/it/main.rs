@@ -55,6 +55,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     cost::cases,
     differential::cases,
     museum::designs::cases,
+    museum::leftovers::cases,
     museum::orphans::cases,
     museum::wakeups::cases,
     mutex::cases,

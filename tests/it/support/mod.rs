@@ -15,6 +15,7 @@ pub(crate) mod list;
 mod panics;
 #[cfg(feature = "cli")]
 pub(crate) mod process;
+pub(crate) mod relay;
 pub(crate) mod runner;
 pub(crate) mod target;
 pub(crate) mod words;
@@ -23,4 +24,5 @@ pub(crate) mod zookeeper;
 
 pub(crate) use eventually::eventually;
 pub(crate) use panics::expect_panics;
+pub(crate) use relay::{Loss, Relay};
 pub(crate) use world::World;
