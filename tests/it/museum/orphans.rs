@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use lockkeeper::Error;
 use lockkeeper::embedded::{Code, Match, Op};
 use tokio::time::timeout;
 use zookeeper_client::Client;
@@ -101,32 +102,28 @@ async fn museum_03_an_error_at_any_request_leaves_nothing(world: World) {
     let (stranger, faults) = (world.raw().await, world.embedded().faults());
     let session = own_session(&a).await;
     let directory = format!("{}/locks/steps", world.chroot());
-    let walk = [
-        Op::Create,
-        Op::MultiRead,
-        Op::GetData,
-        Op::Multi,
-        Op::Delete,
-    ];
+    let walk = [Op::Create, Op::MultiRead, Op::GetData, Op::Multi];
     for code in [Code::NoAuth, Code::QuotaExceeded, Code::MarshallingError] {
         for op in walk {
             let guard = b.mutex("steps").unwrap().lock().await.unwrap();
             let rule = Match::op(op).session(session).path_prefix(&directory);
-
             faults.on(rule).fail(code);
-            let mut place = a.mutex("steps").unwrap().enqueue().await;
-            if let Ok(place) = &mut place {
-                let watched = timeout(Duration::from_millis(20), place.granted()).await;
-                guard.release().await.unwrap();
-                if watched.is_err() {
-                    timeout(SOON, place.granted()).await.unwrap().map(drop).ok();
-                }
-            } else {
-                guard.release().await.unwrap();
-            }
-            drop(place);
 
-            faults.clear_rules();
+            let lock = a.mutex("steps").unwrap();
+            let cycle = tokio::spawn(async move { lock.lock().await?.release().await });
+            let is_past =
+                || async { cycle.is_finished() || world.embedded().counters().watches == 1 };
+            eventually("it has failed or waits", SOON, is_past).await;
+            guard.release().await.unwrap();
+
+            let ended = timeout(SOON, cycle).await.unwrap().unwrap();
+            assert_eq!(faults.armed_rules(), 0, "{op:?} met the error");
+            if let Err(error) = ended {
+                assert!(
+                    error.is_denied() || matches!(error, Error::Refused { .. }),
+                    "{op:?}: {error}"
+                );
+            }
             is_empty(&stranger, "steps").await;
         }
     }

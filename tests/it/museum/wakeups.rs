@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use lockkeeper::embedded::{Match, Op};
-use lockkeeper::{Error, Guard, Keeper, Result};
+use lockkeeper::{Error, Guard, Keeper, Place, Result};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -267,18 +267,35 @@ async fn museum_40_a_participant_makes_one_ticket_per_grant_whoever_vanishes(wor
     let stranger = world.raw().await;
     let rounds = World::times(10, 1000);
     let mut last = String::new();
-    for _ in 0..rounds {
+    let wait = |mut place: Place| tokio::spawn(async move { place.granted().await });
+    for round in 0..rounds {
+        let join = async |keeper: &Keeper| keeper.mutex("vanish").unwrap().enqueue().await.unwrap();
         let guard = c.mutex("vanish").unwrap().lock().await.unwrap();
-        let first = c.mutex("vanish").unwrap().enqueue().await.unwrap();
-        let one = waiter(&world, &a, "vanish").await;
-        let second = c.mutex("vanish").unwrap().enqueue().await.unwrap();
-        let two = waiter(&world, &b, "vanish").await;
-
-        drop((first, second));
+        let (first, one, second, two) = (
+            join(&c).await,
+            join(&a).await,
+            join(&c).await,
+            join(&b).await,
+        );
         let three = || async { children(&stranger, "vanish").await.len() == 3 };
-        eventually("those between them have left", SOON, three).await;
+        let watching = || async { watches(&world).await == 2 };
+
+        let participants = if round % 2 == 0 {
+            // They vanish before anybody looks for them.
+            drop((first, second));
+            eventually("those between them have left", SOON, three).await;
+            [wait(one), wait(two)]
+        } else {
+            // They vanish while they are watched.
+            let waiting = [wait(one), wait(two)];
+            eventually("both watch", SOON, watching).await;
+            drop((first, second));
+            eventually("those between them have left", SOON, three).await;
+            waiting
+        };
+        eventually("both watch", SOON, watching).await;
         guard.release().await.unwrap();
-        for participant in [one, two] {
+        for participant in participants {
             let guard = timeout(SOON, participant).await.unwrap().unwrap().unwrap();
             guard.node().clone_into(&mut last);
             guard.release().await.unwrap();
