@@ -13,10 +13,14 @@ pub mod wakeups;
 
 use std::time::Duration;
 
+use lockkeeper::Keeper;
+
+use crate::support::{Relay, World};
+
 const SOON: Duration = Duration::from_secs(3);
 
 /// The session that holds or waits with the first ticket of a lock.
-async fn session_of(keeper: &lockkeeper::Keeper, lock: &str) -> i64 {
+async fn session_of(keeper: &Keeper, lock: &str) -> i64 {
     keeper
         .queue(lock)
         .await
@@ -27,9 +31,16 @@ async fn session_of(keeper: &lockkeeper::Keeper, lock: &str) -> i64 {
 }
 
 /// The session of a keeper that nothing is known of yet.
-async fn own_session(keeper: &lockkeeper::Keeper) -> i64 {
+async fn own_session(keeper: &Keeper) -> i64 {
     let guard = keeper.mutex("whoami").unwrap().lock().await.unwrap();
     let session = session_of(keeper, "whoami").await;
     guard.release().await.unwrap();
     session
+}
+
+/// A keeper behind a relay of its own.
+async fn behind_a_relay(world: &World) -> (Keeper, Relay) {
+    let relay = Relay::start(world).await;
+    let keeper = Keeper::connect(relay.connect_string()).await.unwrap();
+    (keeper, relay)
 }
