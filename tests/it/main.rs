@@ -17,6 +17,7 @@
 #[macro_use]
 mod support;
 
+mod bench;
 mod cancel;
 #[cfg(feature = "cli")]
 mod cli;
@@ -40,6 +41,7 @@ use support::{list, runner};
 
 /// Every module with cases; one that is forgotten here is a dead-code warning, which fails CI.
 const MODULES: &[fn() -> Vec<Case>] = &[
+    bench::cases,
     cancel::cases,
     #[cfg(feature = "cli")]
     cli::cases,

@@ -9,12 +9,16 @@
 
 #[macro_use]
 pub(crate) mod case;
+pub(crate) mod ensemble;
 pub(crate) mod eventually;
+pub(crate) mod frames;
 mod java;
 pub(crate) mod list;
 mod panics;
+pub(crate) mod ports;
 #[cfg(feature = "cli")]
 pub(crate) mod process;
+pub(crate) mod proxy;
 pub(crate) mod runner;
 pub(crate) mod target;
 pub(crate) mod words;
