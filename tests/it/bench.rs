@@ -2,6 +2,9 @@
 //!
 //! A later case must not pass because nothing was hurt. No lock is used here.
 
+pub(crate) mod judge;
+pub(crate) mod processes;
+
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -42,6 +42,8 @@ use support::{list, runner};
 /// Every module with cases; one that is forgotten here is a dead-code warning, which fails CI.
 const MODULES: &[fn() -> Vec<Case>] = &[
     bench::cases,
+    bench::judge::cases,
+    bench::processes::cases,
     cancel::cases,
     #[cfg(feature = "cli")]
     cli::cases,
@@ -64,7 +66,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
 ];
 
 fn main() -> ExitCode {
-    if let Some(ended) = scale::child() {
+    if let Some(ended) = scale::child().or_else(support::client::child::child) {
         return ended;
     }
     let mut arguments = Arguments::from_args();

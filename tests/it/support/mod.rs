@@ -9,8 +9,11 @@
 
 #[macro_use]
 pub(crate) mod case;
+pub(crate) mod checker;
+pub(crate) mod client;
 pub(crate) mod ensemble;
 pub(crate) mod eventually;
+pub(crate) mod events;
 pub(crate) mod frames;
 mod java;
 pub(crate) mod list;
@@ -20,6 +23,7 @@ pub(crate) mod ports;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod runner;
+pub(crate) mod store;
 pub(crate) mod target;
 pub(crate) mod words;
 mod world;
