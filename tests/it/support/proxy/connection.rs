@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep_until};
 
-use super::{Deed, End, Kind, Latch, Order, Shared, State, Way};
+use super::{Deed, End, Kind, Latch, Order, Passage, Shared, State, Way};
 use crate::support::frames;
 
 /// Something on its way to the other side, not before its time.
@@ -36,6 +36,16 @@ pub(super) async fn serve(
     shared: Arc<Shared>,
     mut orders: UnboundedReceiver<Order>,
 ) {
+    // In a black hole not even the begin of a connection gets to the other side.
+    let mut passage = shared.passage.subscribe();
+    let is_open = async {
+        let closed = |passage: &Passage| passage.is_closed[Way::ToServer as usize];
+        passage.wait_for(|passage| !closed(passage)).await.map(drop)
+    };
+    tokio::select! {
+        open = is_open => open.expect("the proxy lives as long as this"),
+        _ = orders.recv() => return close(client, End::Rst).await,
+    }
     // A server that refuses shows as a connection that ends at once.
     let Ok(mut server) = TcpStream::connect(shared.upstream).await else {
         return;
