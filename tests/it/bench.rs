@@ -351,7 +351,7 @@ async fn four_letter_words_pass_the_proxy(world: World) {
 
 async fn a_leader_is_cut_off_and_joined_again(_world: World) {
     let ensemble = Ensemble::start(5).await;
-    for cut in [Cut::Silent, Cut::OthersSeeIt] {
+    for cut in [Cut::OthersSeeIt, Cut::Silent] {
         let leader = ensemble.leader().await;
         let began = Instant::now();
 

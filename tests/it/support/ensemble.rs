@@ -114,7 +114,7 @@ impl Ensemble {
             }
             None
         };
-        eventually("there is a leader", Duration::from_secs(30), leader).await
+        eventually("there is a leader", Duration::from_secs(60), leader).await
     }
 
     /// Waits until every member serves again.
