@@ -17,6 +17,7 @@
 #[macro_use]
 mod support;
 
+mod bench;
 mod cancel;
 #[cfg(feature = "cli")]
 mod cli;
@@ -40,6 +41,9 @@ use support::{list, runner};
 
 /// Every module with cases; one that is forgotten here is a dead-code warning, which fails CI.
 const MODULES: &[fn() -> Vec<Case>] = &[
+    bench::cases,
+    bench::judge::cases,
+    bench::processes::cases,
     cancel::cases,
     #[cfg(feature = "cli")]
     cli::cases,
@@ -68,7 +72,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
 ];
 
 fn main() -> ExitCode {
-    if let Some(ended) = scale::child() {
+    if let Some(ended) = scale::child().or_else(support::client::child::child) {
         return ended;
     }
     let mut arguments = Arguments::from_args();
