@@ -6,6 +6,7 @@
 pub mod client;
 pub mod designs;
 pub mod holders;
+pub mod leftovers;
 pub mod order;
 pub mod orphans;
 pub mod server;
@@ -15,9 +16,14 @@ use std::time::Duration;
 
 use lockkeeper::Keeper;
 
+use crate::support::proxy::Proxy;
 use crate::support::{Relay, World};
 
 const SOON: Duration = Duration::from_secs(3);
+/// Long enough to see that somebody waits.
+const A_WHILE: Duration = Duration::from_millis(150);
+/// The session timeout of keepers whose sessions are to end soon.
+const T: Duration = Duration::from_secs(1);
 
 /// The session that holds or waits with the first ticket of a lock.
 async fn session_of(keeper: &Keeper, lock: &str) -> i64 {
@@ -43,4 +49,15 @@ async fn behind_a_relay(world: &World) -> (Keeper, Relay) {
     let relay = Relay::start(world).await;
     let keeper = Keeper::connect(relay.connect_string()).await.unwrap();
     (keeper, relay)
+}
+
+/// The way to the case's part of the tree through this proxy alone.
+fn way(proxy: &Proxy, world: &World) -> String {
+    format!("{}{}", proxy.address(), world.chroot())
+}
+
+/// A keeper of short sessions, with all its connections through the proxy.
+async fn keeper_by(proxy: &Proxy, world: &World) -> Keeper {
+    let builder = Keeper::builder(way(proxy, world)).session_timeout(T);
+    builder.connect().await.unwrap()
 }

@@ -1,51 +1,42 @@
 //! What sits under us: the client crate, whose failures are not to be felt in a lock.
 
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use lockkeeper::Keeper;
 use lockkeeper::embedded::Op;
-use lockkeeper::{Keeper, KeeperBuilder};
 use tokio::time::timeout;
 use zookeeper_client::{AddWatchMode, Client, EventType};
 
-use super::SOON;
+use super::{SOON, T, keeper_by, way};
 use crate::mutex::{children, keeper};
-use crate::support::{Cut, Relay, World, eventually};
+use crate::support::frames::{Matching, Operation};
+use crate::support::proxy::{End, Proxy, Way};
+use crate::support::words::wchs;
+use crate::support::{World, eventually};
 
 cases! {
     both:
         museum_51_the_crate_loses_persistent_watches_and_no_waiter_feels_it,
         museum_52_two_thousand_waiters_with_long_names_survive_a_cut,
-        museum_53_however_a_connection_ends_an_unanswered_create_is_found,
-        museum_53_however_a_connection_ends_an_unanswered_release_is_known,
+        museum_53_whatever_comes_instead_of_an_answer_the_ticket_is_found,
+        museum_53_whatever_comes_instead_of_an_answer_the_release_is_known,
         museum_54_a_guard_that_is_dropped_while_its_link_is_reset_is_released,
         museum_55_a_lock_that_is_cancelled_below_a_long_path_leaves_nothing,
         museum_56_calls_made_while_disconnected_end_in_time,
         museum_60_a_runtime_that_ends_under_guards_and_waiters_panics_nowhere;
 }
 
-const T: Duration = Duration::from_secs(1);
-
-/// Keepers of short sessions, with all their connections through the relay.
-fn builder(relay: &Relay, world: &World) -> KeeperBuilder {
-    Keeper::builder(relay.connect_string(world)).session_timeout(T)
-}
-
-async fn keeper_by(relay: &Relay, world: &World) -> Keeper {
-    builder(relay, world).connect().await.unwrap()
-}
-
 async fn museum_51_the_crate_loses_persistent_watches_and_no_waiter_feels_it(world: World) {
-    let (relay, near, stranger) = (
-        Relay::of(&world).await,
+    let (proxy, near, stranger) = (
+        Proxy::before(world.servers()[0]),
         keeper(&world).await,
         world.raw().await,
     );
-    let theirs = Client::connect(&relay.connect_string(&world))
-        .await
-        .unwrap();
-    let ours = keeper_by(&relay, &world).await;
+    let theirs = Client::connect(&way(&proxy, &world)).await.unwrap();
+    let ours = keeper_by(&proxy, &world).await;
     let held = near.mutex("watched").unwrap().lock().await.unwrap();
     let mut waiter = ours.mutex("watched").unwrap().enqueue().await.unwrap();
     assert!(timeout(T / 10, waiter.granted()).await.is_err());
@@ -75,7 +66,7 @@ async fn museum_51_the_crate_loses_persistent_watches_and_no_waiter_feels_it(wor
     };
     assert!(sees_a_change("before").await, "it watches");
 
-    relay.cut(Cut::Fin);
+    proxy.cut(End::Fin).await;
     let seen = sees_a_change("after").await;
 
     assert!(
@@ -94,143 +85,178 @@ async fn museum_51_the_crate_loses_persistent_watches_and_no_waiter_feels_it(wor
 
 async fn museum_52_two_thousand_waiters_with_long_names_survive_a_cut(world: World) {
     const WAITERS: usize = 2000;
-    let (relay, near) = (Relay::of(&world).await, keeper(&world).await);
-    let far = builder(&relay, &world)
-        .session_timeout(Duration::from_secs(4))
-        .connect()
-        .await
-        .unwrap();
+    const SERVED: usize = 100;
+    let (proxy, near) = (Proxy::before(world.servers()[0]), keeper(&world).await);
+    let far = Keeper::builder(way(&proxy, &world)).session_timeout(T * 4);
+    let far = far.connect().await.unwrap();
     let name = "n".repeat(100);
     let held = near.mutex(&name).unwrap().lock().await.unwrap();
     let lock = far.mutex(&name).unwrap();
     let places = join_all((0..WAITERS).map(|_| lock.enqueue())).await;
     let mut places: Vec<_> = places.into_iter().map(Result::unwrap).collect();
-    for place in &mut places {
-        // Each looks and watches; none is granted.
-        assert!(futures_util::poll!(Box::pin(place.changed())).is_pending());
+    let watches = async || wchs(&world.words_of_all("wchs").await).watches;
+    for _ in 0..40 {
+        // They have to be polled to walk as far as their watches.
+        let granted = join_all(places.iter_mut().map(|place| place.granted()));
+        assert!(timeout(T / 4, granted).await.is_err());
+        if watches().await >= WAITERS as u64 {
+            break;
+        }
     }
-    let crowd = join_all(places.into_iter().map(|mut place| async move {
-        let guard = place.granted().await?;
-        guard.release().await
-    }));
-    let crowd = tokio::spawn(crowd);
-    tokio::time::sleep(T / 2).await;
+    let sessions = async || {
+        let queue = near.queue(&name).await.unwrap();
+        queue.iter().map(|entry| entry.session).collect::<Vec<_>>()
+    };
+    let before = sessions().await;
+    assert_eq!(before.len(), WAITERS + 1);
 
-    let connections = relay.connections();
-    relay.cut(Cut::Fin);
-    eventually("they connect again", SOON, || async {
-        relay.connections() > connections
+    proxy.cut(End::Fin).await;
+    eventually("they watch again", SOON, || async {
+        watches().await >= WAITERS as u64
     })
     .await;
     held.release().await.unwrap();
-
-    let ends = timeout(Duration::from_secs(20), crowd).await;
-    let ends = ends.expect("no wake-up was lost").unwrap();
-    assert_eq!(ends.len(), WAITERS);
-    for end in ends {
-        end.unwrap();
+    for mut place in places.drain(..SERVED) {
+        let guard = timeout(SOON, place.granted()).await;
+        let guard = guard.expect("it is woken").unwrap();
+        guard.release().await.unwrap();
     }
+
+    // Long enough for a session that cannot come back to have ended.
+    eventually("all are connected", SOON, || async {
+        watches().await >= (WAITERS - SERVED - 1) as u64
+    })
+    .await;
+    assert_eq!(
+        sessions().await,
+        before[SERVED + 1..],
+        "no session was lost"
+    );
+    far.close().await;
 }
 
-/// The ends of a connection in row 53, each with what its client is told.
-fn ends() -> Vec<(&'static str, Option<Cut>)> {
+/// What may come instead of an answer.
+#[derive(Clone, Debug)]
+enum Instead {
+    Fin,
+    Reset,
+    /// Nothing, and nothing more on this connection.
+    Silence,
+    /// Nothing, and the answer to the next request.
+    Hole,
+    /// The answer, twice.
+    Echo,
+    Bytes(Vec<u8>),
+}
+
+fn instead() -> Vec<(&'static str, Instead)> {
     let mut mismatch = vec![0, 0, 0, 16];
     // An answer to a request that nobody sent: xid, zxid, no error.
     mismatch.extend(0x7000_0000_i32.to_be_bytes());
     mismatch.extend([0; 12]);
     vec![
-        ("fin", Some(Cut::Fin)),
-        ("reset", Some(Cut::Reset)),
-        ("silence", None),
-        ("garbage", Some(Cut::Bytes(vec![0, 0, 0, 3, 255, 0, 255]))),
-        ("short", Some(Cut::Bytes(vec![0, 0, 0, 0]))),
-        ("mismatch", Some(Cut::Bytes(mismatch))),
+        ("fin", Instead::Fin),
+        ("reset", Instead::Reset),
+        ("silence", Instead::Silence),
+        ("hole", Instead::Hole),
+        ("echo", Instead::Echo),
+        ("garbage", Instead::Bytes(vec![0, 0, 0, 3, 255, 0, 255])),
+        ("nothing", Instead::Bytes(vec![0, 0, 0, 0])),
+        ("negative", Instead::Bytes(vec![255; 8])),
+        (
+            "http",
+            Instead::Bytes(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()),
+        ),
+        ("mismatch", Instead::Bytes(mismatch)),
     ]
 }
 
-/// Ends the connection whose answers were held, and lets the next one pass.
-async fn end(relay: &Relay, how: Option<Cut>) {
-    let connections = relay.connections();
-    let is_told = how.is_some();
-    if let Some(how) = how {
-        relay.cut(how);
+/// Does some work of which one request is done and its answer is not seen.
+async fn without_answer<T: Send + 'static>(
+    proxy: &Proxy,
+    to: Matching,
+    instead: Instead,
+    work: impl Future<Output = T> + Send + 'static,
+) -> T {
+    let held =
+        matches!(instead, Instead::Fin | Instead::Silence).then(|| proxy.hold_reply(to.clone()));
+    match &instead {
+        Instead::Fin | Instead::Silence => {}
+        Instead::Reset => proxy.cut_at_reply(to),
+        Instead::Hole => proxy.drop_reply(to),
+        Instead::Echo => proxy.duplicate_reply(to),
+        Instead::Bytes(bytes) => proxy.replace_reply(to, bytes.clone()),
     }
-    if is_told {
-        // The cut comes before what was held.
-        tokio::task::yield_now().await;
+    let working = tokio::spawn(work);
+    if let Some(held) = held {
+        held.reached().await;
+        if matches!(instead, Instead::Fin) {
+            proxy.cut(End::Fin).await;
+        } else {
+            eventually("the client gives the connection up", SOON, || async {
+                proxy.connections() > 1
+            })
+            .await;
+        }
     }
-    eventually("the client gives the connection up", SOON, || async {
-        relay.connections() > connections
-    })
-    .await;
-    relay.open();
+    let worked = timeout(SOON, working).await;
+    worked
+        .unwrap_or_else(|_| panic!("{instead:?}: it hangs"))
+        .unwrap()
 }
 
-async fn museum_53_however_a_connection_ends_an_unanswered_create_is_found(world: World) {
-    let (relay, stranger) = (Relay::of(&world).await, world.raw().await);
-    let keeper = keeper_by(&relay, &world).await;
-    for (name, how) in ends() {
+async fn museum_53_whatever_comes_instead_of_an_answer_the_ticket_is_found(world: World) {
+    let (proxy, stranger) = (Proxy::before(world.servers()[0]), world.raw().await);
+    let keeper = keeper_by(&proxy, &world).await;
+    for (name, instead) in instead() {
         let lock = keeper.mutex(name).unwrap();
         lock.lock().await.unwrap().release().await.unwrap();
-        relay.hold_answers();
-        let locking = tokio::spawn(async move { lock.lock().await });
-        eventually("the create is applied", SOON, || async {
-            children(&stranger, name).await.len() == 1
-        })
-        .await;
+        let to = Matching::op(Operation::CREATE).path(name);
 
-        end(&relay, how).await;
+        let locked = without_answer(&proxy, to, instead, async move { lock.lock().await }).await;
 
-        let guard = timeout(SOON, locking).await;
-        let guard = guard.unwrap_or_else(|_| panic!("{name}: it hangs"));
-        let guard = guard
-            .unwrap()
-            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        let guard = locked.unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(proxy.armed(), 0, "{name}: the request was met");
         assert_eq!(children(&stranger, name).await, [guard.node()], "{name}");
         guard.release().await.unwrap();
     }
 }
 
-async fn museum_53_however_a_connection_ends_an_unanswered_release_is_known(world: World) {
-    let (relay, stranger) = (Relay::of(&world).await, world.raw().await);
-    let keeper = keeper_by(&relay, &world).await;
-    for (name, how) in ends() {
+async fn museum_53_whatever_comes_instead_of_an_answer_the_release_is_known(world: World) {
+    let (proxy, stranger) = (Proxy::before(world.servers()[0]), world.raw().await);
+    let keeper = keeper_by(&proxy, &world).await;
+    for (name, instead) in instead() {
         let guard = keeper.mutex(name).unwrap().lock().await.unwrap();
-        relay.hold_answers();
-        let releasing = tokio::spawn(guard.release());
-        eventually("the release is applied", SOON, || async {
-            children(&stranger, name).await.is_empty()
-        })
-        .await;
+        // A beat is a transaction too, but leaves no mark.
+        let to = Matching::op(Operation::MULTI).path("lockkeeper_released");
 
-        end(&relay, how).await;
+        let released = without_answer(&proxy, to, instead, guard.release()).await;
 
-        let released = timeout(SOON, releasing).await;
-        let released = released.unwrap_or_else(|_| panic!("{name}: it hangs"));
-        released
-            .unwrap()
-            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        released.unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(proxy.armed(), 0, "{name}: the request was met");
+        assert!(children(&stranger, name).await.is_empty(), "{name}");
     }
 }
 
 async fn museum_54_a_guard_that_is_dropped_while_its_link_is_reset_is_released(world: World) {
-    let (relay, near, stranger) = (
-        Relay::of(&world).await,
+    let (proxy, near, stranger) = (
+        Proxy::before(world.servers()[0]),
         keeper(&world).await,
         world.raw().await,
     );
-    let far = keeper_by(&relay, &world).await;
+    let far = keeper_by(&proxy, &world).await;
     let stays = far.mutex("stays").unwrap().lock().await.unwrap();
     for _ in 0..3 {
         let guard = far.mutex("dropped").unwrap().lock().await.unwrap();
         let mut waiter = near.mutex("dropped").unwrap().enqueue().await.unwrap();
 
         // The delete is on its way, and never arrives.
-        relay.hold_requests();
+        proxy.black_hole(Way::ToServer);
+        proxy.drop_reply(Matching::op(Operation::ANY).path("lockkeeper_released"));
         drop(guard);
-        tokio::time::sleep(T / 50).await;
-        relay.cut(Cut::Reset);
-        relay.open();
+        eventually("it is on its way", SOON, || async { proxy.armed() == 0 }).await;
+        proxy.cut(End::Rst).await;
+        proxy.heal();
 
         let next = timeout(SOON, waiter.granted()).await;
         let next = next.expect("the queue moves on").unwrap();
@@ -246,12 +272,12 @@ async fn museum_54_a_guard_that_is_dropped_while_its_link_is_reset_is_released(w
 }
 
 async fn museum_55_a_lock_that_is_cancelled_below_a_long_path_leaves_nothing(world: World) {
-    let (relay, near, stranger) = (
-        Relay::of(&world).await,
+    let (proxy, near, stranger) = (
+        Proxy::before(world.servers()[0]),
         keeper(&world).await,
         world.raw().await,
     );
-    let far = keeper_by(&relay, &world).await;
+    let far = keeper_by(&proxy, &world).await;
     let name = "services/orders/eu-west/42";
     let held = near.mutex(name).unwrap().lock().await.unwrap();
     let lock = far.mutex(name).unwrap();
@@ -271,11 +297,11 @@ async fn museum_55_a_lock_that_is_cancelled_below_a_long_path_leaves_nothing(wor
     waiting.abort();
     tickets(1).await;
     // Before it knows its ticket.
-    relay.hold_answers();
+    proxy.black_hole(Way::ToClient);
     let waiting = tokio::spawn(async move { lock.lock().await.map(drop) });
     tickets(2).await;
     waiting.abort();
-    relay.open();
+    proxy.heal();
     tickets(1).await;
 
     assert_eq!(children(&stranger, name).await, [held.node()]);
@@ -285,15 +311,20 @@ async fn museum_55_a_lock_that_is_cancelled_below_a_long_path_leaves_nothing(wor
 }
 
 async fn museum_56_calls_made_while_disconnected_end_in_time(world: World) {
-    let relay = Relay::of(&world).await;
-    let builder = builder(&relay, &world).connect_timeout(T / 2);
-    let keeper = builder.connect().await.unwrap();
+    let mut proxy = Proxy::before(world.servers()[0]);
+    let keeper = Keeper::builder(way(&proxy, &world))
+        .session_timeout(T)
+        .connect_timeout(T / 2)
+        .connect()
+        .await
+        .unwrap();
     let guard = keeper.mutex("held").unwrap().lock().await.unwrap();
     let lock = keeper.mutex("other").unwrap();
     // The crate says that a session is over at 1.8 times its timeout at the latest; then another may be tried for.
     let at_most = T * 9 / 5 + T / 2 + T / 2;
 
-    relay.shut();
+    proxy.refuse().await;
+    proxy.cut(End::Rst).await;
     let began = Instant::now();
     let short = async {
         let error = lock.lock_timeout(T / 5).await.unwrap_err();

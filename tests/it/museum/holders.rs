@@ -9,10 +9,11 @@ use lockkeeper::Keeper;
 use lockkeeper::embedded::{Match, Op};
 use tokio::time::timeout;
 
-use super::{SOON, own_session, session_of};
+use super::{A_WHILE, SOON, T, keeper_by, own_session, session_of};
 use crate::mutex::{children, keeper};
+use crate::support::proxy::{End, Proxy, Way};
 use crate::support::zookeeper::Servers;
-use crate::support::{Relay, World, eventually};
+use crate::support::{World, eventually};
 
 cases! {
     both:
@@ -26,15 +27,6 @@ cases! {
     real:
         museum_24_a_minority_grants_nothing within 90,
         museum_32_tokens_grow_across_a_change_of_leader within 90;
-}
-
-const T: Duration = Duration::from_secs(1);
-/// Long enough to see that somebody waits.
-const A_WHILE: Duration = Duration::from_millis(150);
-
-async fn keeper_by(relay: &Relay, world: &World) -> Keeper {
-    let builder = Keeper::builder(relay.connect_string(world)).session_timeout(T);
-    builder.connect().await.unwrap()
 }
 
 async fn museum_18_a_ticket_of_an_earlier_session_is_a_strangers(world: World) {
@@ -68,13 +60,12 @@ async fn museum_18_a_ticket_of_an_earlier_session_is_a_strangers(world: World) {
 }
 
 async fn museum_19_a_create_that_was_given_up_is_not_taken_for_the_next_one(world: World) {
-    let (relay, stranger) = (Relay::of(&world).await, world.raw().await);
-    let keeper = keeper_by(&relay, &world).await;
+    let (proxy, stranger) = (Proxy::before(world.servers()[0]), world.raw().await);
+    let keeper = keeper_by(&proxy, &world).await;
     let lock = keeper.mutex("attempts").unwrap();
     lock.lock().await.unwrap().release().await.unwrap();
     for round in 0..3 {
-        let connections = relay.connections();
-        relay.hold_answers();
+        proxy.black_hole(Way::ToClient);
         let given_up = tokio::spawn({
             let lock = lock.clone();
             async move { lock.lock().await.map(drop) }
@@ -88,13 +79,13 @@ async fn museum_19_a_create_that_was_given_up_is_not_taken_for_the_next_one(worl
         let next = tokio::spawn(async move { lock.lock().await });
         if round == 1 {
             // The answer never comes: both are looked for.
-            relay.cut(crate::support::Cut::Reset);
+            proxy.cut(End::Rst).await;
             eventually("it connects again", SOON, || async {
-                relay.connections() > connections
+                proxy.connections() > 0
             })
             .await;
         }
-        relay.open();
+        proxy.heal();
 
         let guard = timeout(SOON, next).await.unwrap().unwrap().unwrap();
 
@@ -108,14 +99,13 @@ async fn museum_19_creates_that_lost_their_answers_together_are_each_granted_the
     world: World,
 ) {
     const CROWD: usize = 8;
-    let (relay, stranger) = (Relay::of(&world).await, world.raw().await);
-    let keeper = keeper_by(&relay, &world).await;
+    let (proxy, stranger) = (Proxy::before(world.servers()[0]), world.raw().await);
+    let keeper = keeper_by(&proxy, &world).await;
     let lock = keeper.mutex("together").unwrap();
     lock.lock().await.unwrap().release().await.unwrap();
     let inside = Arc::new(AtomicUsize::new(0));
 
-    let connections = relay.connections();
-    relay.hold_answers();
+    proxy.black_hole(Way::ToClient);
     let crowd = (0..CROWD).map(|_| {
         let (lock, inside) = (lock.clone(), Arc::clone(&inside));
         tokio::spawn(async move {
@@ -133,12 +123,12 @@ async fn museum_19_creates_that_lost_their_answers_together_are_each_granted_the
         children(&stranger, "together").await.len() == CROWD
     })
     .await;
-    relay.cut(crate::support::Cut::Reset);
+    proxy.cut(End::Rst).await;
     eventually("they connect again", SOON, || async {
-        relay.connections() > connections
+        proxy.connections() > 0
     })
     .await;
-    relay.open();
+    proxy.heal();
 
     let tokens = timeout(SOON, crowd).await.expect("all are granted");
     let mut tokens: Vec<_> = tokens.into_iter().map(Result::unwrap).collect();
@@ -149,12 +139,12 @@ async fn museum_19_creates_that_lost_their_answers_together_are_each_granted_the
 }
 
 async fn museum_21_a_waiter_whose_session_ended_in_silence_is_never_granted(world: World) {
-    let (relay, near, stranger) = (
-        Relay::of(&world).await,
+    let (proxy, near, stranger) = (
+        Proxy::before(world.servers()[0]),
         keeper(&world).await,
         world.raw().await,
     );
-    let far = keeper_by(&relay, &world).await;
+    let far = keeper_by(&proxy, &world).await;
     let held = near.mutex("silent").unwrap().lock().await.unwrap();
     let mut waiter = far.mutex("silent").unwrap().enqueue().await.unwrap();
     let waiting = tokio::spawn(async move { waiter.granted().await.map(|guard| guard.token()) });
@@ -163,14 +153,14 @@ async fn museum_21_a_waiter_whose_session_ended_in_silence_is_never_granted(worl
     })
     .await;
 
-    relay.go_silent();
+    proxy.black_hole(Way::Both);
     eventually("its session is over at the server", SOON, || async {
         children(&stranger, "silent").await == [held.node()]
     })
     .await;
     held.release().await.unwrap();
     let next = near.mutex("silent").unwrap().lock().await.unwrap();
-    relay.open();
+    proxy.heal();
 
     let error = timeout(SOON, waiting).await.unwrap().unwrap().unwrap_err();
     assert!(error.is_session_over(), "{error}");

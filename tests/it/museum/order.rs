@@ -1,14 +1,12 @@
 //! Order and names: counters that end, directories that start again, and children that are no tickets.
 
-use std::time::Duration;
-
 use lockkeeper::embedded::Op;
 use lockkeeper::{Keeper, Mutex};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode, Error};
 
-use super::SOON;
+use super::{A_WHILE, SOON};
 use crate::mutex::{children, keeper};
 use crate::support::{World, eventually};
 
@@ -21,9 +19,6 @@ cases! {
         museum_43_a_ticket_past_the_wrap_stands_behind_those_before_it,
         museum_43_thirty_two_locks_across_the_end_of_the_counter_stay_in_order;
 }
-
-/// Long enough to see that somebody waits.
-const A_WHILE: Duration = Duration::from_millis(150);
 
 /// Takes and releases a lock once, so that its directory is there.
 async fn made(keeper: &Keeper, name: &str) -> Mutex {

@@ -15,10 +15,12 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode};
 
-use super::{SOON, own_session, session_of};
+use super::{SOON, T, own_session, session_of};
 use crate::mutex::{children, keeper};
+use crate::support::frames::{Matching, Operation};
+use crate::support::proxy::{End, Proxy, Way};
 use crate::support::zookeeper::Servers;
-use crate::support::{Cut, Relay, World, eventually};
+use crate::support::{World, eventually};
 
 cases! {
     both:
@@ -33,55 +35,50 @@ cases! {
         museum_67_the_end_of_a_keeper_with_very_many_locks_hurts_no_server within 120;
 }
 
-const T: Duration = Duration::from_secs(1);
-
 async fn museum_63_a_create_that_is_late_on_its_old_connection_makes_no_second_ticket(
     world: World,
 ) {
     let stranger = world.raw().await;
-    let old = Relay::to(world.servers()[0]).await;
-    let new = Relay::to(*world.servers().last().unwrap()).await;
+    let mut old = Proxy::before(world.servers()[0]);
+    let mut new = Proxy::before(*world.servers().last().unwrap());
     let both = format!("{},{}{}", old.address(), new.address(), world.chroot());
     for (round, is_late) in [true, false, true].into_iter().enumerate() {
         let name = format!("moved-{round}");
-        new.refuse();
-        old.open();
-        let builder = Keeper::builder(&both).session_timeout(T * 2);
+        new.refuse().await;
+        old.accept().await;
+        let builder = Keeper::builder(&both).session_timeout(T);
         let keeper = builder.connect().await.unwrap();
         let lock = keeper.mutex(&name).unwrap();
         lock.lock().await.unwrap().release().await.unwrap();
 
-        old.hold_requests();
-        let before = old.held_requests();
+        // The create is on its way; its client goes over to the other server before it has an answer.
+        old.black_hole(Way::ToServer);
+        old.drop_reply(Matching::op(Operation::CREATE).path(&name));
         let locking = tokio::spawn(async move { lock.lock().await });
-        // More than a ping or a beat.
         eventually("the create is under way", SOON, || async {
-            old.held_requests() > before + 100
+            old.armed() == 0
         })
         .await;
-        let connections = new.connections();
-        old.refuse();
-        new.open();
-        old.cut(Cut::ClientOnly);
-        let guard = if is_late {
-            let guard = timeout(SOON, locking).await;
-            old.open();
-            guard
-        } else {
-            old.open();
-            timeout(SOON, locking).await
-        };
+        old.refuse().await;
+        new.accept().await;
+        if !is_late {
+            old.heal();
+            eventually("it is applied", SOON, || async {
+                children(&stranger, &name).await.len() == 1
+            })
+            .await;
+            old.cut(End::Rst).await;
+        }
+        let guard = timeout(SOON, locking).await;
+        old.heal();
 
         let guard = guard.expect("it is granted").unwrap().unwrap();
-        assert!(new.connections() > connections, "the session has moved");
+        assert!(new.connections() > 0, "the session has moved");
         eventually("the old connection has said all", SOON, || async {
-            old.held_requests() == 0
+            old.connections() == 0
         })
         .await;
-        for _ in 0..5 {
-            assert_eq!(children(&stranger, &name).await, [guard.node()]);
-            tokio::time::sleep(T / 50).await;
-        }
+        assert_eq!(children(&stranger, &name).await, [guard.node()]);
         guard.release().await.unwrap();
         assert!(children(&stranger, &name).await.is_empty());
         keeper.close().await;

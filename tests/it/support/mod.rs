@@ -21,6 +21,7 @@ mod panics;
 pub(crate) mod ports;
 #[cfg(feature = "cli")]
 pub(crate) mod process;
+pub(crate) mod proxy;
 pub(crate) mod relay;
 pub(crate) mod runner;
 pub(crate) mod store;
@@ -31,5 +32,5 @@ pub(crate) mod zookeeper;
 
 pub(crate) use eventually::eventually;
 pub(crate) use panics::expect_panics;
-pub(crate) use relay::{Cut, Relay};
+pub(crate) use relay::{Loss, Relay};
 pub(crate) use world::World;

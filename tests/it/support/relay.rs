@@ -1,310 +1,261 @@
-//! A relay between a client and one server: what a network does to connections.
+//! A relay in front of a server: what a network does to connections, made to order, whatever the server is.
 //!
-//! It shuts valves and ends connections as a case asks. It knows nothing of frames, and adds no byte unless it is told to.
+//! It reads frames, and knows of them only which are requests: the first frame of each side is the handshake, and a
+//! negative number is a ping, an event or the client's own. It never makes up or reorders a byte.
 
-use std::future::pending;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{broadcast, watch};
-use tokio::task::AbortHandle;
+use tokio::sync::watch;
 
 use super::World;
 
-/// The bytes of the answer to a connect request, with the length in front: protocol, timeout, session, password, read-only.
-const HANDSHAKE: usize = 4 + 4 + 4 + 8 + 4 + 16 + 1;
-
-/// A line keeps no more bytes than this in each direction.
-const MOST_KEPT: usize = 1 << 20;
-
-/// How a connection ends, for its client.
-#[derive(Clone, Debug)]
-pub(crate) enum Cut {
-    /// An orderly end.
-    Fin,
-    /// A reset.
-    Reset,
-    /// These bytes come from the server, and nothing else happens.
-    Bytes(Vec<u8>),
-    /// An orderly end; what the client had sent still goes to the server when the valve opens, over the old connection.
-    ClientOnly,
-}
-
-/// What flows.
-#[derive(Clone, Copy, Debug)]
-struct Valves {
-    requests: bool,
-    answers: bool,
-    /// How many bytes of answers a connection lets through, whatever the valve says.
-    most_answers: usize,
-    /// New connections are ended at once.
-    refuses: bool,
-}
-
-/// One address that leads to one server, for as long as this lives.
-#[derive(Debug)]
+/// A relay to the first server of a world. It ends with the case.
 pub(crate) struct Relay {
     address: SocketAddr,
-    valves: watch::Sender<Valves>,
-    cuts: broadcast::Sender<Cut>,
-    counts: Arc<Counts>,
-    task: AbortHandle,
+    chroot: String,
+    line: Arc<Line>,
 }
 
-#[derive(Debug, Default)]
-struct Counts {
+/// What is lost with a connection that ends in the middle of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// The server never sees it.
+    Request,
+    /// The server does what was asked, and nobody is told.
+    Reply,
+}
+
+#[derive(Default)]
+struct Line {
+    weather: watch::Sender<Weather>,
+    plan: Mutex<Option<Plan>>,
     connections: AtomicUsize,
-    /// Bytes of requests that were read and not passed on, by any line.
-    held: AtomicUsize,
+    requests: AtomicUsize,
+}
+
+/// What all connections go through.
+#[derive(Clone, Copy, Default)]
+struct Weather {
+    /// How often everything was cut.
+    cuts: usize,
+    /// No connection is let through.
+    is_down: bool,
+    /// Connections are taken, and no request goes through them.
+    is_deaf: bool,
+    /// Connections are taken, and no reply goes through them.
+    is_mute: bool,
+}
+
+struct Plan {
+    loss: Loss,
+    /// How many requests pass before the first that is lost.
+    pass: usize,
+    times: usize,
 }
 
 impl Relay {
-    pub(crate) async fn to(server: SocketAddr) -> Self {
+    pub(crate) async fn start(world: &World) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("an address");
-        let valves = watch::Sender::new(Valves {
-            requests: true,
-            answers: true,
-            most_answers: usize::MAX,
-            refuses: false,
+        let address = listener.local_addr().expect("it is bound");
+        let (line, server) = (Arc::<Line>::default(), world.servers()[0]);
+        let relayed = Arc::clone(&line);
+        tokio::spawn(async move {
+            while let Ok((near, _)) = listener.accept().await {
+                tokio::spawn(relay(near, server, Arc::clone(&relayed)));
+            }
         });
-        let cuts = broadcast::Sender::new(16);
-        let counts = Arc::<Counts>::default();
-        let work = serve(
-            listener,
-            server,
-            valves.clone(),
-            cuts.clone(),
-            Arc::clone(&counts),
-        );
         Self {
             address,
-            valves,
-            cuts,
-            counts,
-            task: tokio::spawn(work).abort_handle(),
+            chroot: world.chroot().to_owned(),
+            line,
         }
     }
 
-    /// To the first server of a world.
-    pub(crate) async fn of(world: &World) -> Self {
-        Self::to(world.servers()[0]).await
+    /// The world's connect string by way of this relay.
+    pub(crate) fn connect_string(&self) -> String {
+        format!("{}{}", self.address, self.chroot)
     }
 
-    /// The way to the case's part of the tree that leads through this relay alone.
-    pub(crate) fn connect_string(&self, world: &World) -> String {
-        format!("{}{}", self.address, world.chroot())
+    /// Ends every connection; new ones are let through.
+    pub(crate) fn cut(&self) {
+        self.change(|weather| weather.cuts += 1);
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+    /// Ends every connection, and each new one at once, until [`Relay::up`].
+    pub(crate) fn down(&self) {
+        self.change(|weather| weather.is_down = true);
     }
 
-    /// How many connections were taken.
-    pub(crate) fn connections(&self) -> usize {
-        self.counts.connections.load(Ordering::SeqCst)
+    /// Swallows everything without ending a connection, until [`Relay::up`].
+    pub(crate) fn silence(&self) {
+        self.change(|weather| (weather.is_deaf, weather.is_mute) = (true, true));
     }
 
-    /// How many bytes the clients have sent that no server has.
-    pub(crate) fn held_requests(&self) -> usize {
-        self.counts.held.load(Ordering::SeqCst)
+    /// Swallows the servers' side only, until [`Relay::up`]: requests are done, and nobody is told.
+    pub(crate) fn mute(&self) {
+        self.change(|weather| weather.is_mute = true);
     }
 
-    /// Swallows what the server says, on old connections and new ones, until [`Relay::open`].
-    pub(crate) fn hold_answers(&self) {
-        self.valves.send_modify(|valves| valves.answers = false);
-    }
-
-    /// Keeps what the clients say.
-    pub(crate) fn hold_requests(&self) {
-        self.valves.send_modify(|valves| valves.requests = false);
-    }
-
-    /// Takes connections and bytes, and passes nothing on: the packets are lost, and nobody is told.
-    pub(crate) fn go_silent(&self) {
-        self.hold_answers();
-        self.hold_requests();
-    }
-
-    /// Lets a connection have its session, and not a byte more.
-    pub(crate) fn answer_handshakes_only(&self) {
-        self.valves
-            .send_modify(|valves| valves.most_answers = HANDSHAKE);
-    }
-
-    /// Ends each new connection at once, and leaves the old ones alone.
-    pub(crate) fn refuse(&self) {
-        self.valves.send_modify(|valves| valves.refuses = true);
-    }
-
-    /// Ends all connections, and each new one at once.
-    pub(crate) fn shut(&self) {
-        self.refuse();
-        self.cut(Cut::Reset);
-    }
-
-    /// Lets everything flow again. What was held back flows first.
-    pub(crate) fn open(&self) {
-        self.valves.send_replace(Valves {
-            requests: true,
-            answers: true,
-            most_answers: usize::MAX,
-            refuses: false,
+    /// The network is well again. What was swallowed comes late.
+    pub(crate) fn up(&self) {
+        self.change(|weather| {
+            (weather.is_down, weather.is_deaf, weather.is_mute) = (false, false, false);
         });
     }
 
-    /// Ends every connection that there is now. How many relays of connections were told.
-    pub(crate) fn cut(&self, how: Cut) -> usize {
-        self.cuts.send(how).unwrap_or(0)
+    /// Ends the connection at the request after the next `pass` ones, and at the first one of each of the `times - 1`
+    /// connections that follow.
+    pub(crate) fn lose(&self, loss: Loss, pass: usize, times: usize) {
+        *self.plan() = Some(Plan { loss, pass, times });
+    }
+
+    /// Forgets what was to be lost; whether something still was.
+    pub(crate) fn forget(&self) -> bool {
+        self.plan().take().is_some()
+    }
+
+    /// How many connections got through to a server's handshake.
+    pub(crate) fn connections(&self) -> usize {
+        self.line.connections.load(Ordering::SeqCst)
+    }
+
+    /// How many requests came, pings apart.
+    pub(crate) fn requests(&self) -> usize {
+        self.line.requests.load(Ordering::SeqCst)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Weather)) {
+        self.line.weather.send_modify(change);
+    }
+
+    fn plan(&self) -> std::sync::MutexGuard<'_, Option<Plan>> {
+        self.line.plan()
     }
 }
 
-impl Drop for Relay {
-    fn drop(&mut self) {
-        self.task.abort();
+impl Line {
+    fn plan(&self) -> std::sync::MutexGuard<'_, Option<Plan>> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-async fn serve(
-    listener: TcpListener,
-    server: SocketAddr,
-    valves: watch::Sender<Valves>,
-    cuts: broadcast::Sender<Cut>,
-    counts: Arc<Counts>,
-) {
-    let mut lines = tokio::task::JoinSet::new();
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => {
-                let Ok((near, _)) = accepted else { continue };
-                counts.connections.fetch_add(1, Ordering::SeqCst);
-                if valves.borrow().refuses {
-                    near.set_zero_linger().expect("a socket takes options");
-                    continue;
-                }
-                // Subscribed before the line is carried: a cut meant for it is not missed.
-                lines.spawn(carry(near, server, valves.subscribe(), cuts.subscribe(), Arc::clone(&counts)));
-            }
-            Some(_) = lines.join_next() => {}
+    /// What is to be lost with this request.
+    fn loss(&self) -> Option<Loss> {
+        let mut plan = self.plan();
+        let now = plan.as_mut()?;
+        if now.pass > 0 {
+            now.pass -= 1;
+            return None;
         }
-    }
-}
-
-/// One end of a line and what is to be written to the other.
-struct End {
-    stream: Option<TcpStream>,
-    read: Vec<u8>,
-    is_over: bool,
-}
-
-impl End {
-    fn new(stream: Option<TcpStream>) -> Self {
-        Self {
-            stream,
-            read: Vec::new(),
-            is_over: false,
+        now.times -= 1;
+        let loss = now.loss;
+        if now.times == 0 {
+            *plan = None;
         }
+        Some(loss)
     }
 
-    /// Reads, also while nothing may be passed on: what a client sends into silence leaves it all the same.
-    async fn read(&mut self) {
-        match &mut self.stream {
-            Some(stream) if self.read.len() < MOST_KEPT && !self.is_over => {
-                let mut chunk = [0; 16 << 10];
-                match stream.read(&mut chunk).await {
-                    Ok(0) | Err(_) => self.is_over = true,
-                    Ok(count) => self.read.extend_from_slice(&chunk[..count]),
-                }
-            }
-            _ => pending().await,
-        }
-    }
-
-    async fn write(&mut self, bytes: &[u8]) {
-        if let Some(stream) = &mut self.stream {
-            self.is_over |= stream.write_all(bytes).await.is_err();
-        }
+    /// Waits until the weather lets through what it keeps back by this.
+    async fn clear_of(&self, keeps_back: impl Fn(&Weather) -> bool) {
+        let mut weather = self.weather.subscribe();
+        let clear = weather.wait_for(|weather| !keeps_back(weather)).await;
+        clear.map(drop).expect("the line is there");
     }
 }
 
-/// What a line adds to the bytes that are held; nothing once it has ended.
-struct Held {
-    counts: Arc<Counts>,
-    bytes: usize,
-}
-
-impl Held {
-    fn set(&mut self, bytes: usize) {
-        self.counts.held.fetch_add(bytes, Ordering::SeqCst);
-        self.counts.held.fetch_sub(self.bytes, Ordering::SeqCst);
-        self.bytes = bytes;
+/// Relays one connection until either side, the weather or a loss ends it.
+async fn relay(near: TcpStream, server: SocketAddr, line: Arc<Line>) {
+    let mut weather = line.weather.subscribe();
+    let cuts = weather.borrow().cuts;
+    let is_over = |weather: &Weather| weather.is_down || weather.cuts != cuts;
+    if is_over(&weather.borrow()) {
+        return;
     }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.set(0);
-    }
-}
-
-async fn carry(
-    near: TcpStream,
-    server: SocketAddr,
-    mut valves: watch::Receiver<Valves>,
-    mut cuts: broadcast::Receiver<Cut>,
-    counts: Arc<Counts>,
-) {
-    // A server that is not there is an orderly end for the client.
     let Ok(far) = TcpStream::connect(server).await else {
         return;
     };
-    near.set_nodelay(true).expect("a socket takes options");
-    far.set_nodelay(true).expect("a socket takes options");
-    let (mut near, mut far) = (End::new(Some(near)), End::new(Some(far)));
-    let mut held = Held { counts, bytes: 0 };
-    let mut answered = 0;
+    let (nearly, fairly) = (near.set_nodelay(true), far.set_nodelay(true));
+    if nearly.is_err() || fairly.is_err() {
+        return;
+    }
+    let ((from_client, to_client), (from_server, to_server)) =
+        (near.into_split(), far.into_split());
+    // The number of the request whose reply is to be lost.
+    let doomed = Mutex::new(None);
+    tokio::select! {
+        _ = requests(from_client, to_server, &line, &doomed) => {}
+        _ = replies(from_server, to_client, &line, &doomed) => {}
+        _ = weather.wait_for(is_over) => {}
+    }
+}
+
+async fn requests(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    line: &Line,
+    doomed: &Mutex<Option<i32>>,
+) -> Option<()> {
+    let is_deaf = |weather: &Weather| weather.is_deaf;
+    line.clear_of(is_deaf).await;
+    pass(&read(&mut from).await?, &mut to).await?;
     loop {
-        let now = *valves.borrow_and_update();
-        if now.requests && !near.read.is_empty() {
-            far.write(&std::mem::take(&mut near.read)).await;
-            held.set(0);
-        }
-        if now.answers && !far.read.is_empty() {
-            let bytes = std::mem::take(&mut far.read);
-            let most = now.most_answers.saturating_sub(answered).min(bytes.len());
-            answered += most;
-            near.write(&bytes[..most]).await;
-        }
-        // An end is passed on behind all that was said before it.
-        if far.is_over && (far.read.is_empty() || near.stream.is_none())
-            || near.is_over && near.read.is_empty()
-        {
-            return;
-        }
-        tokio::select! {
-            biased;
-            cut = cuts.recv() => match cut {
-                Ok(Cut::Reset) => {
-                    let stream = near.stream.take().map(|stream| stream.set_zero_linger());
-                    return stream.unwrap_or(Ok(())).expect("a socket takes options");
-                }
-                Ok(Cut::Bytes(bytes)) => near.write(&bytes).await,
-                Ok(Cut::ClientOnly) => {
-                    near.stream = None;
-                    near.is_over = true;
-                }
-                Ok(Cut::Fin) | Err(_) => return,
-            },
-            changed = valves.changed() => {
-                if changed.is_err() {
-                    return;
+        let frame = read(&mut from).await?;
+        let number = number(&frame)?;
+        if number >= 0 {
+            line.requests.fetch_add(1, Ordering::SeqCst);
+            match line.loss() {
+                None => {}
+                Some(Loss::Request) => return None,
+                Some(Loss::Reply) => {
+                    *doomed.lock().unwrap_or_else(PoisonError::into_inner) = Some(number)
                 }
             }
-            () = near.read() => held.set(near.read.len()),
-            () = far.read() => {}
         }
+        line.clear_of(is_deaf).await;
+        pass(&frame, &mut to).await?;
     }
+}
+
+async fn replies(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    line: &Line,
+    doomed: &Mutex<Option<i32>>,
+) -> Option<()> {
+    let is_mute = |weather: &Weather| weather.is_mute;
+    line.clear_of(is_mute).await;
+    pass(&read(&mut from).await?, &mut to).await?;
+    line.connections.fetch_add(1, Ordering::SeqCst);
+    loop {
+        let frame = read(&mut from).await?;
+        let number = number(&frame);
+        if number.is_some() && number == *doomed.lock().unwrap_or_else(PoisonError::into_inner) {
+            return None;
+        }
+        line.clear_of(is_mute).await;
+        pass(&frame, &mut to).await?;
+    }
+}
+
+/// One frame without its length.
+async fn read(from: &mut (impl AsyncRead + Unpin)) -> Option<Vec<u8>> {
+    let length = usize::try_from(from.read_i32().await.ok()?).ok()?;
+    let mut frame = vec![0; length];
+    from.read_exact(&mut frame).await.ok()?;
+    Some(frame)
+}
+
+async fn pass(frame: &[u8], to: &mut (impl AsyncWrite + Unpin)) -> Option<()> {
+    let length = i32::try_from(frame.len()).ok()?;
+    let bytes = [&length.to_be_bytes(), frame].concat();
+    to.write_all(&bytes).await.ok()
+}
+
+/// The number that a request and its reply begin with.
+fn number(frame: &[u8]) -> Option<i32> {
+    frame.first_chunk().copied().map(i32::from_be_bytes)
 }
