@@ -2,12 +2,15 @@
 //!
 //! Rows 9 to 15: the outcome is known, and yet something stayed.
 
+use std::collections::{HashSet, VecDeque};
+use std::ops::Not;
 use std::time::Duration;
 
+use futures_util::future::select_all;
 use lockkeeper::Keeper;
 use lockkeeper::embedded::{Code, Match};
 use tokio::runtime::Handle;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::{SOON, behind_a_relay, own_session};
 use crate::mutex::{children, keeper};
@@ -134,23 +137,38 @@ async fn museum_13_twenty_expiries_leave_one_ticket_of_a_waiter(world: World) {
     let (stranger, faults) = (world.raw().await, world.embedded().faults());
     let guard = b.mutex("expired").unwrap().lock().await.unwrap();
     let lock = a.mutex("expired").unwrap();
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    let mut sessions = HashSet::new();
     for _ in 0..20 {
-        let mut place = timeout(SOON, lock.enqueue()).await.unwrap().unwrap();
+        let joined = || async {
+            let queue = b.queue("expired").await.unwrap();
+            assert!(queue.len() <= 2, "the holder and one more: {queue:?}");
+            let session = queue.get(1)?.session;
+            sessions.contains(&session).not().then_some(session)
+        };
+        let session = eventually("the waiter is queued again", SOON, joined).await;
         let tickets = children(&stranger, "expired").await;
         assert_eq!(tickets.len(), 2, "the holder and one more: {tickets:?}");
         assert!(
             tickets
                 .iter()
-                .all(|ticket| ticket.len() == guard.node().len())
+                .all(|ticket| ticket.len() == guard.node().len()),
+            "{tickets:?}"
         );
 
-        faults.expire_session(a.queue("expired").await.unwrap()[1].session);
-
-        let error = timeout(SOON, place.granted()).await.unwrap().unwrap_err();
-        assert!(error.is_session_over(), "{error}");
-        assert_eq!(children(&stranger, "expired").await, [guard.node()]);
+        sessions.insert(session);
+        faults.expire_session(session);
     }
     guard.release().await.unwrap();
+
+    let guard = timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
+    assert_eq!(
+        guard.node(),
+        "lock-0000000021",
+        "one ticket for each session"
+    );
+    guard.release().await.unwrap();
+    assert!(children(&stranger, "expired").await.is_empty());
 }
 
 async fn museum_14_waiters_that_time_out_in_a_silence_leave_the_queue(world: World) {
@@ -190,20 +208,31 @@ async fn museum_15_nothing_goes_on_after_a_release(world: World) {
     lock.lock().await.unwrap().release().await.unwrap();
     let tasks = Handle::current().metrics().num_alive_tasks();
 
+    let mut lost = VecDeque::new();
     for round in 0..World::times(1000, 100_000) {
         let guard = lock.lock().await.unwrap();
+        lost.push_front(guard.lost());
+        lost.truncate(100);
         for _ in 0..round % 5 {
             tokio::task::yield_now().await;
         }
-        guard.release().await.unwrap();
+        if round % 2 == 0 {
+            guard.release().await.unwrap();
+        }
     }
 
     let resting = || async { Handle::current().metrics().num_alive_tasks() <= tasks };
     eventually("no task is left", SOON, resting).await;
+    let empty = || async { keeper.queue("over").await.unwrap().is_empty() };
+    eventually("the last one is gone", SOON, empty).await;
     faults
         .on(Match::any().path_contains("/locks/over"))
         .fail(Code::NoAuth);
-    // The wait itself is the claim: more than two beats of a session that would go on.
-    sleep(Duration::from_millis(500)).await;
+    // More than two beats of a hold that would go on.
+    let beats = Duration::from_millis(500);
+    assert!(
+        timeout(beats, select_all(lost)).await.is_err(),
+        "what was given back is never told to be lost"
+    );
     assert_eq!(faults.armed_rules(), 1, "nobody asks for the lock any more");
 }
