@@ -61,6 +61,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     museum::client::cases,
     museum::designs::cases,
     museum::holders::cases,
+    museum::leases::cases,
     museum::leftovers::cases,
     museum::order::cases,
     museum::orphans::cases,

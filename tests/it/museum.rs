@@ -6,6 +6,7 @@
 pub mod client;
 pub mod designs;
 pub mod holders;
+pub mod leases;
 pub mod leftovers;
 pub mod order;
 pub mod orphans;
