@@ -23,6 +23,7 @@ mod cli;
 mod connect;
 mod cost;
 mod differential;
+mod guard;
 mod museum;
 mod mutex;
 mod scale;
@@ -54,6 +55,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     connect::cases,
     cost::cases,
     differential::cases,
+    guard::cases,
     museum::cases,
     mutex::cases,
     scale::cases,
