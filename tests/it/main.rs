@@ -25,6 +25,7 @@ mod cost;
 mod differential;
 mod museum;
 mod mutex;
+mod reconnect;
 mod scale;
 mod server;
 mod trouble;
@@ -56,6 +57,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     differential::cases,
     museum::cases,
     mutex::cases,
+    reconnect::cases,
     scale::cases,
     server::cases,
     trouble::cases,
