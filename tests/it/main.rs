@@ -49,6 +49,8 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     #[cfg(feature = "cli")]
     cli::look::cases,
     #[cfg(feature = "cli")]
+    cli::loss::cases,
+    #[cfg(feature = "cli")]
     cli::signals::cases,
     #[cfg(feature = "cli")]
     cli::terminal::cases,
