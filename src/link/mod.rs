@@ -71,16 +71,6 @@ pub(crate) struct Node {
     pub(crate) num_children: i32,
 }
 
-impl Node {
-    /// Whether the server removes it once it is empty, and its numbers then start again.
-    pub(crate) fn is_container(&self) -> bool {
-        self.owner == CONTAINER_OWNER
-    }
-}
-
-/// What a container has for an ephemeral owner (ZooKeeper's `EphemeralType.CONTAINER_EPHEMERAL_OWNER`).
-const CONTAINER_OWNER: i64 = i64::MIN;
-
 /// The kinds of nodes that we create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Create {

@@ -23,6 +23,7 @@ mod cli;
 mod connect;
 mod cost;
 mod differential;
+mod guard;
 mod museum;
 mod mutex;
 mod reconnect;
@@ -57,6 +58,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     connect::cases,
     cost::cases,
     differential::cases,
+    guard::cases,
     museum::cases,
     mutex::cases,
     reconnect::cases,
