@@ -5,6 +5,7 @@
 //! deadline; and an operation that fails says either what the server answered or that the outcome is unknown, never
 //! anything else (FAILURES.md rows 53 and 56). Another store, or a simulated world, can stand behind the trait.
 
+pub(crate) mod pacer;
 pub(crate) mod probe;
 #[cfg(test)]
 pub(crate) mod simulated;

@@ -26,6 +26,7 @@ mod differential;
 mod guard;
 mod museum;
 mod mutex;
+mod reconnect;
 mod scale;
 mod server;
 mod trouble;
@@ -49,6 +50,8 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     #[cfg(feature = "cli")]
     cli::look::cases,
     #[cfg(feature = "cli")]
+    cli::loss::cases,
+    #[cfg(feature = "cli")]
     cli::signals::cases,
     #[cfg(feature = "cli")]
     cli::terminal::cases,
@@ -58,6 +61,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     guard::cases,
     museum::cases,
     mutex::cases,
+    reconnect::cases,
     scale::cases,
     server::cases,
     trouble::cases,

@@ -15,6 +15,7 @@ pub(crate) mod list;
 mod panics;
 #[cfg(feature = "cli")]
 pub(crate) mod process;
+pub(crate) mod relay;
 pub(crate) mod runner;
 pub(crate) mod target;
 pub(crate) mod words;
