@@ -98,6 +98,28 @@ pub enum Error {
         reason: &'static str,
     },
 
+    /// A guard's lease ran out: no server confirmed its session for so long that others may hold the lock by now.
+    #[error(
+        "the hold of {name} is lost: no server confirmed the session in time, and others may hold the lock by now"
+    )]
+    #[non_exhaustive]
+    LeaseOver {
+        /// The lock.
+        name: String,
+    },
+
+    /// A write's reply was lost: it may have happened, or not.
+    #[error("whether it was possible to {doing} for {name} is unknown: {why}")]
+    #[non_exhaustive]
+    OutcomeUnknown {
+        /// The lock.
+        name: String,
+        /// What was being done.
+        doing: &'static str,
+        /// What was seen instead of an answer.
+        why: String,
+    },
+
     /// Our ticket is gone although our session lives: somebody removed it.
     #[error("the place in the queue of {name} is lost: {why}")]
     #[non_exhaustive]
@@ -148,13 +170,21 @@ impl Error {
         matches!(self, Self::TimedOut { .. })
     }
 
-    /// The hold or the place had ended before the call: the session is over, the ticket was removed by somebody else,
-    /// or the keeper was closed.
+    /// The hold or the place has ended: the session is over or could not be confirmed in time, the ticket was removed by somebody
+    /// else, or the keeper was closed.
     pub fn is_lost(&self) -> bool {
         matches!(
             self,
-            Self::SessionOver { .. } | Self::PlaceLost { .. } | Self::Closed { .. }
+            Self::SessionOver { .. }
+                | Self::LeaseOver { .. }
+                | Self::PlaceLost { .. }
+                | Self::Closed { .. }
         )
+    }
+
+    /// A write of [`Guard::fenced`](crate::Guard::fenced) may have happened, or not: [`Error::OutcomeUnknown`].
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Self::OutcomeUnknown { .. })
     }
 
     /// The ZooKeeper session ended.
@@ -178,6 +208,7 @@ impl Error {
             self,
             Self::TimedOut { .. }
                 | Self::SessionOver { .. }
+                | Self::LeaseOver { .. }
                 | Self::PlaceLost { .. }
                 | Self::Unreachable { .. }
         )

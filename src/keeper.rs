@@ -13,7 +13,10 @@ use crate::name::LockName;
 use crate::queue::Queue;
 use crate::queue::ticket::DataLine;
 use crate::queue::view::{self, LockSummary, QueueEntry};
+use crate::session::clock::SystemClock;
 use crate::session::pool::{Access, Pool};
+use crate::session::pulse::LeaseStrength;
+use crate::session::watchman::SessionEvents;
 
 const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(10);
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -52,6 +55,7 @@ pub struct Keeper {
     kind: Create,
     line: DataLine,
     session_timeout: Duration,
+    lock_delay: Duration,
 }
 
 /// Options for a [`Keeper`], from [`Keeper::builder`].
@@ -63,6 +67,8 @@ pub struct KeeperBuilder {
     connect_timeout: Duration,
     root: String,
     kind: Create,
+    strength: LeaseStrength,
+    lock_delay: Duration,
 }
 
 impl Keeper {
@@ -90,6 +96,8 @@ impl Keeper {
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
             root: DEFAULT_ROOT.into(),
             kind: Create::Container,
+            strength: LeaseStrength::default(),
+            lock_delay: Duration::ZERO,
         }
     }
 
@@ -137,6 +145,12 @@ impl Keeper {
         self.queue_of(name.try_into()?).entries().await
     }
 
+    /// Follows the keeper's own session: lost, doubtful, opened again. Further sessions, which the keeper opens for very many waiters,
+    /// are not in it.
+    pub fn session_events(&self) -> SessionEvents {
+        self.pool.events()
+    }
+
     /// Closes the keeper and all its clones: waiting calls end with [`is_closed`](Error::is_closed), releases that were
     /// under way are finished, and the sessions end, which removes every ticket that is left. Guards that are still alive
     /// have then lost their locks.
@@ -161,6 +175,7 @@ impl Keeper {
             name,
             self.kind,
             self.line.clone(),
+            self.lock_delay,
         )
     }
 }
@@ -191,11 +206,29 @@ impl KeeperBuilder {
         self
     }
 
+    /// What proves to a guard that its session lives; default [`LeaseStrength::Quorum`].
+    pub fn lease_strength(mut self, strength: LeaseStrength) -> Self {
+        self.strength = strength;
+        self
+    }
+
+    /// How long a lock is withheld after a holder that may not have ended well: it crashed, lost its session, gave up its place, or
+    /// was another program's (which never says). For resources that cannot check tokens, so that what the old holder sent has
+    /// time to arrive; default zero. Every user of a lock should set the same.
+    ///
+    /// The wait begins when the next in the queue learns that it is the first. In a container, which forgets its past when it is
+    /// removed, the first ticket of a new directory waits too: see [`persistent_directories`](Self::persistent_directories).
+    /// [`try_lock`](Mutex::try_lock) sits the delay out, because leaving would begin it anew.
+    pub fn lock_delay(mut self, delay: Duration) -> Self {
+        self.lock_delay = delay;
+        self
+    }
+
     /// Opens a session.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] before any I/O; [`Error::Unreachable`], with each address and what was found there, when no
+    /// [`Error::InvalidOption`] before any I/O, or after it for [`LeaseStrength::Sync`]; [`Error::Unreachable`], with each address and what was found there, when no
     /// server gave a session within the connect timeout; [`Error::ChrootMissing`].
     ///
     /// # Cancel safety
@@ -207,6 +240,9 @@ impl KeeperBuilder {
         let pool = Pool::open(Access {
             opener: Arc::new(target),
             connect_timeout: self.connect_timeout,
+            session_timeout: self.session_timeout,
+            strength: self.strength,
+            clock: Arc::new(SystemClock),
         })
         .await?;
         let host = gethostname::gethostname().to_string_lossy().into_owned();
@@ -222,6 +258,7 @@ impl KeeperBuilder {
             kind: self.kind,
             line,
             session_timeout,
+            lock_delay: self.lock_delay,
         })
     }
 

@@ -40,8 +40,8 @@
 //!   and blocks nobody. What is lost is said in each method's *Cancel safety*.
 //! - **Flat**: no step of the usual path depends on the length of the queue. A release wakes exactly one waiter.
 //!
-//! Not promised yet, and to come: that a guard tells when it was lost while it is held. Until then only
-//! [`Guard::release`] and the token tell.
+//! - **Honest**: a guard says that it is lost before the servers can give the lock to somebody else, by a clock that counts pauses
+//!   and suspended time ([`Guard`] says on what that rests). It is advice all the same; the token is the guarantee.
 //!
 //! # Features
 //!
@@ -55,6 +55,7 @@
 #[cfg(feature = "embedded")]
 pub mod embedded;
 mod error;
+mod fenced;
 mod guard;
 mod keeper;
 mod link;
@@ -67,11 +68,14 @@ mod simulation;
 mod token;
 
 pub use error::{AddressFailure, Error, Result, UnreachableReason};
-pub use guard::Guard;
+pub use fenced::Fenced;
+pub use guard::{Guard, GuardState, Lost};
 pub use keeper::{Keeper, KeeperBuilder};
 pub use mutex::{Mutex, Place};
 pub use name::LockName;
 pub use queue::view::{LockSummary, QueueEntry};
+pub use session::pulse::LeaseStrength;
+pub use session::watchman::{SessionEvent, SessionEvents};
 pub use token::Token;
 
 #[cfg(all(doctest, feature = "embedded"))]

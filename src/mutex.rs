@@ -41,11 +41,15 @@ use crate::queue::{Queue, Waiter};
 #[derive(Debug, Clone)]
 pub struct Mutex {
     queue: Queue,
+    rejoins: bool,
 }
 
 impl Mutex {
     pub(crate) fn new(queue: Queue) -> Self {
-        Self { queue }
+        Self {
+            queue,
+            rejoins: true,
+        }
     }
 
     /// The lock's name.
@@ -61,12 +65,22 @@ impl Mutex {
         self
     }
 
-    /// Waits until it is our turn, however long that takes.
+    /// Makes calls fail with [`is_session_over`](Error::is_session_over) when the session ends while they wait. Otherwise they join
+    /// the queue again, at its end, with the keeper's next session.
+    #[must_use]
+    pub fn without_rejoin(mut self) -> Self {
+        self.rejoins = false;
+        self
+    }
+
+    /// Waits until it is our turn, however long that takes, through disconnects and also, unless
+    /// [`without_rejoin`](Self::without_rejoin) says otherwise, through the end of the session, which costs the place in the queue.
     ///
     /// # Errors
     ///
-    /// [`is_lost`](Error::is_lost) if the session ended, our ticket was removed by somebody else, or the keeper was closed
-    /// while we waited. [`Error::Denied`] or [`Error::Refused`] if the server refuses what is needed.
+    /// [`is_lost`](Error::is_lost) if our ticket was removed by somebody else or the keeper was closed while we waited.
+    /// [`Error::Unreachable`] if a new session was needed and no server gave one within the connect timeout.
+    /// [`Error::Denied`] or [`Error::Refused`] if the server refuses what is needed.
     ///
     /// # Cancel safety
     ///
@@ -74,9 +88,12 @@ impl Mutex {
     /// the queue is lost; use [`enqueue`](Self::enqueue) to keep it across a `select!`.
     pub async fn lock(&self) -> Result<Guard> {
         let acquire = async {
-            let mut waiter = self.queue.join().await?;
-            waiter.granted().await?;
-            Guard::new(waiter)
+            loop {
+                match self.acquire().await {
+                    Err(error) if self.joins_again(&error) => {}
+                    result => return result,
+                }
+            }
         };
         acquire.instrument(self.queue.span()).await
     }
@@ -93,7 +110,18 @@ impl Mutex {
     ///
     /// Cancel safe: dropped at any await, nothing is left in the queue.
     pub async fn try_lock(&self) -> Result<Option<Guard>> {
-        let acquire = async { self.queue.try_join().await?.map(Guard::new).transpose() };
+        let acquire = async {
+            loop {
+                match self.queue.try_join().await {
+                    Ok(joined) => {
+                        let guard = joined.map(|(waiter, hold)| Guard::new(waiter, hold));
+                        return guard.transpose();
+                    }
+                    Err(error) if self.joins_again(&error) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        };
         acquire.instrument(self.queue.span()).await
     }
 
@@ -126,16 +154,42 @@ impl Mutex {
     /// As [`lock`](Self::lock).
     pub async fn enqueue(&self) -> Result<Place> {
         let span = self.queue.span();
-        let waiter = self.queue.join().instrument(span.clone()).await?;
+        let join = async {
+            loop {
+                match self.queue.join().await {
+                    Err(error) if self.joins_again(&error) => {}
+                    result => return result,
+                }
+            }
+        };
+        let waiter = join.instrument(span.clone()).await?;
         Ok(Place {
             waiter: Some(waiter),
             name: self.name().clone(),
             span,
         })
     }
+
+    async fn acquire(&self) -> Result<Guard> {
+        let mut waiter = self.queue.join().await?;
+        let hold = waiter.granted().await?;
+        Guard::new(waiter, hold)
+    }
+
+    /// Whether a session's end is a reason to begin again.
+    fn joins_again(&self, error: &Error) -> bool {
+        let joins_again = self.rejoins && error.is_session_over();
+        if joins_again {
+            tracing::debug!(%error, "joins again");
+        }
+        joins_again
+    }
 }
 
 /// A fixed place in the queue, from [`Mutex::enqueue`]. Dropping it leaves the queue.
+///
+/// It ends with its session: then every call says [`is_session_over`](Error::is_session_over), because another place would be another
+/// one. [`Mutex::lock`] joins again by itself.
 ///
 /// # Examples
 ///
@@ -183,9 +237,9 @@ impl Place {
     /// Cancel safe, and the place stays ours: call it again to go on waiting.
     pub async fn granted(&mut self) -> Result<Guard> {
         let span = self.span.clone();
-        self.waiter()?.granted().instrument(span.clone()).await?;
+        let hold = self.waiter()?.granted().instrument(span.clone()).await?;
         match self.waiter.take() {
-            Some(waiter) => span.in_scope(|| Guard::new(waiter)),
+            Some(waiter) => span.in_scope(|| Guard::new(waiter, hold)),
             None => Err(self.spent()),
         }
     }

@@ -16,8 +16,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::error::{Error, Result};
 use crate::guard::Guard;
@@ -28,7 +29,10 @@ use crate::mutex::Mutex;
 use crate::name::LockName;
 use crate::queue::Queue;
 use crate::queue::ticket::DataLine;
+use crate::session::clock::Clock;
+use crate::session::lease::Moment;
 use crate::session::pool::{Access, Pool};
+use crate::session::pulse::LeaseStrength;
 use referee::Referee;
 
 const SHORT: u64 = 2_000;
@@ -82,6 +86,20 @@ fn no_storm_breaks_the_queue() {
         panic!("{}\n{}", trace(world), whys.join("\n"));
     }
     assert!(grants as u64 > seeds * 5, "only {grants} grants");
+}
+
+/// The runtime's paused clock.
+#[derive(Debug)]
+struct VirtualClock(Instant);
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Moment {
+        self.0.elapsed()
+    }
+
+    fn until(&self, moment: Moment) -> BoxFuture<'static, ()> {
+        Box::pin(sleep_until(self.0 + moment))
+    }
 }
 
 fn trace(world: &SimWorld) -> String {
@@ -146,6 +164,9 @@ async fn storm(world: &Arc<SimWorld>, mut dice: Dice, is_near_end: bool) -> Resu
         let access = Access {
             opener: Arc::new(SimOpener(Arc::clone(world))),
             connect_timeout: Duration::from_secs(10),
+            session_timeout: Duration::from_secs(4),
+            strength: LeaseStrength::Quorum,
+            clock: Arc::new(VirtualClock(Instant::now())),
         };
         pools.push(Pool::open(access).await.unwrap());
     }
@@ -155,7 +176,14 @@ async fn storm(world: &Arc<SimWorld>, mut dice: Dice, is_near_end: bool) -> Resu
     for number in 0..clients {
         let name = LockName::new("it").unwrap();
         let pool = Arc::clone(&pools[number % pools.len()]);
-        let queue = Queue::new(pool, "/locks", name, Create::Container, DataLine::default());
+        let queue = Queue::new(
+            pool,
+            "/locks",
+            name,
+            Create::Container,
+            DataLine::default(),
+            Duration::ZERO,
+        );
         let client = Client {
             world: Arc::clone(world),
             lock: Mutex::new(queue),
@@ -335,7 +363,7 @@ impl Client {
         self.say(call, Step::LetGo);
         match error {
             Error::PlaceLost { .. } => self.say(call, Step::PlaceLost),
-            Error::SessionOver { .. } => {}
+            Error::SessionOver { .. } | Error::LeaseOver { .. } => {}
             other => return Err(format!("call {call} failed: {other:?}")),
         }
         Ok(())

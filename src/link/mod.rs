@@ -70,6 +70,16 @@ pub(crate) struct Node {
     pub(crate) num_children: i32,
 }
 
+impl Node {
+    /// Whether the server removes it once it is empty, and its numbers then start again.
+    pub(crate) fn is_container(&self) -> bool {
+        self.owner == CONTAINER_OWNER
+    }
+}
+
+/// What a container has for an ephemeral owner (ZooKeeper's `EphemeralType.CONTAINER_EPHEMERAL_OWNER`).
+const CONTAINER_OWNER: i64 = i64::MIN;
+
 /// The kinds of nodes that we create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Create {
@@ -87,6 +97,8 @@ pub(crate) struct Created {
     /// The number appended to the name, for a sequential node.
     pub(crate) seq: i32,
     pub(crate) czxid: i64,
+    /// The session of an ephemeral node.
+    pub(crate) owner: i64,
 }
 
 /// One read of a `multi_read`.
@@ -107,6 +119,16 @@ pub(crate) enum Found {
 /// One write of a `multi`: all happen or none.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Write<'a> {
+    /// Changes nothing; refused unless the node is there, at this version.
+    Check {
+        path: &'a str,
+        version: i32,
+    },
+    /// A node that stays.
+    Create {
+        path: &'a str,
+        data: &'a [u8],
+    },
     Set {
         path: &'a str,
         data: &'a [u8],
@@ -114,7 +136,23 @@ pub(crate) enum Write<'a> {
     },
     Delete {
         path: &'a str,
+        version: i32,
     },
+}
+
+/// Whatever version the node is at.
+pub(crate) const ANY_VERSION: i32 = -1;
+
+impl<'a> Write<'a> {
+    pub(crate) fn check(path: &'a str) -> Self {
+        let version = ANY_VERSION;
+        Self::Check { path, version }
+    }
+
+    pub(crate) fn delete(path: &'a str) -> Self {
+        let version = ANY_VERSION;
+        Self::Delete { path, version }
+    }
 }
 
 /// A data watch that was armed. Dropping it takes it back from the server.
@@ -181,6 +219,8 @@ pub(crate) enum SessionState {
 /// One ZooKeeper session. It is closed when the last reference to it is dropped.
 pub(crate) trait Link: Send + Sync + fmt::Debug {
     fn session_id(&self) -> i64;
+    /// What the server granted when the session was opened.
+    fn session_timeout(&self) -> Duration;
     /// The connect string's servers, for messages.
     fn servers(&self) -> &str;
     fn create<'a>(&'a self, path: &'a str, data: &[u8], kind: Create) -> Reply<'a, Created>;
@@ -189,6 +229,8 @@ pub(crate) trait Link: Send + Sync + fmt::Debug {
     fn watch(&self, path: &str) -> Reply<'_, (Node, Watch)>;
     fn multi_read(&self, reads: &[Read<'_>]) -> Reply<'_, Vec<Found>>;
     fn multi(&self, writes: &[Write<'_>]) -> Reply<'_, ()>;
+    /// As `multi`, and tells which of the writes the server refused, and why.
+    fn attempt(&self, writes: &[Write<'_>]) -> Reply<'_, Result<(), (usize, Code)>>;
     /// This session's ephemeral nodes whose path starts with a plain string.
     fn ephemerals(&self, prefix: &str) -> Reply<'_, Vec<String>>;
     /// Answers once this server has seen everything that was committed before.

@@ -208,7 +208,7 @@ impl SimWorld {
         session: i64,
         call: Option<u32>,
         actions: &[Action],
-    ) -> Result<Vec<Change>, Code> {
+    ) -> Result<Vec<Change>, (usize, Code)> {
         let mut history = self.history();
         let zxid = end_of(&history) + 1;
         let changes = history.tree.plan(actions, session, zxid)?;
@@ -216,13 +216,16 @@ impl SimWorld {
             history.tree.apply(change);
         }
         history.commits.push(changes.clone().into());
-        let entry = Entry::Commit {
-            zxid,
-            author,
-            call,
-            changes: changes.clone(),
-        };
-        history.log.push((self.started.elapsed(), entry));
+        // A check alone is a commit without a change.
+        if !changes.is_empty() {
+            let entry = Entry::Commit {
+                zxid,
+                author,
+                call,
+                changes: changes.clone(),
+            };
+            history.log.push((self.started.elapsed(), entry));
+        }
         self.head.send_replace(zxid);
         Ok(changes)
     }

@@ -93,6 +93,26 @@ impl ZooKeeper {
         })
     }
 
+    fn writer(&self, writes: &[Write<'_>]) -> Result<zk::MultiWriter<'_>, zk::Error> {
+        let mut writer = self.client.new_multi_writer();
+        for write in writes {
+            match *write {
+                Write::Check { path, version } => writer.add_check_version(path, version)?,
+                Write::Create { path, data } => {
+                    let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+                    writer.add_create(path, data, &options)?;
+                }
+                Write::Set {
+                    path,
+                    data,
+                    version,
+                } => writer.add_set_data(path, data, Some(version))?,
+                Write::Delete { path, version } => writer.add_delete(path, Some(version))?,
+            }
+        }
+        Ok(writer)
+    }
+
     /// The answer to a request that the crate refused to build: it was not sent.
     fn refused<'a, T: Send + 'a>(error: zk::Error) -> Reply<'a, T> {
         Box::pin(std::future::ready(Err(fault(error))))
@@ -102,6 +122,10 @@ impl ZooKeeper {
 impl Link for ZooKeeper {
     fn session_id(&self) -> i64 {
         self.client.session_id().0
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.client.session_timeout()
     }
 
     fn servers(&self) -> &str {
@@ -125,6 +149,7 @@ impl Link for ZooKeeper {
             Ok::<_, zk::Error>(Created {
                 seq,
                 czxid: stat.czxid,
+                owner: stat.ephemeral_owner,
             })
         })
     }
@@ -169,22 +194,31 @@ impl Link for ZooKeeper {
     }
 
     fn multi(&self, writes: &[Write<'_>]) -> Reply<'_, ()> {
-        let mut writer = self.client.new_multi_writer();
-        for write in writes {
-            let added = match *write {
-                Write::Set {
-                    path,
-                    data,
-                    version,
-                } => writer.add_set_data(path, data, Some(version)),
-                Write::Delete { path } => writer.add_delete(path, None),
-            };
-            if let Err(error) = added {
-                return Self::refused(error);
+        match self.writer(writes) {
+            Ok(mut writer) => {
+                let sent = writer.commit();
+                self.bounded(async move { sent.await.map(drop) })
             }
+            Err(error) => Self::refused(error),
         }
-        let sent = writer.commit();
-        self.bounded(async move { sent.await.map(drop) })
+    }
+
+    fn attempt(&self, writes: &[Write<'_>]) -> Reply<'_, Result<(), (usize, Code)>> {
+        match self.writer(writes) {
+            Ok(mut writer) => {
+                let sent = writer.commit();
+                self.bounded(async move {
+                    match sent.await {
+                        Ok(_) => Ok(Ok(())),
+                        Err(zk::MultiWriteError::OperationFailed { index, source }) => {
+                            Ok(Err((index, code(&source))))
+                        }
+                        Err(zk::MultiWriteError::RequestFailed { source }) => Err(source),
+                    }
+                })
+            }
+            Err(error) => Self::refused(error),
+        }
     }
 
     fn ephemerals(&self, prefix: &str) -> Reply<'_, Vec<String>> {

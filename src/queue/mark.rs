@@ -57,6 +57,17 @@ impl DirectoryData {
         matches!(self, Self::Marked(mark) if mark.czxid == czxid)
     }
 
+    /// Whether whoever stood before the ticket with this number held and released, or nobody ever did. Their identity decides if
+    /// it is known. A container starts its numbers again whatever happened in it before.
+    pub(crate) fn ended_well(self, ahead: Option<i64>, seq: i32, is_container: bool) -> bool {
+        match (self, ahead) {
+            (Self::Marked(mark), Some(czxid)) => mark.czxid == czxid,
+            (Self::Marked(mark), None) => mark.seq.checked_add(1) == Some(seq),
+            (Self::Empty, None) => seq == 0 && !is_container,
+            (Self::Empty, Some(_)) | (Self::Foreign, _) => false,
+        }
+    }
+
     /// Whether a release may write its mark here.
     pub(crate) fn is_ours(self) -> bool {
         self != Self::Foreign
@@ -81,6 +92,21 @@ mod tests {
             assert_eq!(DirectoryData::parse(data), DirectoryData::Foreign);
         }
         assert!(DirectoryData::parse(b"").is_ours());
+    }
+
+    #[test]
+    fn nobody_is_taken_to_have_ended_well_without_a_sign_of_it() {
+        let marked = DirectoryData::Marked(Mark { czxid: 7, seq: 3 });
+
+        assert!(marked.ended_well(Some(7), 9, true));
+        assert!(!marked.ended_well(Some(8), 4, true));
+        assert!(marked.ended_well(None, 4, true));
+        assert!(!marked.ended_well(None, 5, true));
+        assert!(DirectoryData::Empty.ended_well(None, 0, false));
+        assert!(!DirectoryData::Empty.ended_well(None, 0, true));
+        assert!(!DirectoryData::Empty.ended_well(None, 1, false));
+        assert!(!DirectoryData::Empty.ended_well(Some(7), 0, false));
+        assert!(!DirectoryData::Foreign.ended_well(None, 0, false));
     }
 
     proptest! {

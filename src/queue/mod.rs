@@ -24,6 +24,7 @@ use crate::link::{Code, Create, Fault, Found, Read};
 use crate::name::LockName;
 use crate::session::janitor::Left;
 use crate::session::pool::{Pool, Reservation};
+use crate::session::pulse::Hold;
 use crate::session::{End, Failure, Session, failed, refused};
 use directory::Directory;
 use mark::DirectoryData;
@@ -51,6 +52,7 @@ pub(crate) struct Queue {
     name: LockName,
     directory: Directory,
     line: DataLine,
+    lock_delay: Duration,
 }
 
 impl Queue {
@@ -60,6 +62,7 @@ impl Queue {
         name: LockName,
         kind: Create,
         line: DataLine,
+        lock_delay: Duration,
     ) -> Self {
         let directory = Directory::new(root, &name, kind);
         Self {
@@ -67,6 +70,7 @@ impl Queue {
             name,
             directory,
             line,
+            lock_delay,
         }
     }
 
@@ -106,7 +110,9 @@ impl Queue {
         let start = format!("{}/{PREFIX}", self.directory.path);
         for setback in 0..MOST_SETBACKS {
             match self.create(reservation, &start).await? {
-                Joined::Seated(place) => return Ok(Waiter::new(place, self.name.clone())),
+                Joined::Seated(place) => {
+                    return Ok(Waiter::new(place, self.name.clone(), self.lock_delay));
+                }
                 Joined::NoDirectory(again) => {
                     self.directory.make(again.session(), &self.name).await?;
                     reservation = again;
@@ -171,7 +177,10 @@ impl Queue {
             end = session.ended() => return Err(ended(end)),
         };
         let (seq, czxid) = match created {
-            Ok(created) => (created.seq, created.czxid),
+            Ok(created) => {
+                session.recognise(created.owner).map_err(ended)?;
+                (created.seq, created.czxid)
+            }
             Err(Fault::Answered(Code::NoNode)) => return self.again(place, Joined::NoDirectory),
             Err(Fault::Answered(Code::NodeExists)) => {
                 return self.again(place, Joined::CounterRanOut);
@@ -233,13 +242,14 @@ impl Queue {
     }
 
     /// Joins only if a look says that nobody is there, and stays only if that was true. Writes nothing on a held lock.
-    pub(crate) async fn try_join(&self) -> Result<Option<Waiter>> {
+    pub(crate) async fn try_join(&self) -> Result<Option<(Waiter, Hold)>> {
         if self.is_busy().await? {
             return Ok(None);
         }
         let mut waiter = self.join().await?;
         if waiter.try_granted().await? {
-            return Ok(Some(waiter));
+            let hold = waiter.granted().await?;
+            return Ok(Some((waiter, hold)));
         }
         waiter.into_place().leave().await;
         Ok(None)

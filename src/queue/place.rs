@@ -13,6 +13,7 @@ use super::ticket::{PREFIX, Ticket};
 use crate::link::Fault;
 use crate::session::janitor::{self, Begun, Exit, Left, Seat};
 use crate::session::pool::Reservation;
+use crate::session::pulse::Witness;
 use crate::session::{End, Session};
 
 /// For how long a ticket that was read and was ours may be removed by its name alone. No request can ask for an identity
@@ -39,6 +40,8 @@ pub(crate) struct Place {
     /// Given back with the grant: a holder watches nothing.
     reservation: Option<Reservation>,
     directory: Arc<str>,
+    known_at: u64,
+    hold: Option<Witness>,
     state: State,
 }
 
@@ -62,8 +65,12 @@ impl Place {
     /// Takes responsibility for whatever a create with this attempt makes. To be called before the create is sent.
     pub(crate) fn arm(reservation: Reservation, directory: Arc<str>, attempt: Uuid) -> Self {
         let session = Arc::clone(reservation.session());
+        session.pulse.ticket_comes();
+        let known_at = session.pulse.reconnects();
         Self {
             session,
+            known_at,
+            hold: None,
             reservation: Some(reservation),
             directory,
             state: State::Armed { attempt },
@@ -86,6 +93,18 @@ impl Place {
             begun: Begun::Doubtful,
             seen: None,
         };
+    }
+
+    /// The ticket is held. If that is lost, no mark will say that it ended well.
+    pub(crate) fn hold_under(&mut self, witness: Witness) {
+        self.hold = Some(witness);
+    }
+
+    fn forgo_mark_if_lost(&mut self) {
+        let is_lost = self.hold.take().is_some_and(|hold| hold.loss().is_some());
+        if let (true, State::Seated { exit, begun, .. }) = (is_lost, &mut self.state) {
+            (*exit, *begun) = (Exit::Plain, Begun::Doubtful);
+        }
     }
 
     /// The ticket was granted, and so seen to be ours: it leaves by this exit.
@@ -111,6 +130,16 @@ impl Place {
         &self.session
     }
 
+    /// How often the client had connected again when whose ticket it is was last known.
+    pub(crate) fn known_at(&self) -> u64 {
+        self.known_at
+    }
+
+    /// It is known now.
+    pub(crate) fn recognised(&mut self, at: u64) {
+        self.known_at = at;
+    }
+
     pub(crate) fn directory(&self) -> &Arc<str> {
         &self.directory
     }
@@ -129,6 +158,7 @@ impl Place {
     ///
     /// Dropped at any await, the janitor goes on with what was begun.
     pub(crate) async fn leave(mut self) -> Left {
+        self.forgo_mark_if_lost();
         let State::Seated {
             ticket,
             czxid,
@@ -180,6 +210,8 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        self.session.pulse.ticket_goes();
+        self.forgo_mark_if_lost();
         let directory = Arc::clone(&self.directory);
         match std::mem::replace(&mut self.state, State::Gone) {
             State::Armed { attempt } => self.session.janitor.sweep(directory, PREFIX, attempt),

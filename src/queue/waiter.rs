@@ -17,6 +17,8 @@ use crate::error::{Error, Result};
 use crate::link::{Change, Code, Found, Node, Read, Watch};
 use crate::name::LockName;
 use crate::session::janitor::Exit;
+use crate::session::lease::Moment;
+use crate::session::pulse::Hold;
 use crate::session::{Failure, failed};
 
 const WAITING: &str = "wait for";
@@ -28,6 +30,16 @@ pub(crate) struct Waiter {
     name: LockName,
     phase: Phase,
     since: Instant,
+    delay: Delay,
+}
+
+/// How long to wait for the resource of a holder that may not have ended well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Delay {
+    /// This long, if it comes to that.
+    Ahead(Duration),
+    /// It is over.
+    Done,
 }
 
 /// Where a ticket is on its way. A phase is left only when its await has an answer, so a waiter whose future was dropped
@@ -51,6 +63,8 @@ enum Phase {
     },
     /// The ticket with this identity, the nearest before mine, is gone.
     Woken { czxid: i64 },
+    /// Nobody is before mine, but whoever was may not have ended well: not before that moment.
+    Delaying { until: Moment },
     /// Nobody is before mine.
     Granted,
 }
@@ -69,12 +83,13 @@ impl Waiter {
         ticket.ok_or_else(|| self.lost("the place was given up"))
     }
 
-    pub(super) fn new(place: Place, name: LockName) -> Self {
+    pub(super) fn new(place: Place, name: LockName, lock_delay: Duration) -> Self {
         Self {
             place,
             name,
             phase: Phase::Joined,
             since: Instant::now(),
+            delay: Delay::Ahead(lock_delay),
         }
     }
 
@@ -83,16 +98,45 @@ impl Waiter {
         self.since.elapsed()
     }
 
-    /// Waits until nobody is before this ticket.
+    /// Waits until nobody is before this ticket and the session has a lease.
     ///
     /// # Cancel safety
     ///
     /// The ticket keeps its place; call again to go on.
-    pub(crate) async fn granted(&mut self) -> Result<()> {
+    pub(crate) async fn granted(&mut self) -> Result<Hold> {
         while !matches!(self.phase, Phase::Granted) {
             self.advance().await?;
         }
-        Ok(())
+        // On the heap, as every step but the wait.
+        Box::pin(self.hold()).await
+    }
+
+    /// Begins the hold. Being the first is not enough: the session must surely be alive, and the ticket its own.
+    async fn hold(&mut self) -> Result<Hold> {
+        let (ticket, czxid) = self.ticket()?;
+        let session = std::sync::Arc::clone(self.place.session());
+        let path = format!("{}/{}", self.place.directory(), ticket.name);
+        loop {
+            let reconnects = session.pulse.reconnects();
+            if reconnects != self.place.known_at() {
+                let recognised = session.recognise_ticket(&path).await;
+                recognised
+                    .map_err(|failure| failed(&session, WAITING, &self.name, &path, failure))?;
+                self.place.recognised(reconnects);
+            }
+            let ended = match session.pulse.try_hold(path.as_str().into(), czxid) {
+                Ok(Some(hold)) => return Ok(hold),
+                Ok(None) => {
+                    tracing::debug!("first, but without a lease");
+                    tokio::select! {
+                        () = session.pulse.leased() => continue,
+                        end = session.ended() => end,
+                    }
+                }
+                Err(end) => end,
+            };
+            return Err(ended.while_trying(WAITING, &self.name));
+        }
     }
 
     /// Waits until the ticket before this one is another, or none.
@@ -117,6 +161,8 @@ impl Waiter {
                 Phase::Granted => return Ok(true),
                 Phase::Joined | Phase::Listing | Phase::Woken { .. } => self.advance().await?,
                 Phase::Guessing => self.phase = Phase::Listing,
+                // Sat out, because leaving would begin it anew for whoever comes next.
+                Phase::Delaying { .. } => self.advance().await?,
                 Phase::Following { .. } | Phase::Watching { .. } => return Ok(false),
             }
         }
@@ -192,14 +238,26 @@ impl Waiter {
                 let czxid = *czxid;
                 self.look_for_mark(czxid).await
             }
+            Phase::Delaying { until } => self.sit_out(*until).await,
             Phase::Granted => Ok(Phase::Granted),
         }
+    }
+
+    /// Waits for the end of the lock delay, and looks again: the ticket must still be there.
+    async fn sit_out(&mut self, until: Moment) -> Result<Phase> {
+        let session = self.place.session();
+        tokio::select! {
+            () = session.pulse.until(until) => {}
+            end = session.ended() => return Err(end.while_trying(WAITING, &self.name)),
+        }
+        self.delay = Delay::Done;
+        Ok(Phase::Listing)
     }
 
     async fn look_alone(&mut self) -> Result<Phase> {
         let looked = self.look(false).await?;
         if looked.directory.num_children == 1 {
-            return self.grant(&looked.directory);
+            return self.grant(&looked.directory, None);
         }
         Ok(Phase::Guessing)
     }
@@ -244,7 +302,7 @@ impl Waiter {
         let looked = self.look(false).await?;
         let proved = DirectoryData::parse(&looked.directory.data).proves_release_of(czxid);
         if proved || looked.directory.num_children == 1 {
-            return self.grant(&looked.directory);
+            return self.grant(&looked.directory, Some(czxid));
         }
         Ok(Phase::Listing)
     }
@@ -254,15 +312,25 @@ impl Waiter {
         tracing::trace!(children = looked.children.len(), "listed");
         let (mine, _) = self.ticket()?;
         match rule::judge(&mine, looked.children.iter().map(String::as_str)) {
-            Verdict::Granted => self.grant(&looked.directory),
+            Verdict::Granted => self.grant(&looked.directory, None),
             Verdict::Wait(ahead) => Ok(Phase::Following { ahead, czxid: None }),
         }
     }
 
-    /// Decides how the ticket will leave, from the directory as it was when the grant was read.
-    fn grant(&mut self, directory: &Node) -> Result<Phase> {
+    /// Decides how the ticket will leave, from the directory as it was when the grant was read; `ahead` was before it, if that is
+    /// known. After somebody who may not have ended well the lock delay comes first.
+    fn grant(&mut self, directory: &Node, ahead: Option<i64>) -> Result<Phase> {
         let (ticket, czxid) = self.ticket()?;
-        let exit = if DirectoryData::parse(&directory.data).is_ours() {
+        let data = DirectoryData::parse(&directory.data);
+        if let Delay::Ahead(delay) = self.delay
+            && !delay.is_zero()
+            && !data.ended_well(ahead, ticket.seq, directory.is_container())
+        {
+            tracing::debug!(?delay, "the lock delay begins");
+            let until = self.place.session().pulse.now() + delay;
+            return Ok(Phase::Delaying { until });
+        }
+        let exit = if data.is_ours() {
             let marked = Exit::Marked {
                 mark: Mark {
                     czxid,

@@ -491,10 +491,8 @@ pub(crate) fn send<'a>(
                 data: mark,
                 version: *version,
             },
-            Write::Delete { path },
+            Write::delete(path),
         ]),
-        Exit::LastOut(_) => {
-            link.multi(&[Write::Delete { path }, Write::Delete { path: directory }])
-        }
+        Exit::LastOut(_) => link.multi(&[Write::delete(path), Write::delete(directory)]),
     }
 }

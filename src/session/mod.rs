@@ -3,46 +3,34 @@
 //! It hands out the link, waits for the connection to come back, and says when the session is over. Invariant: what it
 //! says of the end is final. It opens no other session in its place (the pool does) and knows nothing of queues.
 
+pub(crate) mod clock;
+mod ending;
 pub(crate) mod janitor;
+pub(crate) mod lease;
 pub(crate) mod pool;
+pub(crate) mod pulse;
+pub(crate) mod watchman;
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout_at};
+use tracing::Instrument;
 
 use crate::error::Error;
-use crate::link::{Code, Fault, Link, Reply, SessionState};
+use crate::link::{Code, Fault, Found, Link, Read, Reply, SessionState};
+use clock::Clock;
+pub(crate) use ending::End;
+use ending::{Ending, over};
 use janitor::Janitor;
+use lease::Moment;
+use pulse::{LeaseStrength, Pulse};
 
 /// The longest pause between two tries of an operation whose outcome stays unknown.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-
-/// Why nothing more can be done on a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
-    /// The session is over; its tickets are gone or will be removed by the server.
-    Over(&'static str),
-    /// The keeper was closed.
-    Closed,
-}
-
-impl End {
-    /// The error for a user who was doing something with a lock.
-    pub(crate) fn while_trying(self, doing: &'static str, name: impl ToString) -> Error {
-        let name = name.to_string();
-        match self {
-            Self::Over(reason) => Error::SessionOver {
-                name,
-                doing,
-                reason,
-            },
-            Self::Closed => Error::Closed { name, doing },
-        }
-    }
-}
 
 /// Why an operation on a session gave no result.
 #[derive(Debug, Clone)]
@@ -51,33 +39,58 @@ pub(crate) enum Failure {
     Ended(End),
 }
 
-/// One session with its janitor.
+/// One session with its janitor and its pulse.
 #[derive(Debug)]
 pub(crate) struct Session {
     /// Taken out by `close`, because the server's session lives until the last reference to the link is gone.
     link: Mutex<Option<Arc<dyn Link>>>,
     states: watch::Receiver<SessionState>,
-    closing: watch::Receiver<bool>,
+    ending: Ending,
     pub(crate) janitor: Janitor,
+    pub(crate) pulse: Arc<Pulse>,
+    beating: AbortHandle,
     /// Bytes of paths that this session watches or is about to watch; the pool keeps it below its limit.
     watched_bytes: AtomicUsize,
     id: i64,
 }
 
+/// What a session needs to know of its keeper.
+#[derive(Debug)]
+pub(crate) struct Circumstances {
+    pub(crate) closing: watch::Receiver<bool>,
+    /// Dropped when the janitor has ended.
+    pub(crate) alive: mpsc::Sender<()>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) strength: LeaseStrength,
+    /// When the opening of the session began.
+    pub(crate) opening: Moment,
+}
+
 impl Session {
-    /// Wraps a fresh link. The janitor's task ends when the session is dropped or closed, and drops `alive` then.
-    pub(crate) fn start(
-        link: Arc<dyn Link>,
-        closing: watch::Receiver<bool>,
-        alive: mpsc::Sender<()>,
-    ) -> Arc<Self> {
+    /// Wraps a fresh link. The tasks end when the session is dropped or closed.
+    pub(crate) fn start(link: Arc<dyn Link>, around: Circumstances) -> Arc<Self> {
         let id = link.session_id();
         tracing::info!(session = format_args!("{id:#x}"), "session begun");
+        let states = link.states();
+        let (ending, crier) = Ending::new(states.clone(), around.closing);
+        let pulse = Arc::new(Pulse::new(
+            &*link,
+            ending.clone(),
+            around.clock,
+            around.strength,
+            around.opening,
+        ));
+        let span = tracing::debug_span!("pulse", session = format_args!("{id:#x}"));
+        let beating = Arc::clone(&pulse)
+            .run(Arc::clone(&link), crier)
+            .instrument(span);
         Arc::new(Self {
-            states: link.states(),
-            janitor: Janitor::start(Arc::clone(&link), alive),
+            states,
+            ending,
+            janitor: Janitor::start(Arc::clone(&link), around.alive),
+            beating: tokio::spawn(beating).abort_handle(),
+            pulse,
             link: Mutex::new(Some(link)),
-            closing,
             watched_bytes: AtomicUsize::new(0),
             id,
         })
@@ -98,23 +111,63 @@ impl Session {
 
     /// How the session ended, if it has.
     pub(crate) fn end(&self) -> Option<End> {
-        if *self.closing.borrow() {
-            return Some(End::Closed);
-        }
-        match *self.states.borrow() {
-            SessionState::Over(reason) => Some(End::Over(reason)),
-            _ => None,
-        }
+        self.ending.end()
     }
 
     /// Waits until the session is over or the keeper closed.
     pub(crate) async fn ended(&self) -> End {
-        let mut closing = self.closing.clone();
-        let mut states = self.states.clone();
-        tokio::select! {
-            // A closed channel means that the keeper itself is gone; then only the session's own end counts.
-            Ok(_) = closing.wait_for(|closing| *closing) => End::Closed,
-            end = over(&mut states) => End::Over(end),
+        self.ending.ended().await
+    }
+
+    /// How it ends, for whoever follows it without holding it alive.
+    fn ending(&self) -> Ending {
+        self.ending.clone()
+    }
+
+    /// What the client believes.
+    fn states(&self) -> watch::Receiver<SessionState> {
+        self.states.clone()
+    }
+
+    /// Checks that a node which we have just made belongs to this session. A server may have opened another session in
+    /// silence, and the client follows it (FAILURES.md row 58); everything of ours then ends with the session that we had.
+    pub(crate) fn recognise(&self, owner: i64) -> Result<(), End> {
+        if owner == self.id {
+            return Ok(());
+        }
+        let reason = "the server has given us another session";
+        tracing::warn!(
+            session = format_args!("{:#x}", self.id),
+            other = format_args!("{owner:#x}"),
+            reason
+        );
+        self.ending.renounce(reason);
+        self.pulse.observe();
+        Err(self.end().unwrap_or(End::Over(reason)))
+    }
+
+    /// As [`recognise`](Self::recognise), for a ticket that was made before the client connected again.
+    pub(crate) async fn recognise_ticket(&self, path: &str) -> Result<(), Failure> {
+        match self.read(|link| link.sync(path)).await {
+            // What is missing cannot be synced everywhere; that is an answer too.
+            Ok(()) | Err(Failure::Answered(_)) => {}
+            Err(ended) => return Err(ended),
+        }
+        let owned = self.read(|link| link.ephemerals(path)).await?;
+        if owned.iter().any(|ours| ours == path) {
+            return Ok(());
+        }
+        match self
+            .read(|link| link.multi_read(&[Read::Data(path)]))
+            .await?
+            .first()
+        {
+            // Whose it is stands in it, but the client's idea of its own number is as old as it is.
+            Some(Found::Node(node)) if node.owner == self.id => {
+                self.recognise(0).map_err(Failure::Ended)
+            }
+            // Gone, or somebody else's: the look that follows says so.
+            _ => Ok(()),
         }
     }
 
@@ -164,6 +217,8 @@ impl Session {
     pub(crate) async fn close(&self, limit: Duration) {
         let mut states = self.states.clone();
         let deadline = Instant::now() + limit;
+        self.pulse.observe();
+        self.beating.abort();
         let finished = timeout_at(deadline, self.janitor.finish()).await;
         // Whatever the janitor could not do, the end of the session does.
         self.janitor.abort();
@@ -185,6 +240,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        self.beating.abort();
         tracing::info!(session = format_args!("{:#x}", self.id), "session given up");
     }
 }
@@ -201,18 +257,6 @@ pub(crate) async fn connected(
         Ok(SessionState::Over(reason)) => Err(reason),
         Ok(_) => Ok(()),
         Err(_) => Err("the client is gone"),
-    }
-}
-
-async fn over(states: &mut watch::Receiver<SessionState>) -> &'static str {
-    match states
-        .wait_for(|state| matches!(state, SessionState::Over(_)))
-        .await
-        .map(|state| *state)
-    {
-        Ok(SessionState::Over(reason)) => reason,
-        // The sender ends only after a final state, or with the runtime.
-        _ => "the client is gone",
     }
 }
 

@@ -14,7 +14,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tracing::Instrument;
 
-use super::{End, Session};
+use super::clock::Clock;
+use super::pulse::LeaseStrength;
+use super::watchman::{self, SessionEvent, SessionEvents};
+use super::{Circumstances, End, Session};
 use crate::error::{Error, Result};
 use crate::link::{Code, Fault, Found, Link, Opener, Read, probe};
 
@@ -26,6 +29,10 @@ pub(crate) const WATCHED_LIMIT: usize = 64 * 1024;
 pub(crate) struct Access {
     pub(crate) opener: Arc<dyn Opener>,
     pub(crate) connect_timeout: Duration,
+    /// What the servers are asked for.
+    pub(crate) session_timeout: Duration,
+    pub(crate) strength: LeaseStrength,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 /// The sessions of one keeper.
@@ -34,6 +41,7 @@ pub(crate) struct Pool {
     access: Access,
     sessions: Mutex<Sessions>,
     closing: watch::Sender<bool>,
+    events: Arc<watch::Sender<SessionEvent>>,
     /// Every janitor holds a sender; `close` waits until all are gone.
     alive: Mutex<Option<mpsc::Sender<()>>>,
     all_gone: tokio::sync::Mutex<mpsc::Receiver<()>>,
@@ -92,6 +100,8 @@ impl Pool {
             access,
             sessions: Mutex::default(),
             closing: watch::Sender::new(false),
+            // Until the first session is there nobody can look.
+            events: Arc::new(watch::Sender::new(SessionEvent::Closed)),
             alive: Mutex::new(Some(alive)),
             all_gone: tokio::sync::Mutex::new(all_gone),
         });
@@ -161,6 +171,15 @@ impl Pool {
         }
     }
 
+    /// Follows the home session.
+    pub(crate) fn events(&self) -> SessionEvents {
+        SessionEvents::new(self.events.subscribe())
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        *self.closing.borrow()
+    }
+
     /// The bytes that the chroot adds to each path at the server.
     pub(crate) fn chroot_len(&self) -> usize {
         self.access.opener.chroot().len()
@@ -208,7 +227,8 @@ impl Pool {
         result.boxed().shared()
     }
 
-    async fn open_session(&self) -> Result<Arc<Session>> {
+    async fn open_session(self: Arc<Self>) -> Result<Arc<Session>> {
+        let opening = self.access.clock.now();
         let connected = connect(&self.access).await;
         let alive = self
             .alive
@@ -221,10 +241,31 @@ impl Pool {
         // Looked at under the lock under which `close` looks for sessions: one of the two sees the other.
         let alive = alive.filter(|_| !*self.closing.borrow());
         let alive = alive.ok_or_else(|| End::Closed.while_trying("open", "a session"))?;
-        let session = Session::start(link, self.closing.subscribe(), alive);
+        let session = Session::start(
+            link,
+            Circumstances {
+                closing: self.closing.subscribe(),
+                alive,
+                clock: Arc::clone(&self.access.clock),
+                strength: self.access.strength,
+                opening,
+            },
+        );
         match &sessions.home {
             Some(home) if home.end().is_none() => sessions.further.push(Arc::downgrade(&session)),
-            _ => sessions.home = Some(Arc::clone(&session)),
+            _ => {
+                sessions.home = Some(Arc::clone(&session));
+                let session_id = session.id();
+                self.events.send_replace(SessionEvent::Connected {
+                    session: session_id,
+                });
+                let follow = watchman::follow(
+                    Arc::downgrade(&session),
+                    Arc::downgrade(&self),
+                    Arc::clone(&self.events),
+                );
+                tokio::spawn(follow.in_current_span());
+            }
         }
         Ok(session)
     }
@@ -238,7 +279,10 @@ async fn connect(access: &Access) -> Result<Arc<dyn Link>> {
     // The rest of the time is for finding out what is wrong.
     let most = limit.mul_f32(0.6);
     match timeout(most, opener.open(most)).await {
-        Ok(Ok(link)) => look_for_chroot(link, opener.chroot()).await,
+        Ok(Ok(link)) => {
+            check_strength(access, link.session_timeout())?;
+            look_for_chroot(link, opener.chroot()).await
+        }
         failed => {
             tracing::debug!(?failed, "no session");
             let left = limit
@@ -251,6 +295,23 @@ async fn connect(access: &Access) -> Result<Arc<dyn Link>> {
             })
         }
     }
+}
+
+/// A session timeout of less than four ticks is too short for beats that are no commits. Servers tell no tick, but one that
+/// raises our timeout has raised it to two of its ticks.
+fn check_strength(access: &Access, granted: Duration) -> Result<()> {
+    let asked = access.session_timeout;
+    if access.strength == LeaseStrength::Quorum || granted <= asked {
+        return Ok(());
+    }
+    Err(Error::InvalidOption {
+        what: "session timeout",
+        given: format!("{asked:?}"),
+        why: format!(
+            "the servers raised it to their minimum, {granted:?}, which is two of their ticks, and LeaseStrength::Sync needs four: ask for {:?} or use LeaseStrength::Quorum",
+            granted * 2
+        ),
+    })
 }
 
 /// A missing chroot connects, and only then fails with a bare "no such node".

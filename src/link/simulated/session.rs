@@ -21,6 +21,8 @@ use crate::link::{
 
 /// Longest wait for an answer, as the real link has it.
 const DEADLINE: Duration = Duration::from_secs(1);
+/// Only beats know of it: sessions expire when the dice say so.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The client's end.
 pub(crate) struct SimLink {
@@ -41,6 +43,8 @@ struct Request {
 #[derive(Debug)]
 enum Operation {
     Write(Vec<Action>),
+    /// A write that tells which of its actions was refused.
+    Attempt(Vec<Action>),
     Read(Vec<(bool, String)>),
     Watch(String),
     Ephemerals(String),
@@ -49,6 +53,7 @@ enum Operation {
 
 enum Answer {
     Done,
+    Refused(usize, Code),
     Created(Created),
     Found(Vec<Found>),
     Watching(Node, Watch),
@@ -143,7 +148,7 @@ impl SimLink {
         let (answer, answered) = oneshot::channel();
         let call = CALL.try_with(|call| *call).ok();
         let deletes = match &operation {
-            Operation::Write(actions) => actions
+            Operation::Write(actions) | Operation::Attempt(actions) => actions
                 .iter()
                 .filter_map(|action| match action {
                     Action::Delete { path } => Some(UnderWay::begin(&self.world, self.id, path)),
@@ -180,6 +185,10 @@ impl SimLink {
 impl Link for SimLink {
     fn session_id(&self) -> i64 {
         self.id
+    }
+
+    fn session_timeout(&self) -> Duration {
+        SESSION_TIMEOUT
     }
 
     fn servers(&self) -> &str {
@@ -219,21 +228,16 @@ impl Link for SimLink {
     }
 
     fn multi(&self, writes: &[Write<'_>]) -> Reply<'_, ()> {
-        let actions = writes.iter().map(|write| match *write {
-            Write::Set {
-                path,
-                data,
-                version,
-            } => Action::Set {
-                path: path.to_owned(),
-                data: data.to_vec(),
-                version,
-            },
-            Write::Delete { path } => Action::Delete {
-                path: path.to_owned(),
-            },
-        });
-        self.write(actions.collect())
+        self.write(actions(writes))
+    }
+
+    fn attempt(&self, writes: &[Write<'_>]) -> Reply<'_, Result<(), (usize, Code)>> {
+        let attempt = Operation::Attempt(actions(writes));
+        self.send(attempt, |answer| match answer {
+            Answer::Done => Some(Ok(())),
+            Answer::Refused(at, code) => Some(Err((at, code))),
+            _ => None,
+        })
     }
 
     fn ephemerals(&self, prefix: &str) -> Reply<'_, Vec<String>> {
@@ -255,6 +259,32 @@ impl Link for SimLink {
     fn states(&self) -> watch::Receiver<SessionState> {
         self.states.clone()
     }
+}
+
+fn actions(writes: &[Write<'_>]) -> Vec<Action> {
+    let actions = writes.iter().map(|write| match *write {
+        Write::Set {
+            path,
+            data,
+            version,
+        } => Action::Set {
+            path: path.to_owned(),
+            data: data.to_vec(),
+            version,
+        },
+        Write::Delete { path, .. } => Action::Delete {
+            path: path.to_owned(),
+        },
+        Write::Check { path, .. } => Action::Check {
+            path: path.to_owned(),
+        },
+        Write::Create { path, data } => Action::Create {
+            path: path.to_owned(),
+            data: data.to_vec(),
+            kind: Create::Persistent,
+        },
+    });
+    actions.collect()
 }
 
 /// The data watches of one session.
@@ -546,7 +576,7 @@ impl Server {
 
     /// What the old server still did. The client never saw it, so the next server may be at a prefix without it.
     fn perform_unseen(&self, request: &Request) {
-        if let Operation::Write(actions) = &request.operation {
+        if let Operation::Write(actions) | Operation::Attempt(actions) = &request.operation {
             let author = Author::Session(self.id);
             let written = self.world.commit(author, self.id, request.call, actions);
             // Nobody is told of a refusal either.
@@ -624,7 +654,13 @@ impl Server {
     /// What the server does with a request and answers.
     fn perform(&mut self, request: &Request) -> Result<Answer, Fault> {
         let answered = match &request.operation {
-            Operation::Write(actions) => self.write(request.call, actions),
+            Operation::Write(actions) => {
+                self.write(request.call, actions).map_err(|(_, code)| code)
+            }
+            Operation::Attempt(actions) => Ok(match self.write(request.call, actions) {
+                Err((at, code)) => Answer::Refused(at, code),
+                Ok(_) => Answer::Done,
+            }),
             Operation::Read(reads) => {
                 self.world.log(Entry::Look {
                     session: self.id,
@@ -662,7 +698,7 @@ impl Server {
         answered.map_err(Fault::Answered)
     }
 
-    fn write(&mut self, call: Option<u32>, actions: &[Action]) -> Result<Answer, Code> {
+    fn write(&mut self, call: Option<u32>, actions: &[Action]) -> Result<Answer, (usize, Code)> {
         let author = Author::Session(self.id);
         let written = self.world.commit(author, self.id, call, actions);
         // A refusal, too, is answered in the order of the history.
@@ -675,6 +711,7 @@ impl Server {
         Ok(Answer::Created(Created {
             seq: seq.and_then(Result::ok).unwrap_or(0),
             czxid: node.czxid,
+            owner: node.owner,
         }))
     }
 

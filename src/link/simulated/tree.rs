@@ -53,6 +53,10 @@ pub(crate) enum Action {
     Delete {
         path: String,
     },
+    /// Refused unless the node is there.
+    Check {
+        path: String,
+    },
 }
 
 #[derive(Debug, Clone, Default)]
@@ -93,26 +97,34 @@ impl Tree {
         own.map(|(path, _)| path.clone()).collect()
     }
 
-    /// What a request would change: all of it, or nothing.
+    /// What a request would change: all of it, or nothing and the action that is refused.
     pub(crate) fn plan(
         &self,
         actions: &[Action],
         session: i64,
         zxid: i64,
-    ) -> Result<Vec<Change>, Code> {
+    ) -> Result<Vec<Change>, (usize, Code)> {
         let mut scratch = self.clone();
         let mut changes = Vec::new();
-        for action in actions {
-            let change = scratch.change(action, session, zxid)?;
-            scratch.apply(&change);
-            changes.push(change);
+        for (at, action) in actions.iter().enumerate() {
+            let change = scratch.change(action, session, zxid);
+            if let Some(change) = change.map_err(|code| (at, code))? {
+                scratch.apply(&change);
+                changes.push(change);
+            }
         }
         Ok(changes)
     }
 
-    fn change(&self, action: &Action, session: i64, zxid: i64) -> Result<Change, Code> {
+    fn change(&self, action: &Action, session: i64, zxid: i64) -> Result<Option<Change>, Code> {
         match action {
-            Action::Create { path, data, kind } => self.creation(path, data, *kind, session, zxid),
+            Action::Create { path, data, kind } => {
+                self.creation(path, data, *kind, session, zxid).map(Some)
+            }
+            Action::Check { path } => match self.nodes.contains_key(path) || path == "/" {
+                true => Ok(None),
+                false => Err(Code::NoNode),
+            },
             Action::Set {
                 path,
                 data,
@@ -122,21 +134,21 @@ impl Tree {
                 if *version != -1 && *version != node.version {
                     return Err(Code::BadVersion);
                 }
-                Ok(Change::Set {
+                Ok(Some(Change::Set {
                     path: path.clone(),
                     data: data.clone(),
                     version: node.version + 1,
-                })
+                }))
             }
             Action::Delete { path } => {
                 let node = self.nodes.get(path).ok_or(Code::NoNode)?;
                 if !self.children(path).is_empty() {
                     return Err(Code::NotEmpty);
                 }
-                Ok(Change::Deleted {
+                Ok(Some(Change::Deleted {
                     path: path.clone(),
                     czxid: node.czxid,
-                })
+                }))
             }
         }
     }

@@ -1,0 +1,126 @@
+//! How a session ends: the client says that it is over, we renounce it, or the keeper is closed.
+//!
+//! Invariant: an end is final. It ends nothing itself.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::error::Error;
+use crate::link::SessionState;
+
+/// Why nothing more can be done on a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The session is over; its tickets are gone or will be removed by the server.
+    Over(&'static str),
+    /// The keeper was closed.
+    Closed,
+}
+
+impl End {
+    /// The error for a user who was doing something with a lock.
+    pub(crate) fn while_trying(self, doing: &'static str, name: impl ToString) -> Error {
+        let name = name.to_string();
+        match self {
+            Self::Over(reason) => Error::SessionOver {
+                name,
+                doing,
+                reason,
+            },
+            Self::Closed => Error::Closed { name, doing },
+        }
+    }
+}
+
+/// Whether and how one session has ended.
+#[derive(Debug, Clone)]
+pub(crate) struct Ending {
+    states: watch::Receiver<SessionState>,
+    closing: watch::Receiver<bool>,
+    renounced: Arc<watch::Sender<Option<&'static str>>>,
+    /// What the crier cries: one channel, so that the many who wait carry little.
+    cried: watch::Receiver<Option<End>>,
+}
+
+/// Whoever tells all others of the end; without it they are told that the client is gone.
+#[derive(Debug)]
+pub(crate) struct Crier(watch::Sender<Option<End>>);
+
+impl Crier {
+    /// Waits for the end and tells everybody.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: call it again.
+    pub(super) async fn cry(&self, ending: &Ending) {
+        let mut closing = ending.closing.clone();
+        let mut states = ending.states.clone();
+        let mut renounced = ending.renounced.subscribe();
+        tokio::select! {
+            // A closed channel means that the keeper itself is gone; then only the session's own end counts.
+            Ok(_) = closing.wait_for(|closing| *closing) => {}
+            Ok(_) = renounced.wait_for(Option::is_some) => {}
+            _ = over(&mut states) => {}
+        }
+        self.0.send_replace(Some(ending.end_or_gone()));
+    }
+}
+
+impl Ending {
+    pub(super) fn new(
+        states: watch::Receiver<SessionState>,
+        closing: watch::Receiver<bool>,
+    ) -> (Self, Crier) {
+        let (crier, cried) = watch::channel(None);
+        let ending = Self {
+            states,
+            closing,
+            renounced: Arc::new(watch::Sender::new(None)),
+            cried,
+        };
+        (ending, Crier(crier))
+    }
+
+    /// Ends the session on our side, whatever the client believes.
+    pub(super) fn renounce(&self, reason: &'static str) {
+        self.renounced
+            .send_if_modified(|renounced| renounced.replace(reason).is_none());
+    }
+
+    /// How the session ended, if it has.
+    pub(super) fn end(&self) -> Option<End> {
+        if *self.closing.borrow() {
+            return Some(End::Closed);
+        }
+        if let Some(reason) = *self.renounced.borrow() {
+            return Some(End::Over(reason));
+        }
+        match *self.states.borrow() {
+            SessionState::Over(reason) => Some(End::Over(reason)),
+            _ => None,
+        }
+    }
+
+    /// Waits until the session is over or the keeper closed.
+    pub(super) async fn ended(&self) -> End {
+        let mut cried = self.cried.clone();
+        // An error means that the crier is gone, with its runtime or with a close.
+        cried.wait_for(Option::is_some).await.map(drop).ok();
+        self.end_or_gone()
+    }
+
+    fn end_or_gone(&self) -> End {
+        self.end().unwrap_or(End::Over("the client is gone"))
+    }
+}
+
+/// Waits until the client says that the session is over.
+pub(super) async fn over(states: &mut watch::Receiver<SessionState>) {
+    // An error means that the client is gone without a word, with its runtime.
+    states
+        .wait_for(|state| matches!(state, SessionState::Over(_)))
+        .await
+        .map(drop)
+        .ok();
+}

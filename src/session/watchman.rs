@@ -1,0 +1,159 @@
+//! The watchman of a keeper's home session: says what becomes of it, and sees that there is another one after its end.
+//!
+//! It holds neither the keeper nor the session alive, and decides nothing about locks.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::Session;
+use super::ending::End;
+use super::pool::Pool;
+use crate::link::SessionState;
+
+/// The pause between two tries to open a session when nobody asks for one.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What became of a keeper's session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SessionEvent {
+    /// It is connected.
+    #[non_exhaustive]
+    Connected {
+        /// Its number, as the servers' `cons` shows it.
+        session: i64,
+    },
+    /// The connection is lost. The session lives on at the servers for a while.
+    #[non_exhaustive]
+    Suspect {
+        /// Its number.
+        session: i64,
+    },
+    /// It is over, and with it every ticket that it held. The keeper opens another one by itself.
+    #[non_exhaustive]
+    Over {
+        /// Its number.
+        session: i64,
+        /// How it ended.
+        reason: &'static str,
+    },
+    /// The keeper was closed: nothing follows.
+    Closed,
+}
+
+/// Follows a keeper's session, from [`Keeper::session_events`](crate::Keeper::session_events). Works as a
+/// [`tokio::sync::watch`] receiver does: it knows the latest event, and whoever looks seldom misses some in between.
+///
+/// # Examples
+///
+/// ```
+/// # use lockkeeper::{Keeper, SessionEvent, embedded::EmbeddedServer};
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = EmbeddedServer::start().await?;
+/// let keeper = Keeper::connect(server.connect_string()).await?;
+/// let mut events = keeper.session_events();
+/// assert!(matches!(events.borrow(), SessionEvent::Connected { .. }));
+/// keeper.close().await;
+/// assert_eq!(events.changed().await, SessionEvent::Closed);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct SessionEvents(watch::Receiver<SessionEvent>);
+
+impl SessionEvents {
+    pub(super) fn new(events: watch::Receiver<SessionEvent>) -> Self {
+        Self(events)
+    }
+
+    /// The latest event.
+    pub fn borrow(&self) -> SessionEvent {
+        *self.0.borrow()
+    }
+
+    /// Waits for an event that was not seen yet. After the keeper is gone it is [`SessionEvent::Closed`], at once and again and
+    /// again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is lost.
+    pub async fn changed(&mut self) -> SessionEvent {
+        match self.0.changed().await {
+            Ok(()) => *self.0.borrow_and_update(),
+            Err(_) => SessionEvent::Closed,
+        }
+    }
+}
+
+/// Follows one home session to its end. The task is short-lived after that: the next session has a watchman of its own.
+pub(super) async fn follow(
+    session: Weak<Session>,
+    pool: Weak<Pool>,
+    events: Arc<watch::Sender<SessionEvent>>,
+) {
+    let Some(end) = report(session, &events).await else {
+        return;
+    };
+    tracing::info!(?end, "the keeper's session has ended");
+    // Nobody may be asking for a session now, but the next one who does should not have to wait for it.
+    while let Some(pool) = pool.upgrade().filter(|pool| !pool.is_closing()) {
+        match pool.home("open").await {
+            Ok(_) => return,
+            Err(error) => tracing::debug!(%error, "no session yet"),
+        }
+        drop(pool);
+        sleep(PAUSE).await;
+    }
+}
+
+/// Says what the session goes through, until it is over. `None` if it was given up without an end.
+async fn report(
+    session: Weak<Session>,
+    events: &watch::Sender<SessionEvent>,
+) -> Option<&'static str> {
+    let (id, ending, mut states) = {
+        let session = session.upgrade()?;
+        (session.id(), session.ending(), session.states())
+    };
+    loop {
+        let event = match *states.borrow_and_update() {
+            SessionState::Connected => SessionEvent::Connected { session: id },
+            SessionState::Disconnected => SessionEvent::Suspect { session: id },
+            SessionState::Over(reason) => SessionEvent::Over {
+                session: id,
+                reason,
+            },
+        };
+        let ended = ending.end();
+        if ended.is_none() {
+            events.send_if_modified(|last| std::mem::replace(last, event) != event);
+        }
+        let end = match ended {
+            Some(end) => end,
+            None => tokio::select! {
+                end = ending.ended() => end,
+                changed = states.changed() => match changed {
+                    Ok(()) => continue,
+                    Err(_) => return None,
+                },
+            },
+        };
+        return match end {
+            End::Over(reason) => {
+                events.send_replace(SessionEvent::Over {
+                    session: id,
+                    reason,
+                });
+                Some(reason)
+            }
+            End::Closed => {
+                events.send_replace(SessionEvent::Closed);
+                None
+            }
+        };
+    }
+}
