@@ -24,6 +24,7 @@ mod cli;
 mod connect;
 mod cost;
 mod differential;
+mod faults;
 mod museum;
 mod mutex;
 mod scale;
@@ -58,6 +59,12 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     connect::cases,
     cost::cases,
     differential::cases,
+    faults::blackhole::cases,
+    faults::dead::cases,
+    faults::healthy::cases,
+    faults::partition::cases,
+    faults::pause::cases,
+    faults::storm::cases,
     museum::cases,
     mutex::cases,
     scale::cases,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::dice::Dice;
+use crate::support::dice::Dice;
 use super::op::{Op, Path, Place};
 use super::script;
 use super::wire::{Arrival, Out, Wire};
