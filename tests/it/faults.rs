@@ -31,30 +31,36 @@ pub(crate) async fn keeper(connect_string: &str) -> Keeper {
         .expect("a keeper connects")
 }
 
-/// Takes the lock, and writes down how.
+/// Takes the lock, and writes down how. Asks again when no server could be found.
 pub(crate) async fn granted(keeper: &Keeper, lock: &str, log: &Log) -> Guard {
-    let attempt = 1;
-    log.note(What::Asked {
-        attempt,
-        within_ns: None,
-    });
-    let guard = keeper
-        .mutex(lock)
-        .expect("a name")
-        .lock()
-        .await
-        .expect("the lock is granted");
-    let t = now();
-    let (token, held) = (u64::from(guard.token()), guard.is_held());
-    log.note_at(
-        t,
-        What::Granted {
+    let lock = keeper.mutex(lock).expect("a name");
+    for attempt in 1.. {
+        log.note(What::Asked {
             attempt,
-            token,
-            held,
-        },
-    );
-    guard
+            within_ns: None,
+        });
+        let guard = match lock.lock().await {
+            Ok(guard) => guard,
+            Err(error) if error.is_unreachable() => {
+                let why = error.to_string();
+                log.note(What::Failed { attempt, why });
+                continue;
+            }
+            Err(error) => panic!("the lock is not granted: {error}"),
+        };
+        let t = now();
+        let (token, held) = (u64::from(guard.token()), guard.is_held());
+        log.note_at(
+            t,
+            What::Granted {
+                attempt,
+                token,
+                held,
+            },
+        );
+        return guard;
+    }
+    unreachable!("there are numbers enough")
 }
 
 /// Releases it, and writes down how that ended.

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::{T, granted, keeper, released, watched};
 use crate::support::World;
@@ -71,7 +71,10 @@ async fn one_partition(ensemble: &Ensemble, behind: Behind, cut: Cut, round: usi
     ensemble.cut_off(member, cut);
     let began = Instant::now();
     let watched = watched(guard, &log_a);
-    let next = granted_in_the_end(&b, &lock, &log_b).await;
+    // Their side has to find a leader first, which may take longer than its session lasts.
+    let next = timeout(Duration::from_secs(90), granted(&b, &lock, &log_b))
+        .await
+        .expect("the side with the quorum grants the lock");
     let let_in = began.elapsed();
     let guard = watched.await.unwrap();
 
@@ -102,15 +105,4 @@ async fn one_partition(ensemble: &Ensemble, behind: Behind, cut: Cut, round: usi
     assert_clean(&stays_alive(&history, &bounds));
     a.close().await;
     b.close().await;
-}
-
-/// Takes the lock on the side of the quorum, which has to find a leader first: then the session may have ended.
-async fn granted_in_the_end(
-    keeper: &lockkeeper::Keeper,
-    lock: &str,
-    log: &crate::support::events::Log,
-) -> lockkeeper::Guard {
-    tokio::time::timeout(Duration::from_secs(90), granted(keeper, lock, log))
-        .await
-        .expect("the side with the quorum grants the lock")
 }
