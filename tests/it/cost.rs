@@ -8,7 +8,6 @@ use lockkeeper::{Guard, Keeper};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::mutex::keeper;
 use crate::support::zookeeper::Servers;
 use crate::support::{World, eventually, words};
 
@@ -21,6 +20,13 @@ cases! {
         a_try_lock_on_a_held_lock_costs_two_reads_whatever_the_number_of_waiters;
     real:
         a_thousand_waiters_hold_one_watch_each_on_a_real_server within 120;
+}
+
+/// A keeper that sends no beat for ten minutes.
+async fn keeper(world: &World) -> Keeper {
+    let builder = Keeper::builder(world.connect_string());
+    let builder = builder.session_timeout(Duration::from_secs(3600));
+    builder.connect().await.unwrap()
 }
 
 /// Requests but for those of the sessions themselves: pings come with time, and the close of a further session with the

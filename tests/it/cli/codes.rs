@@ -25,7 +25,7 @@ cases! {
         a_place_that_was_lost_before_the_command_ends_with_75;
     embedded:
         a_session_that_ends_under_the_command_ends_with_70,
-        a_session_that_ends_before_the_command_ends_with_69;
+        a_session_that_ends_before_the_command_queues_up_again;
 }
 
 async fn run_ends_with_the_code_of_its_command(world: World) {
@@ -288,15 +288,16 @@ async fn a_session_that_ends_under_the_command_ends_with_70(world: World) {
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
 }
 
-async fn a_session_that_ends_before_the_command_ends_with_69(world: World) {
-    let _holder = Holder::of(&world, "early").await;
-    let mut waiting = run(&world, "early", "echo never");
+async fn a_session_that_ends_before_the_command_queues_up_again(world: World) {
+    let holder = Holder::of(&world, "early").await;
+    let mut waiting = run(&world, "early", "echo later");
     let waiting = tokio::spawn(async move { finished(&mut waiting).await });
     queued(&world, "early", 2).await;
 
     expire_last(&world, "early").await;
+    queued(&world, "early", 2).await;
+    drop(holder);
     let ended = waiting.await.unwrap();
 
-    assert_eq!((ended.code, ended.stdout.as_str()), (Some(69), ""));
-    assert!(one_line(&ended).contains("the session ended"), "{ended:?}");
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "later\n"));
 }

@@ -83,7 +83,11 @@ impl World {
     }
 
     pub(super) async fn on_embedded() -> Result<Self, String> {
-        let server = EmbeddedServer::start()
+        // A session that lives for an hour sends no beat while a case counts requests.
+        let timeouts = (Duration::from_millis(100), Duration::from_secs(3600));
+        let server = EmbeddedServer::builder()
+            .session_timeouts(timeouts.0, timeouts.1)
+            .start()
             .await
             .map_err(|error| format!("the embedded server: {error}"))?;
         let address = server.addr();
