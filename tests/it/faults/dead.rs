@@ -5,17 +5,19 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lockkeeper::{Error, Keeper};
+use lockkeeper::{Error, Keeper, SessionEvent};
 use tokio::time::{Instant, timeout};
 
-use super::{SOON, T};
-use crate::support::World;
+use super::{SOON, T, keeper};
+
 use crate::support::proxy::{End, Proxies, Way};
+use crate::support::{World, eventually};
 
 cases! {
     both:
         calls_end_in_time_when_every_server_refuses within 60,
-        calls_end_in_time_when_every_server_is_silent within 60;
+        calls_end_in_time_when_every_server_is_silent within 60,
+        a_waiter_outlives_an_outage_that_is_longer_than_its_session within 60;
 }
 
 const CONNECT: Duration = Duration::from_secs(1);
@@ -172,6 +174,38 @@ async fn calls(proxies: &Proxies) -> (Keeper, Vec<Call>) {
         ),
     ];
     (keeper, calls)
+}
+
+async fn a_waiter_outlives_an_outage_that_is_longer_than_its_session(world: World) {
+    let mut proxies = Proxies::before(&world);
+    let (a, b) = (
+        keeper(&world.connect_string()).await,
+        keeper(&proxies.connect_string()).await,
+    );
+    let guard = a.mutex("outage").unwrap().lock().await.unwrap();
+    let lock = b.mutex("outage").unwrap();
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    let both = || async { a.queue("outage").await.is_ok_and(|queue| queue.len() == 2) };
+    eventually("both are in the queue", SOON, both).await;
+    let mut events = b.session_events();
+
+    proxies.refuse().await;
+    proxies.cut(End::Rst).await;
+    while !matches!(events.borrow(), SessionEvent::Over { .. }) {
+        timeout(SOON, events.changed()).await.unwrap();
+    }
+    // For a while nobody gives another session either.
+    let silence = timeout(T, events.changed()).await;
+    proxies.accept().await;
+    guard.release().await.unwrap();
+
+    assert!(silence.is_err(), "{silence:?}");
+    let guard = timeout(SOON, waiting).await.unwrap().unwrap();
+    guard
+        .expect("it has queued up again")
+        .release()
+        .await
+        .unwrap();
 }
 
 async fn all_end(calls: Vec<Call>) {
