@@ -17,12 +17,14 @@
 #[macro_use]
 mod support;
 
+mod bench;
 mod cancel;
 #[cfg(feature = "cli")]
 mod cli;
 mod connect;
 mod cost;
 mod differential;
+mod faults;
 mod guard;
 mod museum;
 mod mutex;
@@ -42,6 +44,9 @@ use support::{list, runner};
 
 /// Every module with cases; one that is forgotten here is a dead-code warning, which fails CI.
 const MODULES: &[fn() -> Vec<Case>] = &[
+    bench::cases,
+    bench::judge::cases,
+    bench::processes::cases,
     cancel::cases,
     #[cfg(feature = "cli")]
     cli::cases,
@@ -59,6 +64,12 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     cost::cases,
     differential::cases,
     guard::cases,
+    faults::blackhole::cases,
+    faults::dead::cases,
+    faults::healthy::cases,
+    faults::partition::cases,
+    faults::pause::cases,
+    faults::storm::cases,
     museum::cases,
     mutex::cases,
     reconnect::cases,
@@ -68,7 +79,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
 ];
 
 fn main() -> ExitCode {
-    if let Some(ended) = scale::child() {
+    if let Some(ended) = scale::child().or_else(support::client::child::child) {
         return ended;
     }
     let mut arguments = Arguments::from_args();
