@@ -24,8 +24,11 @@ mod cli;
 mod connect;
 mod cost;
 mod differential;
+mod faults;
+mod guard;
 mod museum;
 mod mutex;
+mod reconnect;
 mod scale;
 mod server;
 mod trouble;
@@ -52,12 +55,15 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     #[cfg(feature = "cli")]
     cli::look::cases,
     #[cfg(feature = "cli")]
+    cli::loss::cases,
+    #[cfg(feature = "cli")]
     cli::signals::cases,
     #[cfg(feature = "cli")]
     cli::terminal::cases,
     connect::cases,
     cost::cases,
     differential::cases,
+<<<<<<< HEAD
     museum::client::cases,
     museum::designs::cases,
     museum::holders::cases,
@@ -67,7 +73,18 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     museum::orphans::cases,
     museum::server::cases,
     museum::wakeups::cases,
+=======
+    guard::cases,
+    faults::blackhole::cases,
+    faults::dead::cases,
+    faults::healthy::cases,
+    faults::partition::cases,
+    faults::pause::cases,
+    faults::storm::cases,
+    museum::cases,
+>>>>>>> main
     mutex::cases,
+    reconnect::cases,
     scale::cases,
     server::cases,
     trouble::cases,

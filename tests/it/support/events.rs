@@ -135,6 +135,14 @@ impl Log {
         })
     }
 
+    /// The same log, as another client writes it.
+    pub(crate) fn of(&self, client: &str) -> Self {
+        Self {
+            client: client.to_owned(),
+            ..self.clone()
+        }
+    }
+
     pub(crate) fn note(&self, what: What) {
         self.note_at(now(), what);
     }

@@ -11,13 +11,15 @@
 pub(crate) mod case;
 pub(crate) mod checker;
 pub(crate) mod client;
+pub(crate) mod dice;
 pub(crate) mod ensemble;
-pub(crate) mod eventually;
 pub(crate) mod events;
+pub(crate) mod eventually;
 pub(crate) mod frames;
 mod java;
 pub(crate) mod list;
 mod panics;
+pub(crate) mod plan;
 pub(crate) mod ports;
 #[cfg(feature = "cli")]
 pub(crate) mod process;

@@ -306,6 +306,13 @@ impl Proxy {
         self.shared.state().rules.push((to, deed));
     }
 
+    /// Forgets the rules and swaps that have met nothing yet.
+    pub(crate) fn disarm(&self) {
+        let mut state = self.shared.state();
+        state.rules.clear();
+        state.swaps = 0;
+    }
+
     /// How many replies are still waited for by a rule.
     pub(crate) fn armed(&self) -> usize {
         self.shared.state().rules.len()

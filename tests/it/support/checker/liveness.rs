@@ -22,6 +22,18 @@ pub(crate) struct Bounds {
     pub(crate) notice: Duration,
 }
 
+impl Bounds {
+    /// The same bound for grants, releases and notices; calls end within 100 ms of their limit.
+    pub(crate) fn within(bound: Duration) -> Self {
+        Self {
+            grant: bound,
+            release: bound,
+            call: Duration::from_millis(100),
+            notice: bound,
+        }
+    }
+}
+
 /// Everything that took too long (L1 to L4).
 pub(crate) fn stays_alive(history: &History, bounds: &Bounds) -> Vec<Violation> {
     let mut found = Vec::new();

@@ -99,7 +99,7 @@ async fn turn(
 ) {
     let token = u64::from(guard.token());
     let t = now();
-    let held = is_held(&guard);
+    let held = guard.is_held();
     log.note_at(
         t,
         What::Granted {
@@ -108,9 +108,14 @@ async fn turn(
             held,
         },
     );
+    let (lost, theirs) = (guard.lost(), log.clone());
+    let notice = tokio::spawn(async move {
+        lost.await;
+        theirs.note(What::Lost { token });
+    });
 
     let mut left = order.writes.unwrap_or(u64::MAX);
-    while left > 0 && !*told.borrow() && look(&guard, token, log) {
+    while left > 0 && !*told.borrow() && look(&guard, log) {
         sleep(order.work).await;
         let accepted = writer.write(token).await;
         log.note(What::Write { token, accepted });
@@ -123,14 +128,22 @@ async fn turn(
         Err(error) if error.is_lost() => Outcome::Lost,
         Err(_) => Outcome::Unknown,
     };
+    if outcome == Outcome::Lost {
+        // A notice that does not come is the judge's to find.
+        timeout(Duration::from_secs(1), notice).await.ok();
+    } else {
+        notice.abort();
+    }
     log.note(What::Released { token, outcome });
 }
 
 /// Asks the guard, and writes down what it said and when it was asked.
-fn look(guard: &Guard, token: u64, log: &Log) -> bool {
+pub(crate) fn look(guard: &Guard, log: &Log) -> bool {
     let t = now();
-    let held = is_held(guard);
-    let until_ns = None;
+    let held = guard.is_held();
+    let left = guard.valid_for();
+    let until_ns = (!left.is_zero()).then(|| now() + nanos(left));
+    let token = u64::from(guard.token());
     log.note_at(
         t,
         What::HeldSeen {
@@ -140,10 +153,6 @@ fn look(guard: &Guard, token: u64, log: &Log) -> bool {
         },
     );
     held
-}
-
-fn is_held(_guard: &Guard) -> bool {
-    true
 }
 
 fn nanos(duration: Duration) -> u64 {
