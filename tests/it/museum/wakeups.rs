@@ -20,6 +20,7 @@ cases! {
         museum_35_a_release_after_a_reconnect_wakes_the_waiter,
         museum_37_a_call_of_a_closed_keeper_is_refused_at_once,
         museum_37_with_silent_servers_every_call_ends_with_an_error,
+        museum_37_with_silent_servers_holders_and_waiters_hear_the_end,
         museum_38_no_watch_is_left_on_a_ticket_that_is_gone,
         museum_39_a_crowd_with_long_names_survives_a_reconnect within 120,
         museum_40_a_participant_makes_one_ticket_per_grant_whoever_vanishes,
@@ -216,6 +217,38 @@ async fn museum_37_with_silent_servers_every_call_ends_with_an_error(world: Worl
         let error = ended.unwrap_err();
         assert!(error.is_lost() || error.is_unreachable(), "{error}");
     }
+}
+
+async fn museum_37_with_silent_servers_holders_and_waiters_hear_the_end(world: World) {
+    let relay = Relay::start(&world).await;
+    let builder = Keeper::builder(relay.connect_string()).session_timeout(SECOND);
+    let keeper = builder.connect().await.unwrap();
+    let lock = keeper.mutex("silent").unwrap();
+    let (held, released) = (lock.lock().await.unwrap(), keeper.mutex("other").unwrap());
+    let released = released.lock().await.unwrap();
+    let mut place = lock.enqueue().await.unwrap();
+    let still = lock.enqueue().await.unwrap();
+    relay.silence();
+
+    let (lost, release, granted, position) = tokio::join!(
+        timeout(SECOND, held.lost()),
+        timeout(SECOND, released.release()),
+        timeout(SOON, place.granted()),
+        timeout(SOON, still.position()),
+    );
+
+    assert!(lost.unwrap().is_lost() && !held.is_held());
+    for ended in [
+        release.unwrap(),
+        granted.unwrap().map(drop),
+        position.unwrap().map(drop),
+    ] {
+        let error = ended.unwrap_err();
+        assert!(error.is_lost(), "{error}");
+    }
+    timeout(SOON, keeper.close())
+        .await
+        .expect("the keeper closes");
 }
 
 async fn museum_38_no_watch_is_left_on_a_ticket_that_is_gone(world: World) {
