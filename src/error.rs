@@ -155,6 +155,14 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
+    /// The same, at the end of several tries that took so long in all.
+    pub(crate) fn after(mut self, all: Duration) -> Self {
+        if let Self::Unreachable { waited, .. } = &mut self {
+            *waited = all;
+        }
+        self
+    }
+
     /// A lock name or an option was refused before anything was sent.
     pub fn is_invalid(&self) -> bool {
         matches!(self, Self::InvalidName { .. } | Self::InvalidOption { .. })

@@ -188,7 +188,8 @@ impl KeeperBuilder {
         self
     }
 
-    /// How long to try for a session before [`Error::Unreachable`]; default 10 s.
+    /// How long to try for a session before [`Error::Unreachable`]; default 10 s. When all servers refuse, the first connect
+    /// ends at once; a keeper that needs another session asks them again until the time is over.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self

@@ -94,3 +94,195 @@ impl Lease {
         anchor + self.timeout * 9 / 10
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const T: Duration = Duration::from_millis(1200);
+
+    fn ms(ms: u64) -> Moment {
+        Moment::from_millis(ms)
+    }
+
+    /// A lease whose beats were answered 1 ms after they were sent at these moments.
+    fn after(beats: impl IntoIterator<Item = u64>) -> Lease {
+        let mut lease = Lease::new(T, ms(0), ms(1));
+        for sent in beats {
+            lease.answered(ms(sent), ms(sent + 1));
+        }
+        lease
+    }
+
+    #[test]
+    fn a_new_session_has_a_lease_from_its_handshake() {
+        assert_eq!(after([]).valid_until(ms(2)), Some(ms(1080)));
+        assert_eq!(
+            Lease::new(T, ms(0), ms(1081)).valid_until(ms(1081)),
+            None,
+            "but not after a handshake that took as long as the lease"
+        );
+    }
+
+    #[test]
+    fn regular_beats_keep_a_lease_of_more_than_half_the_timeout() {
+        let beats: Vec<u64> = (1..20).map(|beat| beat * 200).collect();
+        for count in 3..beats.len() {
+            let lease = after(beats[..count].iter().copied());
+            let last = beats[count - 1];
+
+            // The anchor is the beat before the last but one: the last one was sent less than a quarter after it was answered.
+            assert_eq!(lease.valid_until(ms(last + 1)), Some(ms(last - 400 + 1080)));
+        }
+    }
+
+    #[test]
+    fn an_answer_proves_older_requests_and_not_itself() {
+        // FAILURES.md row 83: the beat at 900 was late; a lease of 900 + 0.6 T would be too long.
+        let lease = after([200, 400, 900]);
+
+        assert_eq!(lease.valid_until(ms(901)), Some(ms(400 + 1080)));
+    }
+
+    #[test]
+    fn the_first_answer_after_a_silence_begins_no_lease() {
+        // FAILURES.md row 81.
+        let mut lease = after([200, 400]);
+        let end = lease.valid_until(ms(401)).unwrap();
+
+        lease.answered(end + ms(50), end + ms(51));
+        assert_eq!(lease.valid_until(end + ms(51)), None);
+        lease.answered(end + ms(51 + 299), end + ms(352));
+        assert_eq!(
+            lease.valid_until(end + ms(352)),
+            None,
+            "less than a quarter of the timeout after the first"
+        );
+        lease.answered(end + ms(51 + 300), end + ms(353));
+        assert_eq!(
+            lease.valid_until(end + ms(353)),
+            Some(end + ms(50 + 1080)),
+            "two answered requests, a quarter of the timeout apart"
+        );
+    }
+
+    #[test]
+    fn an_answer_at_the_very_end_does_not_save_a_lease() {
+        let mut lease = after([200, 400]);
+        let end = lease.valid_until(ms(401)).unwrap();
+
+        assert!(lease.valid_until(end - ms(1)).is_some());
+        lease.answered(end - ms(200), end);
+        assert_eq!(lease.valid_until(end), None);
+        assert!(!lease.end_if_over(end), "that was told already");
+    }
+
+    #[test]
+    fn a_lease_ends_once() {
+        let mut lease = after([]);
+
+        assert!(!lease.end_if_over(ms(1079)));
+        assert!(lease.end_if_over(ms(1080)));
+        assert!(!lease.end_if_over(ms(1081)));
+    }
+
+    #[test]
+    fn a_missing_beat_is_noticed_after_two() {
+        let lease = after([200, 400]);
+
+        assert!(!lease.is_late(ms(800)));
+        assert!(lease.is_late(ms(801)));
+    }
+
+    /// A leader and a follower, as ZooKeeper 3.8 has them; the client is connected to the follower.
+    ///
+    /// The follower notes who asked something. The leader pings it every half tick, learns from the answer who did, and counts
+    /// each of these sessions from then on; it ends a session at the first multiple of its tick after the timeout.
+    #[derive(Debug)]
+    struct Ensemble {
+        tick: u64,
+        /// How long the leader's ping and its answer are on the way.
+        ping: u64,
+        expires: u64,
+        is_noted: bool,
+        next_ping: u64,
+    }
+
+    impl Ensemble {
+        fn new(tick: u64, ping: u64, phase: u64) -> Self {
+            let mut ensemble = Self {
+                tick,
+                ping,
+                expires: 0,
+                is_noted: false,
+                next_ping: phase,
+            };
+            ensemble.touch(0);
+            ensemble
+        }
+
+        fn touch(&mut self, now: u64) {
+            let end = now + u64::try_from(T.as_millis()).unwrap();
+            self.expires = self.expires.max((end / self.tick + 1) * self.tick);
+        }
+
+        /// Goes on to a moment at which the client's request arrives, or says when the session ended before.
+        fn go_on(&mut self, now: u64) -> Result<(), u64> {
+            while self.next_ping <= now {
+                let (asked, told) = (self.next_ping, self.next_ping + self.ping);
+                self.next_ping += self.tick / 2;
+                if self.expires <= asked.max(told) {
+                    return Err(self.expires);
+                }
+                if std::mem::take(&mut self.is_noted) {
+                    self.touch(told);
+                }
+            }
+            match self.expires <= now {
+                true => Err(self.expires),
+                false => {
+                    self.is_noted = true;
+                    Ok(())
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        /// FAILURES.md S2b, against every rhythm of beats, pauses and pings: whatever was answered, the lease is over when the
+        /// leader ends the session.
+        #[test]
+        fn no_lease_outlives_its_session(
+            tick in 20..=600_u64,
+            ping in 0..20_u64,
+            phase in 0..300_u64,
+            beats in prop::collection::vec((0..2_u8, 0..1500_u64, 0..60_u64, 0..60_u64), 1..80),
+        ) {
+            let mut ensemble = Ensemble::new(tick, ping, phase.min(tick / 2));
+            let mut lease = Lease::new(T, ms(0), ms(0));
+            let (mut now, mut furthest) = (0, lease.valid_until(ms(0)));
+            let mut over = None;
+            for (kind, gap, there, back) in beats {
+                // Mostly regular beats; sometimes the process sleeps.
+                now += if kind == 0 { 200 } else { gap };
+                if let Err(ended) = ensemble.go_on(now + there) {
+                    over = Some(ended);
+                    break;
+                }
+                lease.answered(ms(now), ms(now + there + back));
+                now += there + back;
+                furthest = furthest.max(lease.valid_until(ms(now)));
+            }
+            // Nothing is asked any more.
+            let over = match over {
+                Some(over) => over,
+                None => ensemble.go_on(u64::MAX / 2).unwrap_err(),
+            };
+            prop_assert!(furthest <= Some(ms(over)), "{furthest:?} but over at {over}");
+        }
+    }
+}

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, FutureExt, Shared, join_all};
 use tokio::sync::{mpsc, watch};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 
 use super::clock::Clock;
@@ -23,6 +23,9 @@ use crate::link::{Code, Fault, Found, Link, Opener, Read, probe};
 
 /// The most bytes of paths that one session watches.
 pub(crate) const WATCHED_LIMIT: usize = 64 * 1024;
+
+/// The pause before servers that refused are asked again.
+const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 
 /// How to reach the servers.
 #[derive(Debug, Clone)]
@@ -227,9 +230,32 @@ impl Pool {
         result.boxed().shared()
     }
 
+    /// Connects within the connect timeout, as the first time; but who had a session waits for servers that refuse, because
+    /// they come back: they elect a leader, or start again. The first time they are more likely to be the wrong ones.
+    async fn connect_again(&self) -> Result<Arc<dyn Link>> {
+        let started = Instant::now();
+        loop {
+            let limit = self.access.connect_timeout;
+            let left = limit.saturating_sub(started.elapsed());
+            let error = match connect(&self.access, left).await {
+                Err(error @ Error::Unreachable { .. }) => error,
+                result => return result,
+            };
+            if started.elapsed() + REFUSED_PAUSE >= limit || self.is_closing() {
+                return Err(error.after(started.elapsed()));
+            }
+            sleep(REFUSED_PAUSE).await;
+        }
+    }
+
     async fn open_session(self: Arc<Self>) -> Result<Arc<Session>> {
         let opening = self.access.clock.now();
-        let connected = connect(&self.access).await;
+        let is_first = self.sessions().home.is_none();
+        let connected = if is_first {
+            connect(&self.access, self.access.connect_timeout).await
+        } else {
+            self.connect_again().await
+        };
         let alive = self
             .alive
             .lock()
@@ -271,10 +297,9 @@ impl Pool {
     }
 }
 
-/// Opens one session within the connect timeout, or says why each address gave none.
-async fn connect(access: &Access) -> Result<Arc<dyn Link>> {
+/// Opens one session within the limit, or says why each address gave none.
+async fn connect(access: &Access, limit: Duration) -> Result<Arc<dyn Link>> {
     let started = Instant::now();
-    let limit = access.connect_timeout;
     let opener = &access.opener;
     // The rest of the time is for finding out what is wrong.
     let most = limit.mul_f32(0.6);

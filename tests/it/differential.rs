@@ -11,7 +11,6 @@
 //! said in `script.rs`, where it is left out.
 
 mod compare;
-mod dice;
 mod garbage;
 mod nouns;
 mod op;

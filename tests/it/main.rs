@@ -17,14 +17,18 @@
 #[macro_use]
 mod support;
 
+mod bench;
 mod cancel;
 #[cfg(feature = "cli")]
 mod cli;
 mod connect;
 mod cost;
 mod differential;
+mod faults;
+mod guard;
 mod museum;
 mod mutex;
+mod reconnect;
 mod scale;
 mod server;
 mod trouble;
@@ -40,6 +44,9 @@ use support::{list, runner};
 
 /// Every module with cases; one that is forgotten here is a dead-code warning, which fails CI.
 const MODULES: &[fn() -> Vec<Case>] = &[
+    bench::cases,
+    bench::judge::cases,
+    bench::processes::cases,
     cancel::cases,
     #[cfg(feature = "cli")]
     cli::cases,
@@ -48,24 +55,34 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     #[cfg(feature = "cli")]
     cli::look::cases,
     #[cfg(feature = "cli")]
+    cli::loss::cases,
+    #[cfg(feature = "cli")]
     cli::signals::cases,
     #[cfg(feature = "cli")]
     cli::terminal::cases,
     connect::cases,
     cost::cases,
     differential::cases,
+    guard::cases,
+    faults::blackhole::cases,
+    faults::dead::cases,
+    faults::healthy::cases,
+    faults::partition::cases,
+    faults::pause::cases,
+    faults::storm::cases,
     museum::designs::cases,
     museum::leftovers::cases,
     museum::orphans::cases,
     museum::wakeups::cases,
     mutex::cases,
+    reconnect::cases,
     scale::cases,
     server::cases,
     trouble::cases,
 ];
 
 fn main() -> ExitCode {
-    if let Some(ended) = scale::child() {
+    if let Some(ended) = scale::child().or_else(support::client::child::child) {
         return ended;
     }
     let mut arguments = Arguments::from_args();

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::dice::Dice;
 use super::op::{Op, Path, Place};
 use super::script;
 use super::wire::{Arrival, Out, Wire};
 use crate::support::World;
+use crate::support::dice::Dice;
 
 /// What the whole process may grow by, with all that the other cases do at the time.
 const MEMORY: u64 = 512 << 20;

@@ -3,9 +3,9 @@
 //! Invariant: a script is a value. The same script means the same requests on any server, and any part of its steps is
 //! a script too, so that a failing one can be made shorter.
 
-use super::dice::Dice;
 use super::nouns::{ACLS, DATA, FOREIGN, NUMBERED, OPEN, PATHS, SCHEMES, SECRETS, STRANGE};
 use super::op::{Acl, Bytes, Op, Path};
+use crate::support::dice::Dice;
 use Asked::{Change, Exist, Tell};
 
 /// What one session does next. A session that has no connection gets one first.

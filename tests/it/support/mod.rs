@@ -9,14 +9,24 @@
 
 #[macro_use]
 pub(crate) mod case;
+pub(crate) mod checker;
+pub(crate) mod client;
+pub(crate) mod dice;
+pub(crate) mod ensemble;
+pub(crate) mod events;
 pub(crate) mod eventually;
+pub(crate) mod frames;
 mod java;
 pub(crate) mod list;
 mod panics;
+pub(crate) mod plan;
+pub(crate) mod ports;
 #[cfg(feature = "cli")]
 pub(crate) mod process;
+pub(crate) mod proxy;
 pub(crate) mod relay;
 pub(crate) mod runner;
+pub(crate) mod store;
 pub(crate) mod target;
 pub(crate) mod words;
 mod world;
@@ -24,5 +34,4 @@ pub(crate) mod zookeeper;
 
 pub(crate) use eventually::eventually;
 pub(crate) use panics::expect_panics;
-pub(crate) use relay::{Loss, Relay};
 pub(crate) use world::World;

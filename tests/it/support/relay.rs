@@ -1,261 +1,150 @@
-//! A relay in front of a server: what a network does to connections, made to order, whatever the server is.
+//! A relay: an address in front of a server whose way can be cut in each of the ways in which networks are cut.
 //!
-//! It reads frames, and knows of them only which are requests: the first frame of each side is the handshake, and a
-//! negative number is a ping, an event or the client's own. It never makes up or reorders a byte.
+//! It changes no byte and knows nothing of the protocol. Its address stays the same for its life.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 
-use super::World;
+const BACKLOG: u32 = 1024;
 
-/// A relay to the first server of a world. It ends with the case.
+/// What becomes of connections to a relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Open,
+    /// Connections are closed, new ones refused.
+    Refusing,
+    /// Connections are neither closed nor answered, new ones are taken and never answered.
+    Silent,
+    /// Connections are neither closed nor answered, and whoever wants a new one hears nothing at all.
+    Dropping,
+}
+
+/// Relays until it is dropped.
+#[derive(Debug)]
 pub(crate) struct Relay {
     address: SocketAddr,
-    chroot: String,
-    line: Arc<Line>,
-}
-
-/// What is lost with a connection that ends in the middle of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Loss {
-    /// The server never sees it.
-    Request,
-    /// The server does what was asked, and nobody is told.
-    Reply,
-}
-
-#[derive(Default)]
-struct Line {
-    weather: watch::Sender<Weather>,
-    plan: Mutex<Option<Plan>>,
-    connections: AtomicUsize,
-    requests: AtomicUsize,
-}
-
-/// What all connections go through.
-#[derive(Clone, Copy, Default)]
-struct Weather {
-    /// How often everything was cut.
-    cuts: usize,
-    /// No connection is let through.
-    is_down: bool,
-    /// Connections are taken, and no request goes through them.
-    is_deaf: bool,
-    /// Connections are taken, and no reply goes through them.
-    is_mute: bool,
-}
-
-struct Plan {
-    loss: Loss,
-    /// How many requests pass before the first that is lost.
-    pass: usize,
-    times: usize,
+    way: watch::Sender<Way>,
+    _port: TcpSocket,
+    /// The task ends with it.
+    _work: JoinSet<()>,
 }
 
 impl Relay {
-    pub(crate) async fn start(world: &World) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("it is bound");
-        let (line, server) = (Arc::<Line>::default(), world.servers()[0]);
-        let relayed = Arc::clone(&line);
-        tokio::spawn(async move {
-            while let Ok((near, _)) = listener.accept().await {
-                tokio::spawn(relay(near, server, Arc::clone(&relayed)));
-            }
-        });
+    pub(crate) async fn to(server: SocketAddr) -> Self {
+        // Bound and never listening: it keeps the port ours while connections are refused.
+        let port = bind(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let address = port.local_addr().unwrap();
+        let listener = listen(address, BACKLOG).await;
+        let (way, ways) = watch::channel(Way::Open);
+        let mut work = JoinSet::new();
+        work.spawn(relay(listener, server, ways));
         Self {
             address,
-            chroot: world.chroot().to_owned(),
-            line,
+            way,
+            _port: port,
+            _work: work,
         }
     }
 
-    /// The world's connect string by way of this relay.
-    pub(crate) fn connect_string(&self) -> String {
-        format!("{}{}", self.address, self.chroot)
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
     }
 
-    /// Ends every connection; new ones are let through.
-    pub(crate) fn cut(&self) {
-        self.change(|weather| weather.cuts += 1);
-    }
-
-    /// Ends every connection, and each new one at once, until [`Relay::up`].
-    pub(crate) fn down(&self) {
-        self.change(|weather| weather.is_down = true);
-    }
-
-    /// Swallows everything without ending a connection, until [`Relay::up`].
-    pub(crate) fn silence(&self) {
-        self.change(|weather| (weather.is_deaf, weather.is_mute) = (true, true));
-    }
-
-    /// Swallows the servers' side only, until [`Relay::up`]: requests are done, and nobody is told.
-    pub(crate) fn mute(&self) {
-        self.change(|weather| weather.is_mute = true);
-    }
-
-    /// The network is well again. What was swallowed comes late.
-    pub(crate) fn up(&self) {
-        self.change(|weather| {
-            (weather.is_down, weather.is_deaf, weather.is_mute) = (false, false, false);
-        });
-    }
-
-    /// Ends the connection at the request after the next `pass` ones, and at the first one of each of the `times - 1`
-    /// connections that follow.
-    pub(crate) fn lose(&self, loss: Loss, pass: usize, times: usize) {
-        *self.plan() = Some(Plan { loss, pass, times });
-    }
-
-    /// Forgets what was to be lost; whether something still was.
-    pub(crate) fn forget(&self) -> bool {
-        self.plan().take().is_some()
-    }
-
-    /// How many connections got through to a server's handshake.
-    pub(crate) fn connections(&self) -> usize {
-        self.line.connections.load(Ordering::SeqCst)
-    }
-
-    /// How many requests came, pings apart.
-    pub(crate) fn requests(&self) -> usize {
-        self.line.requests.load(Ordering::SeqCst)
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Weather)) {
-        self.line.weather.send_modify(change);
-    }
-
-    fn plan(&self) -> std::sync::MutexGuard<'_, Option<Plan>> {
-        self.line.plan()
+    /// From now on. It takes a moment: a port is closed or opened by a task.
+    pub(crate) fn set(&self, way: Way) {
+        self.way.send_replace(way);
     }
 }
 
-impl Line {
-    fn plan(&self) -> std::sync::MutexGuard<'_, Option<Plan>> {
-        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What is to be lost with this request.
-    fn loss(&self) -> Option<Loss> {
-        let mut plan = self.plan();
-        let now = plan.as_mut()?;
-        if now.pass > 0 {
-            now.pass -= 1;
-            return None;
-        }
-        now.times -= 1;
-        let loss = now.loss;
-        if now.times == 0 {
-            *plan = None;
-        }
-        Some(loss)
-    }
-
-    /// Waits until the weather lets through what it keeps back by this.
-    async fn clear_of(&self, keeps_back: impl Fn(&Weather) -> bool) {
-        let mut weather = self.weather.subscribe();
-        let clear = weather.wait_for(|weather| !keeps_back(weather)).await;
-        clear.map(drop).expect("the line is there");
-    }
-}
-
-/// Relays one connection until either side, the weather or a loss ends it.
-async fn relay(near: TcpStream, server: SocketAddr, line: Arc<Line>) {
-    let mut weather = line.weather.subscribe();
-    let cuts = weather.borrow().cuts;
-    let is_over = |weather: &Weather| weather.is_down || weather.cuts != cuts;
-    if is_over(&weather.borrow()) {
-        return;
-    }
-    let Ok(far) = TcpStream::connect(server).await else {
-        return;
-    };
-    let (nearly, fairly) = (near.set_nodelay(true), far.set_nodelay(true));
-    if nearly.is_err() || fairly.is_err() {
-        return;
-    }
-    let ((from_client, to_client), (from_server, to_server)) =
-        (near.into_split(), far.into_split());
-    // The number of the request whose reply is to be lost.
-    let doomed = Mutex::new(None);
-    tokio::select! {
-        _ = requests(from_client, to_server, &line, &doomed) => {}
-        _ = replies(from_server, to_client, &line, &doomed) => {}
-        _ = weather.wait_for(is_over) => {}
-    }
-}
-
-async fn requests(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
-    line: &Line,
-    doomed: &Mutex<Option<i32>>,
-) -> Option<()> {
-    let is_deaf = |weather: &Weather| weather.is_deaf;
-    line.clear_of(is_deaf).await;
-    pass(&read(&mut from).await?, &mut to).await?;
+async fn relay(listener: TcpListener, server: SocketAddr, mut ways: watch::Receiver<Way>) {
+    let address = listener.local_addr().unwrap();
+    let mut listener = Some(listener);
+    let mut pipes = JoinSet::new();
+    // What was taken and not answered never hears anything again, not even when the way is open.
+    let mut held = Vec::new();
     loop {
-        let frame = read(&mut from).await?;
-        let number = number(&frame)?;
-        if number >= 0 {
-            line.requests.fetch_add(1, Ordering::SeqCst);
-            match line.loss() {
-                None => {}
-                Some(Loss::Request) => return None,
-                Some(Loss::Reply) => {
-                    *doomed.lock().unwrap_or_else(PoisonError::into_inner) = Some(number)
+        let way = *ways.borrow_and_update();
+        match way {
+            Way::Refusing => listener = None,
+            Way::Dropping => {
+                drop(listener.take());
+                let deaf = listen(address, 0).await;
+                // Whoever finds the queue full is not answered.
+                while let Ok(Ok(taken)) =
+                    timeout(Duration::from_millis(20), TcpStream::connect(address)).await
+                {
+                    held.push(taken);
+                }
+                listener = Some(deaf);
+            }
+            Way::Open | Way::Silent if listener.is_none() => {
+                listener = Some(listen(address, BACKLOG).await);
+            }
+            Way::Open | Way::Silent => {}
+        }
+        loop {
+            tokio::select! {
+                changed = ways.changed() => match changed {
+                    Ok(()) => break,
+                    Err(_) => return,
+                },
+                Ok((client, _)) = async { listener.as_ref().unwrap().accept().await },
+                    if way != Way::Dropping && listener.is_some() =>
+                {
+                    match way {
+                        Way::Open => drop(pipes.spawn(pipe(client, server, ways.clone()))),
+                        _ => held.push(client),
+                    }
                 }
             }
         }
-        line.clear_of(is_deaf).await;
-        pass(&frame, &mut to).await?;
-    }
-}
-
-async fn replies(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
-    line: &Line,
-    doomed: &Mutex<Option<i32>>,
-) -> Option<()> {
-    let is_mute = |weather: &Weather| weather.is_mute;
-    line.clear_of(is_mute).await;
-    pass(&read(&mut from).await?, &mut to).await?;
-    line.connections.fetch_add(1, Ordering::SeqCst);
-    loop {
-        let frame = read(&mut from).await?;
-        let number = number(&frame);
-        if number.is_some() && number == *doomed.lock().unwrap_or_else(PoisonError::into_inner) {
-            return None;
+        // The queue of one that dropped is not worth anything: its listener goes with it.
+        if way == Way::Dropping {
+            listener = None;
         }
-        line.clear_of(is_mute).await;
-        pass(&frame, &mut to).await?;
     }
 }
 
-/// One frame without its length.
-async fn read(from: &mut (impl AsyncRead + Unpin)) -> Option<Vec<u8>> {
-    let length = usize::try_from(from.read_i32().await.ok()?).ok()?;
-    let mut frame = vec![0; length];
-    from.read_exact(&mut frame).await.ok()?;
-    Some(frame)
+fn bind(address: SocketAddr) -> TcpSocket {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind(address).unwrap();
+    socket
 }
 
-async fn pass(frame: &[u8], to: &mut (impl AsyncWrite + Unpin)) -> Option<()> {
-    let length = i32::try_from(frame.len()).ok()?;
-    let bytes = [&length.to_be_bytes(), frame].concat();
-    to.write_all(&bytes).await.ok()
+/// A process that another case is just starting may have the last listener for a moment more.
+async fn listen(address: SocketAddr, backlog: u32) -> TcpListener {
+    loop {
+        match bind(address).listen(backlog) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                sleep(Duration::from_millis(2)).await;
+            }
+            listener => return listener.unwrap(),
+        }
+    }
 }
 
-/// The number that a request and its reply begin with.
-fn number(frame: &[u8]) -> Option<i32> {
-    frame.first_chunk().copied().map(i32::from_be_bytes)
+/// Copies both ways while the way is open. A connection that the way went silent under is never heard of again.
+async fn pipe(mut client: TcpStream, server: SocketAddr, mut ways: watch::Receiver<Way>) {
+    client.set_nodelay(true).unwrap();
+    tokio::select! {
+        () = async {
+            if let Ok(mut server) = TcpStream::connect(server).await {
+                server.set_nodelay(true).unwrap();
+                // However it ends, both ends are closed.
+                copy_bidirectional(&mut client, &mut server).await.unwrap_or_default();
+            }
+        } => return,
+        _ = ways.wait_for(|way| *way != Way::Open) => {}
+    }
+    if *ways.borrow() != Way::Refusing {
+        std::future::pending::<()>().await;
+    }
 }

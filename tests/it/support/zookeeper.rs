@@ -3,16 +3,15 @@
 //! For tests only: nothing is synced to disk. They stop when `Servers` goes, and die with this process. A case that
 //! hurts servers starts its own (`Servers::start(3)` on a blocking thread) and never touches the shared ones.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use uuid::Uuid;
 
 use super::java::{Java, Jvm};
-use super::words;
+use super::{ports, words};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -30,6 +29,14 @@ const LOGBACK: &str = r#"<configuration>
   <root level="WARN"><appender-ref ref="CONSOLE"/></root>
 </configuration>
 "#;
+
+/// Where a member listens, or is thought to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ports {
+    pub(crate) client: u16,
+    pub(crate) quorum: u16,
+    pub(crate) election: u16,
+}
 
 /// One server, or an ensemble. All calls block.
 #[derive(Debug)]
@@ -56,10 +63,22 @@ impl Servers {
 
     /// The same with more flags for the JVMs, such as `-Dznode.container.checkIntervalMs=200`.
     pub(crate) fn start_with(count: usize, flags: &[&str]) -> Result<Self, String> {
+        let directly = |members: &[Ports]| Ok(vec![members.to_vec(); members.len()]);
+        Self::start_linked(count, flags, "", directly)
+    }
+
+    /// The same with more lines in the configuration, and with links between the members that the caller makes: given the
+    /// ports of all, `link` says for each member where it finds the others.
+    pub(crate) fn start_linked(
+        count: usize,
+        flags: &[&str],
+        more: &str,
+        mut link: impl FnMut(&[Ports]) -> std::io::Result<Vec<Vec<Ports>>>,
+    ) -> Result<Self, String> {
         let mut tries = 0;
         loop {
             tries += 1;
-            let mut servers = Self::lay_out(count, flags)
+            let mut servers = Self::lay_out(count, flags, more, &mut link)
                 .map_err(|error| format!("cannot lay out servers: {error}"))??;
             match (0..count)
                 .try_for_each(|member| servers.launch(member))
@@ -150,7 +169,12 @@ impl Servers {
         assert!(sent.success(), "kill {signal} {pid}: {sent}");
     }
 
-    fn lay_out(count: usize, flags: &[&str]) -> std::io::Result<Result<Self, String>> {
+    fn lay_out(
+        count: usize,
+        flags: &[&str],
+        more: &str,
+        link: &mut impl FnMut(&[Ports]) -> std::io::Result<Vec<Vec<Ports>>>,
+    ) -> std::io::Result<Result<Self, String>> {
         let java = match Java::find() {
             Ok(java) => java,
             Err(why) => return Ok(Err(why)),
@@ -160,36 +184,32 @@ impl Servers {
             .tempdir()?;
         std::fs::write(folder.path().join("log4j.properties"), LOG4J)?;
         std::fs::write(folder.path().join("logback.xml"), LOGBACK)?;
-        let ports = free_ports(3 * count)?;
-        let peers: String =
-            ports
-                .chunks(3)
-                .enumerate()
-                .fold(String::new(), |peers, (member, ports)| {
-                    peers
-                        + &format!(
-                            "server.{}=127.0.0.1:{}:{}\n",
-                            member + 1,
-                            ports[1],
-                            ports[2]
-                        )
-                });
+        let ports: Vec<Ports> = ports::free(3 * count)?
+            .chunks(3)
+            .map(|three| Ports {
+                client: three[0],
+                quorum: three[1],
+                election: three[2],
+            })
+            .collect();
+        let views = link(&ports)?;
 
         let mut members = Vec::new();
-        for (member, ports) in ports.chunks(3).enumerate() {
+        for (member, (ports, view)) in ports.iter().zip(&views).enumerate() {
             let id = member + 1;
             let data = folder.path().join(format!("data-{id}"));
             std::fs::create_dir(&data)?;
             std::fs::write(data.join("myid"), id.to_string())?;
-            let mut text = config(ports[0], &data.display().to_string());
+            let mut text = config(ports.client, &data.display().to_string());
             if count > 1 {
-                text += &peers;
+                text += &peers(view);
             }
+            text += more;
             let config = folder.path().join(format!("zoo-{id}.cfg"));
             std::fs::write(&config, text)?;
             let log = folder.path().join(format!("log-{id}.txt"));
             members.push(Member {
-                address: (Ipv4Addr::LOCALHOST, ports[0]).into(),
+                address: (Ipv4Addr::LOCALHOST, ports.client).into(),
                 config,
                 log,
                 jvm: None,
@@ -213,36 +233,21 @@ impl Servers {
     }
 }
 
+/// The lines that tell a member where the members are.
+fn peers(view: &[Ports]) -> String {
+    let line = |(member, ports): (usize, &Ports)| {
+        let Ports {
+            quorum, election, ..
+        } = ports;
+        format!("server.{}=127.0.0.1:{quorum}:{election}\n", member + 1)
+    };
+    view.iter().enumerate().map(line).collect()
+}
+
 fn config(port: u16, data: &str) -> String {
     format!(
         "tickTime=200\nminSessionTimeout=400\nmaxSessionTimeout=60000\ninitLimit=10\nsyncLimit=5\ndataDir={data}\n\
          clientPort={port}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\n4lw.commands.whitelist=*\n\
          admin.enableServer=false\n"
     )
-}
-
-/// Ports that nobody has now. They lie below the range that the system gives to outgoing connections: a client that
-/// keeps dialling a port of a stopped server would otherwise be given that very port, and talk to itself.
-fn free_ports(count: usize) -> std::io::Result<Vec<u16>> {
-    const RANGE: std::ops::Range<u16> = 12_000..32_000;
-    let mut port =
-        RANGE.start + (Uuid::new_v4().as_u128() % u128::from(RANGE.end - RANGE.start)) as u16;
-    let mut held = Vec::new();
-    for _ in RANGE {
-        port = if port + 1 < RANGE.end {
-            port + 1
-        } else {
-            RANGE.start
-        };
-        held.extend(TcpListener::bind((Ipv4Addr::LOCALHOST, port)));
-        if held.len() == count {
-            return held
-                .iter()
-                .map(|listener| Ok(listener.local_addr()?.port()))
-                .collect();
-        }
-    }
-    Err(std::io::Error::other(
-        "no free ports between 12000 and 32000",
-    ))
 }

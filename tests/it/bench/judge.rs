@@ -1,0 +1,479 @@
+//! The judge of histories: it finds nothing in a good one, and what is wrong in each that was broken by hand.
+//!
+//! No server is asked anything here.
+
+use std::time::Duration;
+
+use crate::support::World;
+use crate::support::checker::{
+    Accepted, Bounds, History, Violation, recovery, stays_alive, violations,
+};
+use crate::support::events::{Event, Outcome, What};
+
+cases! {
+    embedded:
+        a_good_history_is_found_good,
+        two_holders_break_s1,
+        a_stale_write_breaks_s2,
+        a_guard_that_says_held_after_the_next_grant_breaks_s2b,
+        a_stopped_process_may_find_a_dead_guard,
+        grants_out_of_order_break_s3,
+        a_newcomer_who_passes_the_queue_breaks_s3,
+        a_token_that_comes_again_or_shrinks_breaks_s4,
+        an_orphan_breaks_s5,
+        a_watch_left_behind_breaks_s7,
+        a_release_by_another_or_again_breaks_s9,
+        a_grant_to_who_gave_up_breaks_s10,
+        a_hold_that_comes_back_breaks_s12,
+        a_free_lock_that_nobody_gets_breaks_l1,
+        a_release_that_takes_long_breaks_l2,
+        a_call_beyond_its_limit_breaks_l3,
+        a_late_notice_breaks_l4,
+        a_loss_in_a_healthy_world_breaks_l5,
+        a_late_first_answer_breaks_l6;
+}
+
+const MS: u64 = 1_000_000;
+
+/// A history of one lock, `x`, with times in milliseconds.
+fn history(lines: &[(u64, &str, What)]) -> History {
+    let event = |(ms, client, what): &(u64, &str, What)| Event {
+        t_ns: ms * MS,
+        client: (*client).to_owned(),
+        lock: "x".to_owned(),
+        what: what.clone(),
+    };
+    History {
+        events: lines.iter().map(event).collect(),
+        accepted: Vec::new(),
+    }
+}
+
+fn asked(attempt: u64) -> What {
+    What::Asked {
+        attempt,
+        within_ns: None,
+    }
+}
+
+fn asked_for(attempt: u64, ms: u64) -> What {
+    What::Asked {
+        attempt,
+        within_ns: Some(ms * MS),
+    }
+}
+
+fn queued(attempt: u64) -> What {
+    What::Queued { attempt }
+}
+
+fn granted(attempt: u64, token: u64) -> What {
+    What::Granted {
+        attempt,
+        token,
+        held: true,
+    }
+}
+
+fn failed(attempt: u64) -> What {
+    What::Failed {
+        attempt,
+        why: "said so".to_owned(),
+    }
+}
+
+fn held(token: u64, held: bool) -> What {
+    What::HeldSeen {
+        token,
+        held,
+        until_ns: None,
+    }
+}
+
+fn held_until(token: u64, ms: u64) -> What {
+    What::HeldSeen {
+        token,
+        held: true,
+        until_ns: Some(ms * MS),
+    }
+}
+
+fn lost(token: u64) -> What {
+    What::Lost { token }
+}
+
+fn releasing(token: u64) -> What {
+    What::Releasing { token }
+}
+
+fn released(token: u64, outcome: Outcome) -> What {
+    What::Released { token, outcome }
+}
+
+fn fault() -> What {
+    What::Fault {
+        kind: "cut".to_owned(),
+    }
+}
+
+const BOUNDS: Bounds = Bounds {
+    grant: Duration::from_secs(2),
+    release: Duration::from_secs(2),
+    call: Duration::from_millis(100),
+    notice: Duration::from_millis(50),
+};
+
+/// The ids of what is found, each once.
+fn ids(found: &[Violation]) -> Vec<&'static str> {
+    let mut ids: Vec<_> = found.iter().map(|one| one.id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+#[track_caller]
+fn breaks(id: &str, lines: &[(u64, &str, What)]) {
+    let found = violations(&history(lines));
+    assert_eq!(ids(&found), [id], "{found:?}");
+}
+
+#[track_caller]
+fn breaks_in_time(id: &str, lines: &[(u64, &str, What)]) {
+    let found = stays_alive(&history(lines), &BOUNDS);
+    assert_eq!(ids(&found), [id], "{found:?}");
+    assert!(violations(&history(lines)).is_empty());
+}
+
+/// Two turns, the second of which is lost and told in time.
+fn good() -> History {
+    let mut history = history(&[
+        (0, "a", asked_for(1, 1000)),
+        (1, "a", queued(1)),
+        (2, "b", asked(1)),
+        (3, "b", queued(1)),
+        (10, "a", granted(1, 7)),
+        (20, "a", held_until(7, 900)),
+        (30, "a", releasing(7)),
+        (32, "b", granted(1, 8)),
+        (33, "a", released(7, Outcome::Done)),
+        (40, "b", held_until(8, 700)),
+        (50, "b", fault()),
+        (700, "b", lost(8)),
+        (710, "b", held(8, false)),
+        (720, "b", releasing(8)),
+        (730, "b", released(8, Outcome::Lost)),
+        (740, "x", What::Healed),
+        (750, "c", asked(1)),
+        (1500, "c", granted(1, 9)),
+        (1510, "c", releasing(9)),
+        (1520, "c", released(9, Outcome::Done)),
+        (
+            1600,
+            "x",
+            What::Rest {
+                tickets: 0,
+                live: 0,
+            },
+        ),
+        (
+            1600,
+            "x",
+            What::Watches {
+                before: 3,
+                after: 3,
+            },
+        ),
+    ]);
+    history.accepted = writes(&[7, 7, 8, 9]);
+    history
+}
+
+fn writes(tokens: &[u64]) -> Vec<Accepted> {
+    let write = |token: &u64| Accepted {
+        lock: "x".to_owned(),
+        client: "a".to_owned(),
+        token: *token,
+    };
+    tokens.iter().map(write).collect()
+}
+
+async fn a_good_history_is_found_good(_world: World) {
+    let history = good();
+
+    assert_eq!(violations(&history), []);
+    assert_eq!(stays_alive(&history, &BOUNDS), []);
+    assert_eq!(recovery(&history, Some(Duration::from_secs(1))), []);
+    for event in &history.events {
+        let line = serde_json::to_string(event).unwrap();
+        assert_eq!(
+            &serde_json::from_str::<Event>(&line).unwrap(),
+            event,
+            "{line}"
+        );
+    }
+}
+
+async fn two_holders_break_s1(_world: World) {
+    breaks(
+        "S1",
+        &[
+            (10, "a", granted(1, 7)),
+            (20, "b", granted(1, 8)),
+            (30, "a", releasing(7)),
+            (40, "a", released(7, Outcome::Done)),
+        ],
+    );
+}
+
+async fn a_stale_write_breaks_s2(_world: World) {
+    let mut history = good();
+    history.accepted = writes(&[7, 8, 7]);
+    assert_eq!(ids(&violations(&history)), ["S2"]);
+}
+
+async fn a_guard_that_says_held_after_the_next_grant_breaks_s2b(_world: World) {
+    breaks(
+        "S2b",
+        &[
+            (10, "a", granted(1, 7)),
+            (20, "b", granted(1, 8)),
+            (21, "a", held(7, true)),
+        ],
+    );
+}
+
+async fn a_stopped_process_may_find_a_dead_guard(_world: World) {
+    let late = |held| What::Granted {
+        attempt: 1,
+        token: 7,
+        held,
+    };
+    let lines = |held| [(20, "b", granted(1, 8)), (30, "a", late(held))];
+
+    assert_eq!(violations(&history(&lines(false))), []);
+    assert_eq!(ids(&violations(&history(&lines(true)))), ["S2b", "S3"]);
+}
+
+async fn grants_out_of_order_break_s3(_world: World) {
+    let lines = [
+        (1, "a", asked(1)),
+        (2, "b", asked(1)),
+        (10, "b", granted(1, 8)),
+        (11, "b", releasing(8)),
+        (12, "b", released(8, Outcome::Done)),
+        (20, "a", granted(1, 7)),
+    ];
+    // A guard that is given when a later ticket has had its turn is a lie, too.
+    assert_eq!(ids(&violations(&history(&lines))), ["S2b", "S3"]);
+}
+
+async fn a_newcomer_who_passes_the_queue_breaks_s3(_world: World) {
+    breaks(
+        "S3",
+        &[
+            (1, "a", asked(1)),
+            (2, "a", queued(1)),
+            (3, "b", asked(1)),
+            (10, "b", granted(1, 7)),
+            (20, "a", granted(1, 8)),
+        ],
+    );
+}
+
+async fn a_token_that_comes_again_or_shrinks_breaks_s4(_world: World) {
+    breaks("S4", &[(10, "a", granted(1, 7)), (20, "b", granted(1, 7))]);
+    let shrinks = [
+        (10, "a", granted(1, 7)),
+        (11, "a", releasing(7)),
+        (12, "a", released(7, Outcome::Done)),
+        (15, "b", asked(1)),
+        (20, "b", granted(1, 6)),
+    ];
+    assert!(ids(&violations(&history(&shrinks))).contains(&"S4"));
+}
+
+async fn an_orphan_breaks_s5(_world: World) {
+    breaks(
+        "S5",
+        &[(
+            10,
+            "x",
+            What::Rest {
+                tickets: 1,
+                live: 0,
+            },
+        )],
+    );
+}
+
+async fn a_watch_left_behind_breaks_s7(_world: World) {
+    breaks(
+        "S7",
+        &[(
+            10,
+            "x",
+            What::Watches {
+                before: 0,
+                after: 1,
+            },
+        )],
+    );
+}
+
+async fn a_release_by_another_or_again_breaks_s9(_world: World) {
+    breaks(
+        "S9",
+        &[
+            (10, "a", granted(1, 7)),
+            (20, "b", released(7, Outcome::Done)),
+        ],
+    );
+    breaks(
+        "S9",
+        &[
+            (10, "a", granted(1, 7)),
+            (20, "a", released(7, Outcome::Done)),
+            (30, "a", released(7, Outcome::Done)),
+        ],
+    );
+}
+
+async fn a_grant_to_who_gave_up_breaks_s10(_world: World) {
+    for given_up in [What::Cancelled { attempt: 1 }, failed(1)] {
+        breaks(
+            "S10",
+            &[
+                (10, "a", asked(1)),
+                (20, "a", given_up),
+                (30, "a", granted(1, 7)),
+            ],
+        );
+    }
+}
+
+async fn a_hold_that_comes_back_breaks_s12(_world: World) {
+    for over in [lost(7), held(7, false), released(7, Outcome::Done)] {
+        breaks(
+            "S12",
+            &[
+                (10, "a", granted(1, 7)),
+                (20, "a", over),
+                (30, "a", held(7, true)),
+            ],
+        );
+    }
+}
+
+async fn a_free_lock_that_nobody_gets_breaks_l1(_world: World) {
+    breaks_in_time("L1", &[(0, "a", asked(1)), (2001, "a", granted(1, 7))]);
+    let end = What::Rest {
+        tickets: 1,
+        live: 1,
+    };
+    breaks_in_time("L1", &[(0, "a", asked(1)), (2001, "x", end)]);
+    breaks_in_time(
+        "L1",
+        &[
+            (0, "a", asked(1)),
+            (5, "x", fault()),
+            (5000, "x", What::Healed),
+            (7001, "a", granted(1, 7)),
+        ],
+    );
+}
+
+async fn a_release_that_takes_long_breaks_l2(_world: World) {
+    let begin = [(0, "a", granted(1, 7)), (10, "a", releasing(7))];
+    for (ms, end) in [
+        (2011, released(7, Outcome::Done)),
+        (
+            2011,
+            What::Rest {
+                tickets: 0,
+                live: 0,
+            },
+        ),
+    ] {
+        let mut lines = begin.to_vec();
+        lines.push((ms, "a", end));
+        breaks_in_time("L2", &lines);
+    }
+}
+
+async fn a_call_beyond_its_limit_breaks_l3(_world: World) {
+    for end in [granted(1, 7), failed(1), What::Cancelled { attempt: 1 }] {
+        breaks_in_time(
+            "L3",
+            &[
+                (0, "x", fault()),
+                (0, "a", asked_for(1, 300)),
+                (401, "a", end),
+            ],
+        );
+    }
+    breaks_in_time(
+        "L3",
+        &[
+            (0, "x", fault()),
+            (0, "a", asked_for(1, 300)),
+            (
+                401,
+                "x",
+                What::Rest {
+                    tickets: 1,
+                    live: 1,
+                },
+            ),
+        ],
+    );
+}
+
+async fn a_late_notice_breaks_l4(_world: World) {
+    let begin = [
+        (0, "a", asked(1)),
+        (1, "a", granted(1, 7)),
+        (10, "a", held_until(7, 100)),
+    ];
+    for (ms, end) in [
+        (151, lost(7)),
+        (
+            151,
+            What::Rest {
+                tickets: 1,
+                live: 1,
+            },
+        ),
+    ] {
+        let mut lines = begin.to_vec();
+        lines.push((ms, "a", end));
+        breaks_in_time("L4", &lines);
+    }
+    // A stopped process is told when it goes on.
+    let mut lines = begin.to_vec();
+    lines.extend([(20, "a", What::Stopped), (500, "a", What::Continued)]);
+    lines.push((540, "a", lost(7)));
+    assert_eq!(stays_alive(&history(&lines), &BOUNDS), []);
+    lines.pop();
+    lines.push((560, "a", lost(7)));
+    breaks_in_time("L4", &lines);
+}
+
+async fn a_loss_in_a_healthy_world_breaks_l5(_world: World) {
+    for end in [lost(7), held(7, false)] {
+        let history = history(&[(0, "a", granted(1, 7)), (10, "a", end)]);
+        assert_eq!(ids(&recovery(&history, None)), ["L5"]);
+    }
+}
+
+async fn a_late_first_answer_breaks_l6(_world: World) {
+    let history = history(&[
+        (0, "x", fault()),
+        (10, "x", What::Healed),
+        (511, "a", granted(1, 7)),
+    ]);
+    assert_eq!(
+        ids(&recovery(&history, Some(Duration::from_millis(500)))),
+        ["L6"]
+    );
+    assert_eq!(recovery(&history, Some(Duration::from_millis(501))), []);
+}

@@ -1,0 +1,191 @@
+//! Eight processes that share one lock, while everything around them fails at random.
+//!
+//! What comes is a plan from a seed, which is printed: `LOCKKEEPER_SEED` brings the same plan again. The judge reads the whole
+//! history at the end, when the world is whole again.
+
+mod hurt;
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use self::hurt::{Crew, Hurt};
+use super::{SOON, T};
+use crate::mutex::children;
+use crate::support::checker::{Bounds, assert_clean, stays_alive, violations};
+use crate::support::client::Fleet;
+use crate::support::dice::Dice;
+use crate::support::ensemble::Ensemble;
+use crate::support::events::{Event, Outcome, What};
+use crate::support::store::Fence;
+use crate::support::words;
+use crate::support::{World, eventually, plan};
+
+cases! {
+    embedded:
+        a_storm_on_the_embedded_server_breaks_nothing within 120;
+    real:
+        a_storm_on_an_ensemble_breaks_nothing within 180;
+}
+
+const CLIENTS: usize = 8;
+const LOCK: &str = "storm";
+
+/// How long the storm lasts.
+fn length() -> Duration {
+    Duration::from_secs(World::times(20, 300) as u64)
+}
+
+/// The seed of a storm, and whatever follows from it.
+fn dice(of: &str) -> Dice {
+    let seed = plan::seed();
+    println!("{of}: LOCKKEEPER_SEED={seed}");
+    Dice(seed)
+}
+
+async fn a_storm_on_the_embedded_server_breaks_nothing(world: World) {
+    let mut dice = dice("storm on the embedded server");
+    let on_clients = plan::of_clients(&mut dice, CLIENTS, length());
+    let on_server = plan::of_embedded(&mut dice, length());
+    let chroot = world.chroot().to_owned();
+    let fleet = Fleet::new(world.connect_string(), LOCK, T, Fence::Refuses).await;
+    let hurt = Hurt::new(fleet.log().clone());
+    let mut crew = Crew::start(&fleet, world.servers(), &chroot, CLIENTS).await;
+
+    let began = Instant::now();
+    tokio::join!(
+        crew.storm(&fleet, &on_clients, &hurt),
+        hurt::embedded(world.embedded(), &on_server, &hurt)
+    );
+
+    let servers = world.servers().to_vec();
+    ends_well(
+        fleet,
+        crew,
+        &hurt,
+        began.elapsed(),
+        &world.connect_string(),
+        &servers,
+    )
+    .await;
+}
+
+async fn a_storm_on_an_ensemble_breaks_nothing(_world: World) {
+    let mut dice = dice("storm on an ensemble");
+    let on_clients = plan::of_clients(&mut dice, CLIENTS, length());
+    let on_servers = plan::of_servers(&mut dice, length());
+    let mut ensemble = Ensemble::start(5).await;
+    let servers = ensemble.addresses();
+    let hosts: Vec<String> = servers.iter().map(ToString::to_string).collect();
+    let hosts = hosts.join(",");
+    let fleet = Fleet::new(hosts.clone(), LOCK, T, Fence::Refuses).await;
+    let hurt = Hurt::new(fleet.log().clone());
+    let mut crew = Crew::start(&fleet, &servers, "", CLIENTS).await;
+
+    let began = Instant::now();
+    let on_ensemble = hurt::ensemble(&mut ensemble, &on_servers, &hurt, length());
+    tokio::join!(crew.storm(&fleet, &on_clients, &hurt), on_ensemble);
+
+    ends_well(fleet, crew, &hurt, began.elapsed(), &hosts, &servers).await;
+}
+
+/// The calm after the storm: everybody gets the lock once more and ends, nothing is left, and the judge finds nothing.
+async fn ends_well(
+    fleet: Fleet,
+    crew: Crew,
+    hurt: &Hurt,
+    stormed: Duration,
+    connect_string: &str,
+    servers: &[std::net::SocketAddr],
+) {
+    let calm = fleet.events().len();
+    for name in crew.names() {
+        let again = || async {
+            let events = fleet.events();
+            let since = &events[calm..];
+            let theirs = |event: &&Event| event.client == name;
+            since
+                .iter()
+                .filter(theirs)
+                .any(|event| matches!(event.what, What::Granted { .. }))
+        };
+        eventually(
+            &format!("{name} gets the lock in the calm"),
+            2 * SOON,
+            again,
+        )
+        .await;
+    }
+    crew.ends(2 * SOON).await;
+
+    let stranger = zookeeper_client::Client::connect(connect_string)
+        .await
+        .unwrap();
+    let empty = || async { children(&stranger, LOCK).await.is_empty() };
+    eventually("no ticket is left", SOON, empty).await;
+    fleet.log().note(What::Rest {
+        tickets: 0,
+        live: 0,
+    });
+    let unwatched = || async {
+        let mut watches = 0;
+        for server in servers {
+            watches += words::wchs(&words::word(*server, "wchs").await).watches;
+        }
+        watches == 0
+    };
+    eventually("no watch is left", SOON, unwatched).await;
+    fleet.log().note(What::Watches {
+        before: 0,
+        after: 0,
+    });
+
+    let history = fleet.history();
+    let count = |is: fn(&What) -> bool| {
+        let events = history.events.iter();
+        events.filter(|event| is(&event.what)).count()
+    };
+    let (faults, grants) = (
+        hurt.count(),
+        count(|what| matches!(what, What::Granted { .. })),
+    );
+    println!(
+        "{faults} faults in {stormed:?}: {:?}; {grants} grants, {} losses, {} releases that found a loss, {} calls that failed, \
+         {} writes, {} stale ones refused",
+        hurt.kinds(),
+        count(|what| matches!(what, What::Lost { .. })),
+        count(|what| matches!(
+            what,
+            What::Released {
+                outcome: Outcome::Lost,
+                ..
+            }
+        )),
+        count(|what| matches!(what, What::Failed { .. })),
+        history.accepted.len(),
+        fleet.store().stale(),
+    );
+    let bounds = Bounds {
+        call: Duration::from_millis(500),
+        notice: Duration::from_millis(500),
+        ..Bounds::within(Duration::from_secs(15))
+    };
+    let mut found = violations(&history);
+    found.extend(stays_alive(&history, &bounds));
+    if !found.is_empty() {
+        println!("{}", fleet.keep());
+    }
+    assert_clean(&found);
+    assert!(
+        faults as f64 >= stormed.as_secs_f64() / 2.0,
+        "{faults} faults in {stormed:?}"
+    );
+    if World::soak() {
+        assert!(
+            faults > 100 && grants > 1000,
+            "{faults} faults, {grants} grants"
+        );
+    } else {
+        assert!(grants > 20, "{grants} grants");
+    }
+}

@@ -1,0 +1,438 @@
+//! A TCP proxy before one server, that hurts connections on command: it cuts, refuses, swallows, delays, and holds,
+//! loses or repeats one reply.
+//!
+//! A black hole loses no byte, as a network does not: what was sent into it, and the end of a connection too, comes out
+//! at the other side after the heal, late. It never invents bytes, but for the connect request that it is told to change.
+
+mod connection;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use super::frames::Matching;
+use super::ports;
+use super::{World, eventually};
+
+/// A direction, or both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    ToServer,
+    ToClient,
+    Both,
+}
+
+impl Way {
+    const EACH: [Self; 2] = [Self::ToServer, Self::ToClient];
+
+    fn covers(self, one: Self) -> bool {
+        self == Self::Both || self == one
+    }
+}
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Fin,
+    Rst,
+}
+
+/// What a connection is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    End(End),
+    /// The side in this direction sees a reset; the other one sees silence.
+    EndTowards(Way),
+}
+
+/// What passes through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Sessions of ZooKeeper's clients, frame by frame.
+    Frames,
+    /// Any bytes.
+    Bytes,
+    /// Members of an ensemble that elect a leader. Each tells the other where it can be reached, and is believed; this
+    /// is the port that is said instead.
+    Election { announced: u16 },
+}
+
+/// What happens to the reply to one request.
+#[derive(Debug)]
+enum Deed {
+    /// It waits for the latch, and all that comes behind it.
+    Hold(Arc<Latch>),
+    /// It is left out; the connection goes on.
+    Drop,
+    /// The connection ends in its place.
+    Cut,
+    /// It comes twice.
+    Duplicate,
+}
+
+/// How bytes pass now, by direction.
+#[derive(Clone, Copy, Debug, Default)]
+struct Passage {
+    is_closed: [bool; 2],
+    delay: [Duration; 2],
+    byte_by_byte: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    upstream: SocketAddr,
+    kind: Kind,
+    passage: watch::Sender<Passage>,
+    state: Mutex<State>,
+    /// How often something was written, by direction.
+    writes: [AtomicU64; 2],
+}
+
+#[derive(Debug, Default)]
+struct State {
+    rules: Vec<(Matching, Deed)>,
+    swaps: usize,
+    swapped: usize,
+    next: u64,
+    open: HashMap<u64, Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    cut: mpsc::UnboundedSender<Order>,
+    task: JoinHandle<()>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One proxy. Everything of it ends when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+impl Proxy {
+    /// A proxy before a server of ZooKeeper's protocol.
+    pub(crate) fn before(server: SocketAddr) -> Self {
+        Self::start(server, Kind::Frames).expect("a port for a proxy")
+    }
+
+    /// A proxy that knows nothing of what it passes on.
+    pub(crate) fn of_bytes(upstream: SocketAddr) -> io::Result<Self> {
+        Self::start(upstream, Kind::Bytes)
+    }
+
+    fn start(upstream: SocketAddr, kind: Kind) -> io::Result<Self> {
+        let listener = ports::listen(1)?.remove(0);
+        Self::on(listener, upstream, kind)
+    }
+
+    /// A proxy before the election port of a member, on a listener of our own, which tells it that the caller is at
+    /// `announced`.
+    pub(crate) fn of_election(
+        listener: std::net::TcpListener,
+        upstream: SocketAddr,
+        announced: u16,
+    ) -> io::Result<Self> {
+        Self::on(listener, upstream, Kind::Election { announced })
+    }
+
+    fn on(listener: std::net::TcpListener, upstream: SocketAddr, kind: Kind) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(listener)?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared {
+            upstream,
+            kind,
+            passage: watch::Sender::new(Passage::default()),
+            state: Mutex::default(),
+            writes: Default::default(),
+        });
+        let accepting = Some(tokio::spawn(accept(listener, shared.clone())));
+        Ok(Self {
+            address,
+            shared,
+            accepting,
+        })
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How many connections are open.
+    pub(crate) fn connections(&self) -> usize {
+        self.shared.state().open.len()
+    }
+
+    /// How often something was written in this direction.
+    pub(crate) fn writes(&self, way: Way) -> u64 {
+        self.shared.writes[way as usize].load(Ordering::Relaxed)
+    }
+
+    /// Ends every connection, at both its sides; how many there were. They are closed when it returns.
+    pub(crate) async fn cut(&self, end: End) -> usize {
+        let open: Vec<Open> = self
+            .shared
+            .state()
+            .open
+            .drain()
+            .map(|(_, open)| open)
+            .collect();
+        let count = open.len();
+        for Open { cut, task } in open {
+            // It may have ended by itself.
+            cut.send(Order::End(end)).unwrap_or_default();
+            task.await.expect("a connection of the proxy ends well");
+        }
+        count
+    }
+
+    /// Resets the side of every connection that lies in this direction. The other side sees silence until the cut.
+    pub(crate) fn end_towards(&self, way: Way) {
+        for open in self.shared.state().open.values() {
+            // It may have ended by itself.
+            open.cut.send(Order::EndTowards(way)).unwrap_or_default();
+        }
+    }
+
+    /// Refuses new connections. The open ones stay.
+    pub(crate) async fn refuse(&mut self) {
+        if let Some(accepting) = self.accepting.take() {
+            accepting.abort();
+            assert!(accepting.await.is_err_and(|error| error.is_cancelled()));
+        }
+    }
+
+    /// Accepts connections again, on the same port.
+    pub(crate) async fn accept(&mut self) {
+        if self.accepting.is_some() {
+            return;
+        }
+        // For a moment somebody who looks for a free port may have it.
+        let bind = || async { TcpListener::bind(self.address).await.ok() };
+        let listener = eventually("the port is ours again", Duration::from_secs(5), bind).await;
+        self.accepting = Some(tokio::spawn(accept(listener, self.shared.clone())));
+    }
+
+    /// Lets nothing through from now on in this direction, not even the end of a connection. New connections are
+    /// accepted and silent.
+    pub(crate) fn black_hole(&self, way: Way) {
+        self.change(way, |passage, one| passage.is_closed[one] = true);
+    }
+
+    /// Lets everything through again, what was held back first.
+    pub(crate) fn heal(&self) {
+        self.change(Way::Both, |passage, one| passage.is_closed[one] = false);
+    }
+
+    /// Passes everything on this much later.
+    pub(crate) fn delay(&self, way: Way, delay: Duration) {
+        self.change(way, |passage, one| passage.delay[one] = delay);
+    }
+
+    /// Writes each byte on its own, or no longer.
+    pub(crate) fn byte_by_byte(&self, on: bool) {
+        self.shared
+            .passage
+            .send_modify(|passage| passage.byte_by_byte = on);
+    }
+
+    fn change(&self, way: Way, mut change: impl FnMut(&mut Passage, usize)) {
+        self.shared.passage.send_modify(|passage| {
+            for one in Way::EACH {
+                if way.covers(one) {
+                    change(passage, one as usize);
+                }
+            }
+        });
+    }
+
+    /// Makes the next client that comes back to its session open a new one instead, without knowing it.
+    pub(crate) fn swap_next_session(&self) {
+        self.shared.state().swaps += 1;
+    }
+
+    /// How many sessions were swapped.
+    pub(crate) fn swapped(&self) -> usize {
+        self.shared.state().swapped
+    }
+
+    /// Keeps the reply to the next such request, and all that comes behind it on its connection.
+    #[must_use = "dropping a hold releases it"]
+    pub(crate) fn hold_reply(&self, to: Matching) -> Held {
+        let latch = Arc::new(Latch::default());
+        self.rule(to, Deed::Hold(latch.clone()));
+        Held(latch)
+    }
+
+    /// Leaves out the reply to the next such request; the connection goes on.
+    pub(crate) fn drop_reply(&self, to: Matching) {
+        self.rule(to, Deed::Drop);
+    }
+
+    /// Resets the connection in place of the reply to the next such request.
+    pub(crate) fn cut_at_reply(&self, to: Matching) {
+        self.rule(to, Deed::Cut);
+    }
+
+    /// Gives the reply to the next such request twice.
+    pub(crate) fn duplicate_reply(&self, to: Matching) {
+        self.rule(to, Deed::Duplicate);
+    }
+
+    fn rule(&self, to: Matching, deed: Deed) {
+        self.shared.state().rules.push((to, deed));
+    }
+
+    /// Forgets the rules and swaps that have met nothing yet.
+    pub(crate) fn disarm(&self) {
+        let mut state = self.shared.state();
+        state.rules.clear();
+        state.swaps = 0;
+    }
+
+    /// How many replies are still waited for by a rule.
+    pub(crate) fn armed(&self) -> usize {
+        self.shared.state().rules.len()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        if let Some(accepting) = &self.accepting {
+            accepting.abort();
+        }
+        for (_, open) in self.shared.state().open.drain() {
+            open.task.abort();
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    loop {
+        let Ok((client, _)) = listener.accept().await else {
+            // Most likely there are no more file descriptors; the next try says.
+            tokio::task::yield_now().await;
+            continue;
+        };
+        let (cut, commands) = mpsc::unbounded_channel();
+        let mut state = shared.state();
+        state.next += 1;
+        let id = state.next;
+        let serving = connection::serve(client, shared.clone(), commands);
+        let theirs = shared.clone();
+        let task = tokio::spawn(async move {
+            serving.await;
+            drop(theirs.state().open.remove(&id));
+        });
+        state.open.insert(id, Open { cut, task });
+    }
+}
+
+/// A reply that is held back, until the release or drop.
+#[derive(Debug)]
+pub(crate) struct Held(Arc<Latch>);
+
+impl Held {
+    /// Waits until there is a reply to hold back: the server has answered.
+    pub(crate) async fn reached(&self) {
+        let mut reached = self.0.reached.subscribe();
+        reached
+            .wait_for(|reached| *reached)
+            .await
+            .expect("the latch lives as long as this");
+    }
+
+    pub(crate) fn release(self) {}
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.is_open.send_replace(true);
+    }
+}
+
+#[derive(Debug, Default)]
+struct Latch {
+    reached: watch::Sender<bool>,
+    is_open: watch::Sender<bool>,
+}
+
+/// A proxy before each server of a world.
+#[derive(Debug)]
+pub(crate) struct Proxies {
+    pub(crate) each: Vec<Proxy>,
+    chroot: String,
+}
+
+impl Proxies {
+    pub(crate) fn before(world: &World) -> Self {
+        Self::before_servers(world.servers(), world.chroot())
+    }
+
+    pub(crate) fn before_servers(servers: &[SocketAddr], chroot: &str) -> Self {
+        Self {
+            each: servers
+                .iter()
+                .map(|server| Proxy::before(*server))
+                .collect(),
+            chroot: chroot.to_owned(),
+        }
+    }
+
+    /// The world's connect string, by way of the proxies.
+    pub(crate) fn connect_string(&self) -> String {
+        let hosts: Vec<String> = self
+            .each
+            .iter()
+            .map(|proxy| proxy.address().to_string())
+            .collect();
+        format!("{}{}", hosts.join(","), self.chroot)
+    }
+
+    pub(crate) async fn cut(&self, end: End) -> usize {
+        let mut count = 0;
+        for proxy in &self.each {
+            count += proxy.cut(end).await;
+        }
+        count
+    }
+
+    pub(crate) fn black_hole(&self, way: Way) {
+        self.each.iter().for_each(|proxy| proxy.black_hole(way));
+    }
+
+    pub(crate) fn heal(&self) {
+        self.each.iter().for_each(Proxy::heal);
+    }
+
+    pub(crate) fn delay(&self, way: Way, delay: Duration) {
+        self.each.iter().for_each(|proxy| proxy.delay(way, delay));
+    }
+
+    pub(crate) async fn refuse(&mut self) {
+        for proxy in &mut self.each {
+            proxy.refuse().await;
+        }
+    }
+
+    pub(crate) async fn accept(&mut self) {
+        for proxy in &mut self.each {
+            proxy.accept().await;
+        }
+    }
+}
