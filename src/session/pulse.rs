@@ -320,12 +320,10 @@ impl Pulse {
     /// The held tickets whose turn it is to be checked.
     fn next_batch(&self, rounds: &mut Rounds) -> Vec<(u64, Known)> {
         let state = self.observed();
-        let rest = state
-            .holds
-            .range((rounds.cursor, Bound::Unbounded))
-            .take(BATCH);
+        let rest = state.holds.range((rounds.cursor, Bound::Unbounded));
         let batch: Vec<(u64, Known)> = rest
             .filter(|(_, held)| !held.is_hidden)
+            .take(BATCH)
             .map(|(id, held)| {
                 let path = Arc::clone(&held.path);
                 (
@@ -357,7 +355,9 @@ impl Pulse {
             return;
         }
         match &heard.answer {
-            Err(Fault::Unknown(why) | Fault::Answered(Code::NotNow(why))) => {
+            // A moved session fails in the check itself; that says nothing about the ticket.
+            Err(Fault::Unknown(why) | Fault::Answered(Code::NotNow(why)))
+            | Ok(Err((_, Code::NotNow(why)))) => {
                 tracing::debug!(why, "a beat has no answer");
                 return;
             }

@@ -64,6 +64,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     cost::cases,
     differential::cases,
 <<<<<<< HEAD
+<<<<<<< HEAD
     museum::client::cases,
     museum::designs::cases,
     museum::holders::cases,
@@ -74,6 +75,8 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     museum::server::cases,
     museum::wakeups::cases,
 =======
+=======
+>>>>>>> museumA
     guard::cases,
     faults::blackhole::cases,
     faults::dead::cases,
@@ -81,8 +84,15 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     faults::partition::cases,
     faults::pause::cases,
     faults::storm::cases,
+<<<<<<< HEAD
     museum::cases,
 >>>>>>> main
+=======
+    museum::designs::cases,
+    museum::leftovers::cases,
+    museum::orphans::cases,
+    museum::wakeups::cases,
+>>>>>>> museumA
     mutex::cases,
     reconnect::cases,
     scale::cases,

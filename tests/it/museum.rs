@@ -12,13 +12,19 @@ pub mod order;
 pub mod orphans;
 pub mod server;
 pub mod wakeups;
+mod wire;
 
 use std::time::Duration;
 
 use lockkeeper::Keeper;
 
+<<<<<<< HEAD
 use crate::support::proxy::Proxy;
 use crate::support::{Relay, World};
+=======
+use crate::support::World;
+use wire::Wire;
+>>>>>>> museumA
 
 const SOON: Duration = Duration::from_secs(3);
 /// Long enough to see that somebody waits.
@@ -45,11 +51,11 @@ async fn own_session(keeper: &Keeper) -> i64 {
     session
 }
 
-/// A keeper behind a relay of its own.
-async fn behind_a_relay(world: &World) -> (Keeper, Relay) {
-    let relay = Relay::start(world).await;
-    let keeper = Keeper::connect(relay.connect_string()).await.unwrap();
-    (keeper, relay)
+/// A keeper at the end of a wire of its own.
+async fn on_a_wire(world: &World) -> (Keeper, Wire) {
+    let wire = Wire::start(world).await;
+    let keeper = Keeper::connect(wire.connect_string()).await.unwrap();
+    (keeper, wire)
 }
 
 /// The way to the case's part of the tree through this proxy alone.

@@ -12,9 +12,10 @@ use lockkeeper::embedded::{Code, Match};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::{SOON, behind_a_relay, own_session};
+use super::wire::Loss;
+use super::{SOON, on_a_wire, own_session};
 use crate::mutex::{children, keeper};
-use crate::support::{Loss, World, eventually, expect_panics};
+use crate::support::{World, eventually, expect_panics};
 
 cases! {
     both:
@@ -29,7 +30,7 @@ cases! {
 }
 
 async fn museum_09_a_waiter_keeps_its_one_ticket_through_ten_cuts(world: World) {
-    let (a, relay) = behind_a_relay(&world).await;
+    let (a, wire) = on_a_wire(&world).await;
     let (b, stranger) = (keeper(&world).await, world.raw().await);
     let first = b.mutex("kept").unwrap().lock().await.unwrap();
     let lock = a.mutex("kept").unwrap();
@@ -40,9 +41,9 @@ async fn museum_09_a_waiter_keeps_its_one_ticket_through_ten_cuts(world: World) 
     both.sort();
 
     for _ in 0..10 {
-        let before = relay.connections();
-        relay.cut();
-        let is_back = || async { relay.connections() > before };
+        let before = wire.connections();
+        wire.cut();
+        let is_back = || async { wire.connections() > before };
         eventually("it is connected again", SOON, is_back).await;
         let mut now = children(&stranger, "kept").await;
         now.sort();
@@ -109,7 +110,7 @@ async fn museum_11_a_try_on_a_held_lock_makes_no_ticket(world: World) {
 }
 
 async fn museum_12_a_release_that_lost_its_connection_is_finished(world: World) {
-    let (keeper, relay) = behind_a_relay(&world).await;
+    let (keeper, wire) = on_a_wire(&world).await;
     let stranger = world.raw().await;
     let session = own_session(&keeper).await;
     let lock = keeper.mutex("unconfirmed").unwrap();
@@ -117,7 +118,7 @@ async fn museum_12_a_release_that_lost_its_connection_is_finished(world: World) 
         for is_dropped in [false, true] {
             let guard = lock.lock().await.unwrap();
 
-            relay.lose(loss, 0, 1);
+            wire.lose(loss, 0, 1);
             if is_dropped {
                 drop(guard);
             } else {
@@ -126,7 +127,7 @@ async fn museum_12_a_release_that_lost_its_connection_is_finished(world: World) 
 
             let empty = || async { children(&stranger, "unconfirmed").await.is_empty() };
             eventually("the ticket is gone", Duration::from_secs(2), empty).await;
-            assert!(!relay.forget(), "{loss:?} of the release");
+            assert!(!wire.forget(), "{loss:?} of the release");
             assert_eq!(own_session(&keeper).await, session, "the session lives");
         }
     }
@@ -172,7 +173,7 @@ async fn museum_13_twenty_expiries_leave_one_ticket_of_a_waiter(world: World) {
 }
 
 async fn museum_14_waiters_that_time_out_in_a_silence_leave_the_queue(world: World) {
-    let (a, relay) = behind_a_relay(&world).await;
+    let (a, wire) = on_a_wire(&world).await;
     let (b, stranger) = (keeper(&world).await, world.raw().await);
     let guard = b.mutex("silent").unwrap().lock().await.unwrap();
     let lock = a.mutex("silent").unwrap();
@@ -188,13 +189,13 @@ async fn museum_14_waiters_that_time_out_in_a_silence_leave_the_queue(world: Wor
     let mut waiters: Vec<_> = (0..8).map(|_| waiter(600)).collect();
     let queued = || async { children(&stranger, "silent").await.len() == 9 };
     eventually("half of them are queued", SOON, queued).await;
-    relay.silence();
+    wire.silence();
     waiters.extend((0..8).map(|_| waiter(300)));
     for waiter in waiters {
         let ended = timeout(SOON, waiter).await.unwrap().unwrap();
         assert!(ended.unwrap_err().is_timeout());
     }
-    relay.up();
+    wire.up();
 
     let alone = || async { children(&stranger, "silent").await == [guard.node()] };
     eventually("only the holder is left", SOON, alone).await;

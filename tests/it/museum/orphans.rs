@@ -9,10 +9,11 @@ use lockkeeper::embedded::{Code, Match, Op};
 use tokio::time::timeout;
 use zookeeper_client::Client;
 
-use super::{SOON, behind_a_relay, own_session};
+use super::wire::Loss;
+use super::{SOON, on_a_wire, own_session};
 use crate::cancel::cancelled_after;
 use crate::mutex::{children, keeper};
-use crate::support::{Loss, World, eventually};
+use crate::support::{World, eventually};
 
 cases! {
     both:
@@ -36,43 +37,43 @@ async fn is_empty(stranger: &Client, lock: &str) {
 }
 
 async fn museum_01_a_ticket_whose_create_had_no_reply_is_adopted(world: World) {
-    let (keeper, relay) = behind_a_relay(&world).await;
+    let (keeper, wire) = on_a_wire(&world).await;
     let stranger = world.raw().await;
     let lock = keeper.mutex("adopted").unwrap();
     lock.lock().await.unwrap().release().await.unwrap();
 
-    relay.lose(Loss::Reply, 0, 1);
+    wire.lose(Loss::Reply, 0, 1);
     let guard = timeout(SOON, lock.lock()).await.unwrap().unwrap();
 
-    assert!(!relay.forget(), "the reply was lost");
+    assert!(!wire.forget(), "the reply was lost");
     assert_eq!(children(&stranger, "adopted").await, [guard.node()]);
     guard.release().await.unwrap();
     is_empty(&stranger, "adopted").await;
 }
 
 async fn museum_02_a_ticket_that_came_of_a_given_up_create_is_removed(world: World) {
-    let (keeper, relay) = behind_a_relay(&world).await;
+    let (keeper, wire) = on_a_wire(&world).await;
     let stranger = world.raw().await;
     let session = own_session(&keeper).await;
     let lock = keeper.mutex("late").unwrap();
     lock.lock().await.unwrap().release().await.unwrap();
 
-    relay.mute();
+    wire.mute();
     let (given_up, ()) = tokio::join!(lock.lock_timeout(Duration::from_millis(300)), async {
         let created = || async { children(&stranger, "late").await.len() == 1 };
         eventually("the create has happened", SOON, created).await;
-        relay.down();
+        wire.down();
     });
     assert!(given_up.unwrap_err().is_timeout());
     assert_eq!(children(&stranger, "late").await.len(), 1);
-    relay.up();
+    wire.up();
 
     is_empty(&stranger, "late").await;
     assert_eq!(own_session(&keeper).await, session, "the session lives");
 }
 
 async fn museum_03_a_connection_lost_at_any_request_leaves_nothing(world: World) {
-    let (a, relay) = behind_a_relay(&world).await;
+    let (a, wire) = on_a_wire(&world).await;
     let (b, stranger) = (keeper(&world).await, world.raw().await);
     let lock = a.mutex("steps").unwrap();
     for loss in [Loss::Request, Loss::Reply] {
@@ -80,7 +81,7 @@ async fn museum_03_a_connection_lost_at_any_request_leaves_nothing(world: World)
             assert!(pass < 20, "a lock does not need so many requests");
             let guard = b.mutex("steps").unwrap().lock().await.unwrap();
 
-            relay.lose(loss, pass, 1);
+            wire.lose(loss, pass, 1);
             let (granted, ()) = tokio::join!(timeout(SOON, lock.lock()), async {
                 let queued = || async { children(&stranger, "steps").await.len() == 2 };
                 eventually("the other is queued", SOON, queued).await;
@@ -90,7 +91,7 @@ async fn museum_03_a_connection_lost_at_any_request_leaves_nothing(world: World)
             granted.unwrap().release().await.unwrap();
 
             is_empty(&stranger, "steps").await;
-            if relay.forget() {
+            if wire.forget() {
                 break;
             }
         }
@@ -130,13 +131,13 @@ async fn museum_03_an_error_at_any_request_leaves_nothing(world: World) {
 }
 
 async fn museum_04_a_lock_dropped_at_any_poll_after_a_lost_reply_leaves_nothing(world: World) {
-    let (keeper, relay) = behind_a_relay(&world).await;
+    let (keeper, wire) = on_a_wire(&world).await;
     let stranger = world.raw().await;
     let lock = keeper.mutex("polls").unwrap();
     lock.lock().await.unwrap().release().await.unwrap();
     for polls in 1.. {
         assert!(polls < 100, "a lock does not need so many polls");
-        relay.lose(Loss::Reply, 0, 1);
+        wire.lose(Loss::Reply, 0, 1);
 
         let ended = timeout(SOON, cancelled_after(polls, lock.lock()))
             .await
@@ -145,7 +146,7 @@ async fn museum_04_a_lock_dropped_at_any_poll_after_a_lost_reply_leaves_nothing(
         let is_granted = ended.is_some();
         drop(ended.transpose().unwrap());
         is_empty(&stranger, "polls").await;
-        relay.forget();
+        wire.forget();
         let next = timeout(SOON, lock.lock()).await.expect("the lock is free");
         next.unwrap().release().await.unwrap();
         if is_granted {
@@ -239,7 +240,7 @@ async fn museum_06_a_try_that_loses_its_connection_leaves_no_contender(world: Wo
 }
 
 async fn museum_07_two_hundred_cuts_leave_the_lock_free(world: World) {
-    let (a, relay) = behind_a_relay(&world).await;
+    let (a, wire) = on_a_wire(&world).await;
     let (b, stranger) = (keeper(&world).await, world.raw().await);
     let lock = a.mutex("cuts").unwrap();
     for round in 0..World::times(200, 20_000) {
@@ -248,11 +249,11 @@ async fn museum_07_two_hundred_cuts_leave_the_lock_free(world: World) {
             even if even % 2 == 0 => (even / 2, Loss::Request),
             odd => (odd / 2, Loss::Reply),
         };
-        relay.lose(loss, pass, 1);
+        wire.lose(loss, pass, 1);
         let guard = timeout(SOON, lock.lock()).await.unwrap().unwrap();
         timeout(SOON, guard.release()).await.unwrap().unwrap();
     }
-    relay.forget();
+    wire.forget();
 
     is_empty(&stranger, "cuts").await;
     let free = b.mutex("cuts").unwrap().try_lock().await.unwrap();
@@ -260,15 +261,15 @@ async fn museum_07_two_hundred_cuts_leave_the_lock_free(world: World) {
 }
 
 async fn museum_08_three_lost_replies_in_a_row_make_one_ticket(world: World) {
-    let (keeper, relay) = behind_a_relay(&world).await;
+    let (keeper, wire) = on_a_wire(&world).await;
     let stranger = world.raw().await;
     let lock = keeper.mutex("thrice").unwrap();
     lock.lock().await.unwrap().release().await.unwrap();
 
-    relay.lose(Loss::Reply, 0, 3);
+    wire.lose(Loss::Reply, 0, 3);
     let guard = timeout(SOON, lock.lock()).await.unwrap().unwrap();
 
-    assert!(!relay.forget(), "three replies were lost");
+    assert!(!wire.forget(), "three replies were lost");
     assert_eq!(children(&stranger, "thrice").await, [guard.node()]);
     guard.release().await.unwrap();
     is_empty(&stranger, "thrice").await;

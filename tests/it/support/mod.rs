@@ -34,5 +34,4 @@ pub(crate) mod zookeeper;
 
 pub(crate) use eventually::eventually;
 pub(crate) use panics::expect_panics;
-pub(crate) use relay::{Loss, Relay};
 pub(crate) use world::World;

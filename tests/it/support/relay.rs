@@ -1,4 +1,5 @@
 <<<<<<< HEAD
+<<<<<<< HEAD
 //! A relay in front of a server: what a network does to connections, made to order, whatever the server is.
 //!
 //! It reads frames, and knows of them only which are requests: the first frame of each side is the handshake, and a
@@ -260,6 +261,8 @@ async fn pass(frame: &[u8], to: &mut (impl AsyncWrite + Unpin)) -> Option<()> {
 fn number(frame: &[u8]) -> Option<i32> {
     frame.first_chunk().copied().map(i32::from_be_bytes)
 =======
+=======
+>>>>>>> museumA
 //! A relay: an address in front of a server whose way can be cut in each of the ways in which networks are cut.
 //!
 //! It changes no byte and knows nothing of the protocol. Its address stays the same for its life.
@@ -409,5 +412,8 @@ async fn pipe(mut client: TcpStream, server: SocketAddr, mut ways: watch::Receiv
     if *ways.borrow() != Way::Refusing {
         std::future::pending::<()>().await;
     }
+<<<<<<< HEAD
 >>>>>>> main
+=======
+>>>>>>> museumA
 }
