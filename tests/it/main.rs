@@ -63,8 +63,13 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     connect::cases,
     cost::cases,
     differential::cases,
-<<<<<<< HEAD
-<<<<<<< HEAD
+    faults::blackhole::cases,
+    faults::dead::cases,
+    faults::healthy::cases,
+    faults::partition::cases,
+    faults::pause::cases,
+    faults::storm::cases,
+    guard::cases,
     museum::client::cases,
     museum::designs::cases,
     museum::holders::cases,
@@ -74,25 +79,6 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     museum::orphans::cases,
     museum::server::cases,
     museum::wakeups::cases,
-=======
-=======
->>>>>>> museumA
-    guard::cases,
-    faults::blackhole::cases,
-    faults::dead::cases,
-    faults::healthy::cases,
-    faults::partition::cases,
-    faults::pause::cases,
-    faults::storm::cases,
-<<<<<<< HEAD
-    museum::cases,
->>>>>>> main
-=======
-    museum::designs::cases,
-    museum::leftovers::cases,
-    museum::orphans::cases,
-    museum::wakeups::cases,
->>>>>>> museumA
     mutex::cases,
     reconnect::cases,
     scale::cases,

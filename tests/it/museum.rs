@@ -18,13 +18,9 @@ use std::time::Duration;
 
 use lockkeeper::Keeper;
 
-<<<<<<< HEAD
-use crate::support::proxy::Proxy;
-use crate::support::{Relay, World};
-=======
 use crate::support::World;
+use crate::support::proxy::Proxy;
 use wire::Wire;
->>>>>>> museumA
 
 const SOON: Duration = Duration::from_secs(3);
 /// Long enough to see that somebody waits.
