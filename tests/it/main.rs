@@ -77,6 +77,8 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     museum::leftovers::cases,
     museum::order::cases,
     museum::orphans::cases,
+    museum::paused::cases,
+    museum::quorum::cases,
     museum::server::cases,
     museum::wakeups::cases,
     mutex::cases,
@@ -87,7 +89,9 @@ const MODULES: &[fn() -> Vec<Case>] = &[
 ];
 
 fn main() -> ExitCode {
-    if let Some(ended) = scale::child().or_else(support::client::child::child) {
+    if let Some(ended) = scale::child()
+        .or_else(support::client::child::child)
+        .or_else(museum::paused::child) {
         return ended;
     }
     let mut arguments = Arguments::from_args();

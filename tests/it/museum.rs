@@ -10,6 +10,8 @@ pub mod leases;
 pub mod leftovers;
 pub mod order;
 pub mod orphans;
+pub mod paused;
+pub mod quorum;
 pub mod server;
 pub mod wakeups;
 mod wire;
