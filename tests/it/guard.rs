@@ -31,7 +31,8 @@ cases! {
         a_strangers_ticket_under_our_name_is_noticed,
         a_waiter_joins_again_after_its_session_unless_told_otherwise,
         a_sync_lease_needs_a_session_timeout_that_was_not_raised,
-        a_try_lock_sits_the_lock_delay_out;
+        a_try_lock_sits_the_lock_delay_out,
+        a_strangers_ticket_is_noticed_among_many;
 }
 
 const SOON: Duration = Duration::from_secs(3);
@@ -521,4 +522,27 @@ async fn a_waiter_joins_again_after_its_session_unless_told_otherwise(world: Wor
         .release()
         .await
         .unwrap();
+}
+
+async fn a_strangers_ticket_is_noticed_among_many(world: World) {
+    let (keeper, stranger) = (brisk(&world).await, world.raw().await);
+    let locks = (0..150).map(|number| {
+        let lock = keeper.mutex(format!("crowd/{number}")).unwrap();
+        async move { lock.lock().await.unwrap() }
+    });
+    let guards = join_all(locks).await;
+    let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+
+    for broken in [&guards[0], &guards[149]] {
+        let path = format!("/locks/{}/{}", broken.name(), broken.node());
+        let mut writer = stranger.new_multi_writer();
+        writer.add_delete(&path, None).unwrap();
+        writer.add_create(&path, b"", &options).unwrap();
+        writer.commit().await.unwrap();
+    }
+
+    for broken in [&guards[0], &guards[149]] {
+        let lost = timeout(T * 3, broken.lost()).await;
+        assert!(lost.is_ok(), "{} is noticed", broken.name());
+    }
 }
