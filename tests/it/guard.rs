@@ -32,7 +32,8 @@ cases! {
         a_waiter_joins_again_after_its_session_unless_told_otherwise,
         a_sync_lease_needs_a_session_timeout_that_was_not_raised,
         a_try_lock_sits_the_lock_delay_out,
-        a_strangers_ticket_is_noticed_among_many;
+        a_strangers_ticket_is_noticed_among_many,
+        a_place_that_was_granted_long_ago_is_looked_at_again;
 }
 
 const SOON: Duration = Duration::from_secs(3);
@@ -545,4 +546,25 @@ async fn a_strangers_ticket_is_noticed_among_many(world: World) {
         let lost = timeout(T * 3, broken.lost()).await;
         assert!(lost.is_ok(), "{} is noticed", broken.name());
     }
+}
+
+async fn a_place_that_was_granted_long_ago_is_looked_at_again(world: World) {
+    let (keeper, stranger) = (brisk(&world).await, world.raw().await);
+    let lock = keeper.mutex("late").unwrap();
+    let first = lock.lock().await.unwrap();
+    let mut place = lock.enqueue().await.unwrap();
+    assert!(timeout(T / 9, place.granted()).await.is_err());
+    first.release().await.unwrap();
+    // It moves up, and is the first.
+    for _ in 0..2 {
+        timeout(SOON, place.changed()).await.unwrap().unwrap();
+    }
+    sleep(T / 3).await;
+    let ticket = children(&stranger, "late").await.remove(0);
+    let path = format!("/locks/late/{ticket}");
+    stranger.delete(&path, None).await.unwrap();
+
+    let error = place.granted().await.unwrap_err();
+
+    assert!(matches!(error, Error::PlaceLost { .. }), "{error}");
 }
