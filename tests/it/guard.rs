@@ -33,7 +33,9 @@ cases! {
         a_sync_lease_needs_a_session_timeout_that_was_not_raised,
         a_try_lock_sits_the_lock_delay_out,
         a_strangers_ticket_is_noticed_among_many,
-        a_place_that_was_granted_long_ago_is_looked_at_again;
+        a_place_that_was_granted_long_ago_is_looked_at_again,
+        a_close_is_told_although_no_session_is_there,
+        a_dropped_keeper_is_told_as_closed;
 }
 
 const SOON: Duration = Duration::from_secs(3);
@@ -567,4 +569,38 @@ async fn a_place_that_was_granted_long_ago_is_looked_at_again(world: World) {
     let error = place.granted().await.unwrap_err();
 
     assert!(matches!(error, Error::PlaceLost { .. }), "{error}");
+}
+
+async fn a_close_is_told_although_no_session_is_there(_world: World) {
+    let server = EmbeddedServer::start().await.unwrap();
+    let keeper = Keeper::builder(server.connect_string()).session_timeout(T);
+    let keeper = keeper.connect().await.unwrap();
+    let mut events = keeper.session_events();
+    server.stop().await;
+    eventually("the session is over", SOON, || async {
+        matches!(events.borrow(), SessionEvent::Over { .. })
+    })
+    .await;
+
+    keeper.close().await;
+
+    let closed = async { while events.changed().await != SessionEvent::Closed {} };
+    timeout(SOON, closed).await.expect("it is told");
+    let again = timeout(SOON, events.changed()).await;
+    assert_eq!(again.expect("and again"), SessionEvent::Closed);
+}
+
+async fn a_dropped_keeper_is_told_as_closed(world: World) {
+    let keeper = brisk(&world).await;
+    let mut events = keeper.session_events();
+    let guard = keeper.mutex("dropped").unwrap().lock().await.unwrap();
+    guard.release().await.unwrap();
+    while timeout(T / 9, events.changed()).await.is_ok() {}
+
+    drop(keeper);
+
+    assert_eq!(
+        timeout(SOON, events.changed()).await.unwrap(),
+        SessionEvent::Closed
+    );
 }
