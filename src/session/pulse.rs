@@ -26,7 +26,7 @@ use crate::link::{Code, Fault, Found, Link, Read, SessionState, Write};
 const BATCH: usize = 100;
 /// Beats without an answer yet, at most; the link gives up each after a session timeout, which is six beats.
 const UNDER_WAY: usize = 8;
-/// Every so many beats the tickets are read too, because a check knows names only.
+/// After so many beats the next round of tickets is read too, because a check knows names only.
 const READ_EVERY: u64 = 6;
 
 /// What proves that the session is alive.
