@@ -78,10 +78,17 @@ impl Lease {
 
     /// When the next beat is to be sent: every sixth of the timeout, or a quarter after an answer that may begin a lease.
     pub(crate) fn next_beat(&self, last_sent: Moment) -> Moment {
+        let next = last_sent + self.rhythm();
         match (self.valid_until, self.answered.back()) {
-            (None, Some(first)) => first.at + self.timeout / 4,
-            _ => last_sent + self.timeout / 6,
+            // Once it is sent, it is waited for.
+            (None, Some(first)) => next.max(first.at + self.timeout / 4),
+            _ => next,
         }
+    }
+
+    /// From beat to beat.
+    pub(crate) fn rhythm(&self) -> Duration {
+        self.timeout / 6
     }
 
     /// Whether a beat is missing: the newest answered request is older than two beats.
@@ -186,6 +193,15 @@ mod tests {
         assert!(!lease.end_if_over(ms(1079)));
         assert!(lease.end_if_over(ms(1080)));
         assert!(!lease.end_if_over(ms(1081)));
+    }
+
+    #[test]
+    fn a_beat_that_may_begin_a_lease_is_sent_once() {
+        let mut lease = after([200]);
+        lease.answered(ms(2000), ms(2010));
+        assert_eq!(lease.next_beat(ms(2000)), ms(2310));
+
+        assert_eq!(lease.next_beat(ms(2310)), ms(2510), "and then waited for");
     }
 
     #[test]
