@@ -5,6 +5,7 @@
 //! deadline; and an operation that fails says either what the server answered or that the outcome is unknown, never
 //! anything else (FAILURES.md rows 53 and 56). Another store, or a simulated world, can stand behind the trait.
 
+pub(crate) mod pacer;
 pub(crate) mod probe;
 #[cfg(test)]
 pub(crate) mod simulated;
@@ -69,16 +70,6 @@ pub(crate) struct Node {
     pub(crate) owner: i64,
     pub(crate) num_children: i32,
 }
-
-impl Node {
-    /// Whether the server removes it once it is empty, and its numbers then start again.
-    pub(crate) fn is_container(&self) -> bool {
-        self.owner == CONTAINER_OWNER
-    }
-}
-
-/// What a container has for an ephemeral owner (ZooKeeper's `EphemeralType.CONTAINER_EPHEMERAL_OWNER`).
-const CONTAINER_OWNER: i64 = i64::MIN;
 
 /// The kinds of nodes that we create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,19 +7,24 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 use zookeeper_client as zk;
 
 use super::{
     Change, Code, Create, Created, Fault, Found, Link, Node, Opener, Read, Reply, SessionState,
-    Watch, Write,
+    Watch, Write, pacer::Pacer,
 };
 
 /// Server codes that the crate has no name for (ZooKeeper's `KeeperException.Code`).
 const SYSTEM_ERROR: i32 = -1;
 const OPERATION_TIMEOUT: i32 = -7;
+
+/// The most tries to open one session that go on at the same time.
+const MOST_TRIES: usize = 8;
 
 /// What a connection needs to know.
 #[derive(Debug, Clone)]
@@ -57,19 +62,15 @@ struct ZooKeeper {
 
 impl ZooKeeper {
     async fn connect(target: Target, limit: Duration) -> Result<Arc<dyn Link>, Fault> {
-        let servers = u32::try_from(target.servers.split(',').count()).unwrap_or(u32::MAX);
-        // Also how long a connection may be silent later on, so it must outlast a ping (three twentieths of the timeout);
-        // the crate's own choice is two fifths, of which one silent server could use up all the time there is.
-        let patience =
-            (limit / servers).clamp(target.session_timeout / 5, target.session_timeout * 2 / 5);
-        let client = zk::Client::connector()
-            .with_session_timeout(target.session_timeout)
-            .with_connection_timeout(patience)
-            .with_fail_eagerly()
-            .connect(&format!("{}{}", target.servers, target.chroot))
-            .await
-            .map_err(fault)?;
-        let states = translate_states(client.state_watcher());
+        let pacer = Pacer::new(target.session_timeout).await;
+        let client = tokio::select! {
+            biased;
+            opened = open(&target, &pacer, limit) => opened.map_err(fault)?,
+            () = pacer.count_tries() => {
+                return Err(Fault::Unknown("every server was tried".into()));
+            }
+        };
+        let states = translate_states(client.state_watcher(), pacer, client.session_timeout());
         let deadline = client.session_timeout().max(Duration::from_millis(100));
         Ok(Arc::new(Self {
             client,
@@ -234,8 +235,45 @@ impl Link for ZooKeeper {
     }
 }
 
-/// Follows the crate's states into ours. The task ends with the session: the crate always ends in a terminal state.
-fn translate_states(mut theirs: zk::StateWatcher) -> watch::Receiver<SessionState> {
+/// Opens a session, or fails when every server was tried in vain.
+///
+/// The crate tries one server after the other, in an order of its own, and may meet one that is silent several times
+/// before it meets another. So, with several servers, a try that gets no answer is not waited for: others are begun
+/// beside it, and the first session is taken. What is then dropped may leave a session at a server that was slow, which
+/// has no node and ends when it times out.
+async fn open(target: &Target, pacer: &Pacer, limit: Duration) -> Result<zk::Client, zk::Error> {
+    let servers = target.servers.split(',').count();
+    let most = if servers == 1 {
+        1
+    } else {
+        MOST_TRIES.min(2 * servers)
+    };
+    // Also how long a connection may be silent later on; at three eighths of it the crate sends a ping.
+    let patience = target.session_timeout / 5;
+    let list = format!("{}{}", pacer.list(&target.servers), target.chroot);
+    let connect = || {
+        zk::Client::connector()
+            .with_session_timeout(target.session_timeout)
+            .with_connection_timeout(patience)
+            .with_fail_eagerly()
+            .connect(&list)
+    };
+    let mut tries = FuturesUnordered::from_iter([connect()]);
+    loop {
+        tokio::select! {
+            Some(opened) = tries.next() => return opened,
+            () = sleep((limit / 8).min(patience / 2)), if tries.len() < most => tries.push(connect()),
+        }
+    }
+}
+
+/// Follows the crate's states into ours, and paces it. The task ends with the session: the crate always ends in a terminal
+/// state, and connects to nobody then.
+fn translate_states(
+    mut theirs: zk::StateWatcher,
+    pacer: Pacer,
+    session_timeout: Duration,
+) -> watch::Receiver<SessionState> {
     let (sender, receiver) = watch::channel(state(theirs.peek_state()));
     let follow = async move {
         // After a terminal state the crate's watcher never answers again.
@@ -244,7 +282,13 @@ fn translate_states(mut theirs: zk::StateWatcher) -> watch::Receiver<SessionStat
             sender.send_replace(now);
         }
     };
-    tokio::spawn(follow.instrument(tracing::debug_span!("session_states")));
+    let both = async move {
+        tokio::select! {
+            () = follow => (),
+            never = pacer.pace(session_timeout) => match never {},
+        }
+    };
+    tokio::spawn(both.instrument(tracing::debug_span!("session_states")));
     receiver
 }
 

@@ -58,12 +58,12 @@ impl DirectoryData {
     }
 
     /// Whether whoever stood before the ticket with this number held and released, or nobody ever did. Their identity decides if
-    /// it is known. A container starts its numbers again whatever happened in it before.
-    pub(crate) fn ended_well(self, ahead: Option<i64>, seq: i32, is_container: bool) -> bool {
+    /// it is known. A directory that is removed when it is empty forgets what was in it before.
+    pub(crate) fn ended_well(self, ahead: Option<i64>, seq: i32, forgets: bool) -> bool {
         match (self, ahead) {
             (Self::Marked(mark), Some(czxid)) => mark.czxid == czxid,
             (Self::Marked(mark), None) => mark.seq.checked_add(1) == Some(seq),
-            (Self::Empty, None) => seq == 0 && !is_container,
+            (Self::Empty, None) => seq == 0 && !forgets,
             (Self::Empty, Some(_)) | (Self::Foreign, _) => false,
         }
     }

@@ -30,6 +30,7 @@ use directory::Directory;
 use mark::DirectoryData;
 use place::Place;
 use ticket::{DataLine, PREFIX, Ticket};
+use waiter::LockDelay;
 pub(crate) use waiter::Waiter;
 
 /// How often a create may come to nothing before that is an error.
@@ -52,7 +53,7 @@ pub(crate) struct Queue {
     name: LockName,
     directory: Directory,
     line: DataLine,
-    lock_delay: Duration,
+    delay: LockDelay,
 }
 
 impl Queue {
@@ -64,13 +65,17 @@ impl Queue {
         line: DataLine,
         lock_delay: Duration,
     ) -> Self {
+        let delay = LockDelay {
+            length: lock_delay,
+            directories_forget: kind == Create::Container,
+        };
         let directory = Directory::new(root, &name, kind);
         Self {
             pool,
             name,
             directory,
             line,
-            lock_delay,
+            delay,
         }
     }
 
@@ -111,7 +116,7 @@ impl Queue {
         for setback in 0..MOST_SETBACKS {
             match self.create(reservation, &start).await? {
                 Joined::Seated(place) => {
-                    return Ok(Waiter::new(place, self.name.clone(), self.lock_delay));
+                    return Ok(Waiter::new(place, self.name.clone(), self.delay));
                 }
                 Joined::NoDirectory(again) => {
                     self.directory.make(again.session(), &self.name).await?;

@@ -30,16 +30,16 @@ pub(crate) struct Waiter {
     name: LockName,
     phase: Phase,
     since: Instant,
-    delay: Delay,
+    /// None once it is over.
+    delay: Option<LockDelay>,
 }
 
 /// How long to wait for the resource of a holder that may not have ended well.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Delay {
-    /// This long, if it comes to that.
-    Ahead(Duration),
-    /// It is over.
-    Done,
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LockDelay {
+    pub(crate) length: Duration,
+    /// Directories are removed when they are empty, and with them what was in them before.
+    pub(crate) directories_forget: bool,
 }
 
 /// Where a ticket is on its way. A phase is left only when its await has an answer, so a waiter whose future was dropped
@@ -83,13 +83,13 @@ impl Waiter {
         ticket.ok_or_else(|| self.lost("the place was given up"))
     }
 
-    pub(super) fn new(place: Place, name: LockName, lock_delay: Duration) -> Self {
+    pub(super) fn new(place: Place, name: LockName, delay: LockDelay) -> Self {
         Self {
             place,
             name,
             phase: Phase::Joined,
             since: Instant::now(),
-            delay: Delay::Ahead(lock_delay),
+            delay: Some(delay).filter(|delay| !delay.length.is_zero()),
         }
     }
 
@@ -250,7 +250,7 @@ impl Waiter {
             () = session.pulse.until(until) => {}
             end = session.ended() => return Err(end.while_trying(WAITING, &self.name)),
         }
-        self.delay = Delay::Done;
+        self.delay = None;
         Ok(Phase::Listing)
     }
 
@@ -322,12 +322,11 @@ impl Waiter {
     fn grant(&mut self, directory: &Node, ahead: Option<i64>) -> Result<Phase> {
         let (ticket, czxid) = self.ticket()?;
         let data = DirectoryData::parse(&directory.data);
-        if let Delay::Ahead(delay) = self.delay
-            && !delay.is_zero()
-            && !data.ended_well(ahead, ticket.seq, directory.is_container())
+        if let Some(delay) = self.delay
+            && !data.ended_well(ahead, ticket.seq, delay.directories_forget)
         {
-            tracing::debug!(?delay, "the lock delay begins");
-            let until = self.place.session().pulse.now() + delay;
+            tracing::debug!(delay = ?delay.length, "the lock delay begins");
+            let until = self.place.session().pulse.now() + delay.length;
             return Ok(Phase::Delaying { until });
         }
         let exit = if data.is_ours() {

@@ -12,11 +12,10 @@ use futures_util::future::{BoxFuture, FutureExt, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
-use tokio::time::sleep;
 use tracing::Instrument;
 use uuid::Uuid;
 
-use super::{End, LONGEST_PAUSE, connected};
+use super::{End, LONGEST_PAUSE, reconnected};
 use crate::link::{Code, Fault, Found, Link, Read, SessionState, Write};
 use crate::queue::ticket::DataLine;
 
@@ -450,10 +449,9 @@ impl Work {
         Ok(found)
     }
 
-    /// Waits a moment and for the connection; `Err` with the reason when the session is over.
+    /// Waits for the connection, with a pause if it is not seen to go; `Err` with the reason when the session is over.
     async fn reconnected(&self, pause: Duration) -> Result<(), &'static str> {
-        sleep(pause).await;
-        connected(&mut self.states.clone()).await
+        reconnected(&mut self.states.clone(), pause).await
     }
 }
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::Instrument;
 
 use crate::error::Error;
@@ -200,15 +200,11 @@ impl Session {
         }
     }
 
-    /// Waits for the connection, and at least a moment, because the client's state may say connected too early.
+    /// Waits for the connection, with a pause if it is not seen to go.
     pub(crate) async fn reconnected(&self, pause: Duration) -> Result<(), End> {
         let mut states = self.states.clone();
-        let connected = async {
-            sleep(pause).await;
-            connected(&mut states).await
-        };
         tokio::select! {
-            result = connected => result.map_err(End::Over),
+            result = reconnected(&mut states, pause) => result.map_err(End::Over),
             end = self.ended() => Err(end),
         }
     }
@@ -245,10 +241,20 @@ impl Drop for Session {
     }
 }
 
-/// Waits until the client says that it is connected; `Err` with the reason when the session is over.
-pub(crate) async fn connected(
+/// Waits until the connection has gone and come back. That it has gone may be known a moment late, or it may not have gone
+/// at all: then for this pause.
+pub(crate) async fn reconnected(
     states: &mut watch::Receiver<SessionState>,
+    pause: Duration,
 ) -> Result<(), &'static str> {
+    let went = states.wait_for(|state| *state != SessionState::Connected);
+    // Whichever it was, the state is looked at again.
+    timeout(pause, went).await.map(drop).unwrap_or_default();
+    connected(states).await
+}
+
+/// Waits until the client says that it is connected; `Err` with the reason when the session is over.
+async fn connected(states: &mut watch::Receiver<SessionState>) -> Result<(), &'static str> {
     match states
         .wait_for(|state| *state != SessionState::Disconnected)
         .await

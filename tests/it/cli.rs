@@ -4,6 +4,7 @@
 
 pub(crate) mod codes;
 pub(crate) mod look;
+pub(crate) mod loss;
 pub(crate) mod signals;
 pub(crate) mod terminal;
 

@@ -25,8 +25,10 @@ mod connect;
 mod cost;
 mod differential;
 mod faults;
+mod guard;
 mod museum;
 mod mutex;
+mod reconnect;
 mod scale;
 mod server;
 mod trouble;
@@ -53,6 +55,8 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     #[cfg(feature = "cli")]
     cli::look::cases,
     #[cfg(feature = "cli")]
+    cli::loss::cases,
+    #[cfg(feature = "cli")]
     cli::signals::cases,
     #[cfg(feature = "cli")]
     cli::terminal::cases,
@@ -65,8 +69,10 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     faults::partition::cases,
     faults::pause::cases,
     faults::storm::cases,
+    guard::cases,
     museum::cases,
     mutex::cases,
+    reconnect::cases,
     scale::cases,
     server::cases,
     trouble::cases,

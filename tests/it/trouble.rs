@@ -4,8 +4,8 @@
 
 use std::time::{Duration, Instant};
 
-use lockkeeper::Keeper;
 use lockkeeper::embedded::{Code, EmbeddedServer, Match, Op};
+use lockkeeper::{Keeper, SessionEvent};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
@@ -265,6 +265,11 @@ async fn behind_a_silent_server(limit: Duration) -> (Keeper, TcpListener) {
     drop(guard);
     server.stop().await;
     let silent = TcpListener::bind(server.addr()).await.unwrap();
+    // The keeper may have opened another one a moment before the server stopped.
+    let mut events = keeper.session_events();
+    while !matches!(events.borrow(), SessionEvent::Over { .. }) {
+        events.changed().await;
+    }
     (keeper, silent)
 }
 

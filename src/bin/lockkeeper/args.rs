@@ -34,13 +34,18 @@ The command sees
   LOCKKEEPER_TOKEN  the fencing token, a number that grows with every grant: let the resource refuse lower ones
   LOCKKEEPER_NODE   the name of our ticket, as `lockkeeper queue` shows it
 
+Loss: the lock is ours for about half of the session timeout after the servers last answered. When only a quarter of that
+is left and still no answer comes, or when the lock is lost in any other way, the command's process group gets TERM, and
+KILL after --grace. `run` then ends with 70, whatever the command ended with. A command that cannot end in time, or a tool
+that cannot run, may still be working when others have the lock: let the resource refuse lower tokens.
+
 Signals: HUP, INT, QUIT, TERM, USR1 and USR2 are passed on to the command's process group, and the lock is given back
 only after the command ended. While still waiting for the lock they end the tool, and nothing stays in the queue. If
 the tool itself is killed, the command (not its children) gets TERM, and the lock is free when the session times out.
 
 Terminal: the command has a process group of its own, which gets the terminal. Ctrl-Z stops the command and the tool;
-a stopped tool cannot renew its session, so when both go on after the session timeout the lock is lost, and the
-command gets TERM instead of going on. While the tool waits for the lock, Ctrl-Z does nothing.
+a stopped tool cannot renew its lease, so when both go on after more than about half of the session timeout the lock is
+lost, and the command gets TERM before it goes on. While the tool waits for the lock, Ctrl-Z does nothing.
 
 Examples:
   lockkeeper run orders/42 -- ./work.sh
@@ -49,7 +54,7 @@ Examples:
 Exit codes: the command's own, 128+n when signal n ended it (or ended the wait for the lock), and
   64   wrong usage
   69   no server, or the session ended before the command ran
-  70   the lock was lost while the command ran
+  70   the lock was lost while the command ran, or nearly so and the command was ended
   75   not granted in time (--wait, --no-wait)
   77   the server denies permission
   126  the command cannot be executed
@@ -142,6 +147,10 @@ pub(crate) struct Run {
     /// Gives up with 75 at once when somebody holds the lock or waits for it
     #[arg(long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
+
+    /// How long the command may take to end after TERM when the lock is lost, before it gets KILL
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    pub(crate) grace: Duration,
 
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]

@@ -16,6 +16,9 @@ pub(crate) enum Failure {
     #[error("{name} was lost while the command ran")]
     Lost { name: LockName, source: Error },
 
+    #[error("{name} was about to be lost while the command ran, so the command was ended")]
+    Endangered { name: LockName },
+
     #[error("the command cannot be started")]
     Start(#[source] io::Error),
 

@@ -6,6 +6,7 @@
 mod args;
 mod child;
 mod failure;
+mod lease;
 mod ls;
 mod queue;
 mod report;
@@ -90,7 +91,7 @@ fn code_of(failure: &Failure) -> u8 {
         Failure::Library(error) if error.is_retryable() => code::NOT_GRANTED,
         Failure::Library(_) | Failure::Listen { .. } | Failure::System(_) => code::UNAVAILABLE,
         Failure::Taken { .. } => code::NOT_GRANTED,
-        Failure::Lost { .. } => code::LOST,
+        Failure::Lost { .. } | Failure::Endangered { .. } => code::LOST,
         Failure::Start(_) => code::CANNOT_RUN,
         // Whoever read our output has enough.
         Failure::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => 0,

@@ -1,16 +1,21 @@
 //! `run`: holds a lock while a command runs.
 //!
-//! Invariant: the lock is given back only after the command has ended, and the command never goes on after a pause
-//! without a look whether the lock is still ours.
+//! Invariant: the lock is given back only after the command has ended, the command is told to end before others can have
+//! the lock, and it never goes on after a pause without a look whether the lock is still ours.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::OptionFuture;
 use lockkeeper::{Guard, Keeper, LockName, Mutex};
 use nix::sys::signal::Signal;
+use tokio::time::{Instant, sleep_until};
 
 use crate::args::{Run, Server};
 use crate::child::{Change, Child};
 use crate::failure::Failure;
+use crate::lease::{Danger, Lease};
 use crate::report;
 use crate::signals::{self, Signals};
 
@@ -62,12 +67,16 @@ async fn under_lock(
         ("LOCKKEEPER_NODE", guard.node().to_owned()),
     ];
     let mut child = Child::start(&order.command, environment)?;
-    let code = ended(&mut child, signals, keeper, &guard).await?;
+    let end = ended(&mut child, signals, &guard, order.grace).await?;
     child.take_terminal();
 
     let released = tokio::select! {
         released = guard.release() => Some(released),
         _ = signals.next() => None,
+    };
+    let code = match (end.told_to, end.code) {
+        (false, code) => Ok(code),
+        (true, _) => Err(Failure::Endangered { name: name.clone() }),
     };
     match released {
         Some(Err(source)) if source.is_lost() => Err(Failure::Lost {
@@ -78,9 +87,9 @@ async fn under_lock(
             report::say(format_args!(
                 "{refused}; the end of the session frees {name}"
             ));
-            Ok(code)
+            code
         }
-        Some(Ok(())) | None => Ok(code),
+        Some(Ok(())) | None => code,
     }
 }
 
@@ -94,48 +103,81 @@ async fn acquire(lock: &Mutex, order: &Run) -> Result<Guard, Failure> {
     }
 }
 
-enum Event {
-    Signal(Signal),
-    Child(Change),
+/// How the command ended.
+struct End {
+    code: u8,
+    /// Whether it was told to, for the sake of the lock.
+    told_to: bool,
 }
 
-/// Passes signals on until the command has ended; its exit code.
+enum Event {
+    Child(Change),
+    Danger(Danger),
+    GraceOver,
+    Signal(Signal),
+}
+
+/// Passes signals on until the command has ended, and ends it when the lock is lost or soon may be.
 async fn ended(
     child: &mut Child,
     signals: &mut Signals,
-    keeper: &Keeper,
     guard: &Guard,
-) -> Result<u8, Failure> {
+    grace: Duration,
+) -> Result<End, Failure> {
+    let mut lease = Lease::of(guard);
+    let mut told_to = false;
+    let mut kill_at = None;
     loop {
+        let grace_over: OptionFuture<_> = kill_at.map(sleep_until).into();
         let event = tokio::select! {
+            // After a stop of this process all of them may be ready: a command that has ended needs no signal, and none
+            // that came meanwhile goes before the loss.
+            biased;
             change = child.change() => Event::Child(change?),
+            danger = lease.danger(), if !told_to => Event::Danger(danger),
+            Some(()) = grace_over => Event::GraceOver,
             signal = signals.next() => Event::Signal(signal),
         };
         match event {
-            Event::Child(Change::Ended(code)) => return Ok(code),
-            Event::Signal(signal) => child.send(signal),
+            Event::Child(Change::Ended(code)) => return Ok(End { code, told_to }),
+            // What is to end does not stand still, and does not stop us.
+            Event::Child(Change::Stopped(Signal::SIGTSTP)) if told_to => child.go_on(),
+            Event::Child(Change::Stopped(_)) if told_to => {}
             Event::Child(Change::Stopped(signal)) => {
                 if child.answer_stop(signal) {
-                    if !is_held(keeper, guard).await {
-                        report::say(format_args!(
-                            "{} was lost while everything was stopped: the command gets TERM",
-                            guard.name()
-                        ));
-                        child.send(Signal::SIGTERM);
+                    // We stood still with it. If there is something to tell, it is told before it goes on.
+                    if let Some(danger) = lease.danger().now_or_never() {
+                        tell(child, guard, &danger, grace);
+                        (told_to, kill_at) = (true, Instant::now().checked_add(grace));
                     }
                     child.go_on();
                 }
             }
+            Event::Danger(danger) => {
+                tell(child, guard, &danger, grace);
+                (told_to, kill_at) = (true, Instant::now().checked_add(grace));
+            }
+            Event::GraceOver => {
+                report::say(format_args!(
+                    "the command did not end within {} of TERM: it gets KILL",
+                    humantime::format_duration(grace)
+                ));
+                child.send(Signal::SIGKILL);
+                kill_at = None;
+            }
+            Event::Signal(signal) => child.send(signal),
         }
     }
 }
 
-/// Asks the servers. No answer is no.
-async fn is_held(keeper: &Keeper, guard: &Guard) -> bool {
-    let queue = keeper.queue(guard.name()).await.unwrap_or_default();
-    queue
-        .iter()
-        .any(|ticket| ticket.token == guard.token() && ticket.is_holder)
+/// Tells the command to end.
+fn tell(child: &mut Child, guard: &Guard, danger: &Danger, grace: Duration) {
+    report::say(format_args!(
+        "{}: {danger}; the command gets TERM, and KILL after {}",
+        guard.name(),
+        humantime::format_duration(grace)
+    ));
+    child.send(Signal::SIGTERM);
 }
 
 /// The first words of the command, for those who look at the queue. Everybody there can read it, so it ends before

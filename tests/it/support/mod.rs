@@ -24,6 +24,7 @@ pub(crate) mod ports;
 #[cfg(feature = "cli")]
 pub(crate) mod process;
 pub(crate) mod proxy;
+pub(crate) mod relay;
 pub(crate) mod runner;
 pub(crate) mod store;
 pub(crate) mod target;

@@ -1,0 +1,72 @@
+//! The lease of the lock that a command runs under: says in time that the command must end.
+//!
+//! It only looks; what is done about it is not its business.
+
+use std::fmt;
+use std::time::Duration;
+
+use lockkeeper::{Error, Guard, Lost};
+use tokio::time::sleep;
+
+/// A lease that a quarter is left of is in danger: a healthy one, which each answer renews, stays well above two fifths
+/// of the longest that it ever was.
+const FLOOR: u32 = 4;
+
+pub(crate) struct Lease<'a> {
+    guard: &'a Guard,
+    lost: Lost,
+    longest: Duration,
+}
+
+/// Why the command must end.
+#[derive(Debug)]
+pub(crate) enum Danger {
+    /// No server answers, and soon others may have the lock. For so long it is still ours.
+    Near(Duration),
+    Lost(Error),
+}
+
+impl fmt::Display for Danger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Near(left) => write!(
+                f,
+                "no server answers, and the lock is ours for only {} ms more",
+                left.as_millis()
+            ),
+            Self::Lost(error) => write!(f, "the lock was lost: {error}"),
+        }
+    }
+}
+
+impl<'a> Lease<'a> {
+    pub(crate) fn of(guard: &'a Guard) -> Self {
+        Self {
+            guard,
+            lost: guard.lost(),
+            longest: guard.valid_for(),
+        }
+    }
+
+    /// Waits until the command must end. The clock is looked at again and again, so that neither a stop of this process
+    /// nor a sleep of the machine hides a loss.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: call it again.
+    pub(crate) async fn danger(&mut self) -> Danger {
+        loop {
+            let left = self.guard.valid_for();
+            self.longest = self.longest.max(left);
+            let floor = self.longest / FLOOR;
+            if left <= floor && self.guard.is_held() {
+                return Danger::Near(left);
+            }
+            tokio::select! {
+                biased;
+                error = &mut self.lost => return Danger::Lost(error),
+                () = sleep(left.saturating_sub(floor).min(floor)) => {}
+            }
+        }
+    }
+}
