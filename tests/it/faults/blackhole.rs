@@ -76,7 +76,7 @@ async fn one_black_hole(world: &World, way: Way, round: usize) {
     let let_in = time(events, |event| {
         event.client == "b" && matches!(event.what, What::Granted { .. })
     });
-    let ahead = Duration::from_nanos(let_in.unwrap() - lost);
+    let ahead = Duration::from_nanos(let_in.unwrap().saturating_sub(lost));
     println!(
         "{way:?}: lost {:?} after the cut, {ahead:?} ahead",
         Duration::from_nanos(lost - begun)
