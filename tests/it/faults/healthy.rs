@@ -69,50 +69,48 @@ async fn a_healthy_holder_keeps_its_token_through_reconnects(world: World) {
 }
 
 async fn a_healthy_holder_keeps_its_token_through_a_leader_change(_world: World) {
-    // Long enough that an election is short beside it.
-    const LONG: Duration = Duration::from_secs(10);
     let mut ensemble = Ensemble::start(5).await;
-    for round in 0..World::times(1, 10) {
-        let lock = format!("healthy-{round}");
-        let hosts: Vec<String> = ensemble
-            .addresses()
-            .iter()
-            .map(ToString::to_string)
-            .collect();
-        let fleet = Fleet::new(hosts.join(","), &lock, LONG, Fence::Refuses).await;
-        let log = fleet.log().of("a");
-        let keeper = Keeper::builder(hosts.join(","))
-            .session_timeout(LONG)
-            .connect()
-            .await
-            .unwrap();
-        let guard = granted(&keeper, &lock, &log).await;
-        let leader = ensemble.leader().await;
-
-        let began = Instant::now();
-        ensemble.with(move |servers| servers.kill(leader)).await;
-        ensemble.leader_but(Some(leader)).await;
-        let took = began.elapsed();
-        let checked = guard.check().await;
-
-        println!(
-            "a new leader after {took:?}, an answer after {:?}",
-            began.elapsed()
-        );
-        assert!(
-            took > LONG * 3 / 10 || checked.is_ok(),
-            "{checked:?} after {:?}",
-            began.elapsed()
-        );
-        ensemble
-            .with(move |servers| servers.launch(leader))
-            .await
-            .unwrap();
-        ensemble.serves().await;
-        if checked.is_ok() {
-            assert_eq!(released(guard, &log).await, Outcome::Done);
-            assert_clean(&recovery(&fleet.history(), None));
+    let wanted = World::times(1, 10);
+    let mut counted = 0;
+    for round in 0..3 * wanted {
+        counted += usize::from(one_leader_change(&mut ensemble, round).await);
+        if counted == wanted {
+            return;
         }
-        keeper.close().await;
     }
+    panic!("only {counted} of {} elections were short", 3 * wanted);
+}
+
+/// Kills the leader under a holder. False if the others took so long to find another one that the hold may be lost.
+async fn one_leader_change(ensemble: &mut Ensemble, round: usize) -> bool {
+    // An election is short beside it.
+    const LONG: Duration = Duration::from_secs(10);
+    let lock = format!("healthy-{round}");
+    let hosts = ensemble.connect_string();
+    let fleet = Fleet::new(hosts.clone(), &lock, LONG, Fence::Refuses).await;
+    let log = fleet.log().of("a");
+    let builder = Keeper::builder(hosts).session_timeout(LONG);
+    let keeper = builder.connect().await.unwrap();
+    let guard = granted(&keeper, &lock, &log).await;
+    let leader = ensemble.leader().await;
+
+    let began = Instant::now();
+    ensemble.with(move |servers| servers.kill(leader)).await;
+    ensemble.leader_but(Some(leader)).await;
+    let took = began.elapsed();
+    let checked = guard.check().await;
+    let answered = began.elapsed();
+    let launched = ensemble.with(move |servers| servers.launch(leader)).await;
+    launched.unwrap();
+    ensemble.serves().await;
+
+    println!("a new leader after {took:?}, an answer after {answered:?}: {checked:?}");
+    let is_short = took < LONG * 3 / 10;
+    if is_short {
+        checked.unwrap();
+        assert_eq!(released(guard, &log).await, Outcome::Done);
+        assert_clean(&recovery(&fleet.history(), None));
+    }
+    keeper.close().await;
+    is_short
 }

@@ -50,19 +50,12 @@ async fn one_partition(ensemble: &Ensemble, behind: Behind, cut: Cut, round: usi
         Behind::Leader => leader,
         Behind::Follower => (leader + 1) % ensemble.count(),
     };
-    let hosts: Vec<String> = ensemble
-        .addresses()
-        .iter()
-        .map(ToString::to_string)
-        .collect();
-    let mut others = hosts.clone();
-    others.remove(member);
-    let fleet = Fleet::new(hosts.join(","), &lock, T, Fence::Refuses).await;
+    let mut others = ensemble.addresses();
+    let its = others.remove(member).to_string();
+    let others: Vec<String> = others.iter().map(ToString::to_string).collect();
+    let fleet = Fleet::new(ensemble.connect_string(), &lock, T, Fence::Refuses).await;
     let (log_a, log_b) = (fleet.log().of("a"), fleet.log().of("b"));
-    let (a, b) = (
-        keeper(&hosts[member]).await,
-        keeper(&others.join(",")).await,
-    );
+    let (a, b) = (keeper(&its).await, keeper(&others.join(",")).await);
     let guard = granted(&a, &lock, &log_a).await;
 
     fleet.log().note(What::Fault {

@@ -76,8 +76,7 @@ async fn a_storm_on_an_ensemble_breaks_nothing(_world: World) {
     let on_servers = plan::of_servers(&mut dice, length());
     let mut ensemble = Ensemble::start(5).await;
     let servers = ensemble.addresses();
-    let hosts: Vec<String> = servers.iter().map(ToString::to_string).collect();
-    let hosts = hosts.join(",");
+    let hosts = ensemble.connect_string();
     let fleet = Fleet::new(hosts.clone(), LOCK, T, Fence::Refuses).await;
     let hurt = Hurt::new(fleet.log().clone());
     let mut crew = Crew::start(&fleet, &servers, "", CLIENTS).await;
