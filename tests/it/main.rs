@@ -31,6 +31,7 @@ mod mutex;
 mod reconnect;
 mod scale;
 mod server;
+mod traces;
 mod trouble;
 
 use std::process::ExitCode;
@@ -63,18 +64,19 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     connect::cases,
     cost::cases,
     differential::cases,
+    guard::cases,
     faults::blackhole::cases,
     faults::dead::cases,
     faults::healthy::cases,
     faults::partition::cases,
     faults::pause::cases,
     faults::storm::cases,
-    guard::cases,
     museum::cases,
     mutex::cases,
     reconnect::cases,
     scale::cases,
     server::cases,
+    traces::cases,
     trouble::cases,
 ];
 
