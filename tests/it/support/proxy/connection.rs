@@ -15,7 +15,8 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::{Deed, End, Kind, Latch, Order, Passage, Shared, State, Way};
+use super::held::Latch;
+use super::{Deed, End, Kind, Order, Passage, Shared, State, Way};
 use crate::support::frames;
 
 /// Something on its way to the other side, not before its time.
