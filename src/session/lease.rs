@@ -78,9 +78,13 @@ impl Lease {
 
     /// When the next beat is to be sent: every sixth of the timeout, or a quarter after an answer that may begin a lease.
     pub(crate) fn next_beat(&self, last_sent: Moment) -> Moment {
+        let usual = last_sent + self.timeout / 6;
         match (self.valid_until, self.answered.back()) {
-            (None, Some(first)) => first.at + self.timeout / 4,
-            _ => last_sent + self.timeout / 6,
+            // Once: a beat that stays without an answer, or fails at once, must not be due for ever.
+            (None, Some(first)) => Some(first.at + self.timeout / 4)
+                .filter(|begins| last_sent < *begins)
+                .unwrap_or(usual),
+            _ => usual,
         }
     }
 
@@ -105,6 +109,18 @@ mod tests {
 
     fn ms(ms: u64) -> Moment {
         Moment::from_millis(ms)
+    }
+
+    #[test]
+    fn a_beat_that_begins_a_lease_is_due_once() {
+        let mut lease = Lease::new(T, ms(0), ms(1));
+        assert!(lease.end_if_over(T));
+        lease.answered(ms(2000), ms(2001));
+
+        assert_eq!(lease.next_beat(ms(2000)), ms(2001) + T / 4);
+        // It was sent and has no answer; the next one goes at the usual pace.
+        let sent = ms(2001) + T / 4;
+        assert_eq!(lease.next_beat(sent), sent + T / 6);
     }
 
     /// A lease whose beats were answered 1 ms after they were sent at these moments.
