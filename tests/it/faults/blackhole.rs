@@ -15,6 +15,7 @@ use crate::support::checker::{Bounds, assert_clean, stays_alive, violations};
 use crate::support::client::Fleet;
 use crate::support::events::{Event, Outcome, What, now};
 use crate::support::proxy::{Proxies, Way};
+use crate::support::stall::Stall;
 use crate::support::store::Fence;
 use crate::support::{World, eventually};
 
@@ -40,6 +41,7 @@ fn time(events: &[Event], is: impl Fn(&Event) -> bool) -> Option<u64> {
 
 async fn one_black_hole(world: &World, way: Way, round: usize) {
     let lock = format!("hole-{way:?}-{round}");
+    let stall = Stall::watch();
     let fleet = Fleet::new(world.connect_string(), &lock, T, Fence::Refuses).await;
     let (log_a, log_b) = (fleet.log().of("a"), fleet.log().of("b"));
     let proxies = Proxies::before(world);
@@ -89,7 +91,7 @@ async fn one_black_hole(world: &World, way: Way, round: usize) {
     assert_clean(&stays_alive(
         &history,
         &Bounds {
-            notice: Duration::from_millis(50),
+            notice: Duration::from_millis(50) + stall.longest(),
             ..Bounds::within(Duration::from_secs(5))
         },
     ));

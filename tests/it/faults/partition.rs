@@ -12,6 +12,7 @@ use crate::support::checker::{Bounds, assert_clean, stays_alive, violations};
 use crate::support::client::Fleet;
 use crate::support::ensemble::{Cut, Ensemble};
 use crate::support::events::{Event, Outcome, What};
+use crate::support::stall::Stall;
 use crate::support::store::Fence;
 
 cases! {
@@ -45,6 +46,7 @@ async fn partitions(behind: Behind, cut: Cut) {
 
 async fn one_partition(ensemble: &Ensemble, behind: Behind, cut: Cut, round: usize) {
     let lock = format!("partition-{round}");
+    let stall = Stall::watch();
     let leader = ensemble.leader().await;
     let member = match behind {
         Behind::Leader => leader,
@@ -92,7 +94,7 @@ async fn one_partition(ensemble: &Ensemble, behind: Behind, cut: Cut, round: usi
     );
     assert_clean(&violations(&history));
     let bounds = Bounds {
-        notice: Duration::from_millis(50),
+        notice: Duration::from_millis(50) + stall.longest(),
         ..Bounds::within(Duration::from_secs(60))
     };
     assert_clean(&stays_alive(&history, &bounds));
