@@ -46,7 +46,9 @@ use support::{list, runner};
 /// Every module with cases; one that is forgotten here is a dead-code warning, which fails CI.
 const MODULES: &[fn() -> Vec<Case>] = &[
     bench::cases,
+    bench::clock::cases,
     bench::judge::cases,
+    bench::members::cases,
     bench::processes::cases,
     cancel::cases,
     #[cfg(feature = "cli")]
