@@ -78,10 +78,17 @@ impl Lease {
 
     /// When the next beat is to be sent: every sixth of the timeout, or a quarter after an answer that may begin a lease.
     pub(crate) fn next_beat(&self, last_sent: Moment) -> Moment {
+        let next = last_sent + self.rhythm();
         match (self.valid_until, self.answered.back()) {
-            (None, Some(first)) => first.at + self.timeout / 4,
-            _ => last_sent + self.timeout / 6,
+            // Once it is sent, it is waited for.
+            (None, Some(first)) => next.max(first.at + self.timeout / 4),
+            _ => next,
         }
+    }
+
+    /// From beat to beat.
+    pub(crate) fn rhythm(&self) -> Duration {
+        self.timeout / 6
     }
 
     /// Whether a beat is missing: the newest answered request is older than two beats.
@@ -189,11 +196,59 @@ mod tests {
     }
 
     #[test]
+    fn a_beat_that_may_begin_a_lease_is_sent_once() {
+        let mut lease = after([200]);
+        lease.answered(ms(2000), ms(2010));
+        assert_eq!(lease.next_beat(ms(2000)), ms(2310));
+
+        assert_eq!(lease.next_beat(ms(2310)), ms(2510), "and then waited for");
+    }
+
+    #[test]
     fn a_missing_beat_is_noticed_after_two() {
         let lease = after([200, 400]);
 
         assert!(!lease.is_late(ms(800)));
         assert!(lease.is_late(ms(801)));
+    }
+
+    /// What `tests/it/traces.rs` recorded.
+    #[derive(serde::Deserialize)]
+    struct Trace {
+        timeout_us: u64,
+        answered: Vec<(u64, u64)>,
+        over_us: u64,
+    }
+
+    #[test]
+    fn no_lease_outlives_a_session_of_a_real_ensemble() {
+        let traces = include_str!("../../tests/traces/lease.jsonl").lines();
+        let (mut count, mut leases, mut closest) = (0, 0, f64::MAX);
+        for line in traces {
+            let trace: Trace = serde_json::from_str(line).unwrap();
+            let timeout = Duration::from_micros(trace.timeout_us);
+            let mut answered = trace
+                .answered
+                .iter()
+                .map(|(sent, at)| (Duration::from_micros(*sent), Duration::from_micros(*at)));
+            let (sent, at) = answered.next().unwrap();
+            let mut lease = Lease::new(timeout, sent, at);
+            let over = Duration::from_micros(trace.over_us);
+            for (sent, at) in answered {
+                lease.answered(sent, at);
+                if let Some(end) = lease.valid_until(at) {
+                    assert!(end <= over, "until {end:?} in {line}");
+                    closest = closest.min((over - end).div_duration_f64(timeout));
+                    leases += 1;
+                }
+            }
+            count += 1;
+        }
+        assert!(count > 200 && leases > 1000, "{count} {leases}");
+        assert!(
+            closest < 0.5,
+            "the traces come close enough to prove something"
+        );
     }
 
     /// A leader and a follower, as ZooKeeper 3.8 has them; the client is connected to the follower.

@@ -31,6 +31,7 @@ mod mutex;
 mod reconnect;
 mod scale;
 mod server;
+mod traces;
 mod trouble;
 
 use std::process::ExitCode;
@@ -45,7 +46,9 @@ use support::{list, runner};
 /// Every module with cases; one that is forgotten here is a dead-code warning, which fails CI.
 const MODULES: &[fn() -> Vec<Case>] = &[
     bench::cases,
+    bench::clock::cases,
     bench::judge::cases,
+    bench::members::cases,
     bench::processes::cases,
     cancel::cases,
     #[cfg(feature = "cli")]
@@ -85,6 +88,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     reconnect::cases,
     scale::cases,
     server::cases,
+    traces::cases,
     trouble::cases,
 ];
 

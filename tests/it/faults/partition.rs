@@ -12,6 +12,7 @@ use crate::support::checker::{Bounds, assert_clean, stays_alive, violations};
 use crate::support::client::Fleet;
 use crate::support::ensemble::{Cut, Ensemble};
 use crate::support::events::{Event, Outcome, What};
+use crate::support::stall::Stall;
 use crate::support::store::Fence;
 
 cases! {
@@ -45,24 +46,18 @@ async fn partitions(behind: Behind, cut: Cut) {
 
 async fn one_partition(ensemble: &Ensemble, behind: Behind, cut: Cut, round: usize) {
     let lock = format!("partition-{round}");
+    let stall = Stall::watch();
     let leader = ensemble.leader().await;
     let member = match behind {
         Behind::Leader => leader,
         Behind::Follower => (leader + 1) % ensemble.count(),
     };
-    let hosts: Vec<String> = ensemble
-        .addresses()
-        .iter()
-        .map(ToString::to_string)
-        .collect();
-    let mut others = hosts.clone();
-    others.remove(member);
-    let fleet = Fleet::new(hosts.join(","), &lock, T, Fence::Refuses).await;
+    let mut others = ensemble.addresses();
+    let its = others.remove(member).to_string();
+    let others: Vec<String> = others.iter().map(ToString::to_string).collect();
+    let fleet = Fleet::new(ensemble.connect_string(), &lock, T, Fence::Refuses).await;
     let (log_a, log_b) = (fleet.log().of("a"), fleet.log().of("b"));
-    let (a, b) = (
-        keeper(&hosts[member]).await,
-        keeper(&others.join(",")).await,
-    );
+    let (a, b) = (keeper(&its).await, keeper(&others.join(",")).await);
     let guard = granted(&a, &lock, &log_a).await;
 
     fleet.log().note(What::Fault {
@@ -99,7 +94,7 @@ async fn one_partition(ensemble: &Ensemble, behind: Behind, cut: Cut, round: usi
     );
     assert_clean(&violations(&history));
     let bounds = Bounds {
-        notice: Duration::from_millis(50),
+        notice: Duration::from_millis(50) + stall.longest(),
         ..Bounds::within(Duration::from_secs(60))
     };
     assert_clean(&stays_alive(&history, &bounds));

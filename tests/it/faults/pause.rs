@@ -8,11 +8,11 @@ use futures_util::future::join_all;
 use tokio::time::sleep;
 
 use super::{SOON, T};
-use crate::support::World;
 use crate::support::checker::{assert_clean, violations};
 use crate::support::client::{Fleet, Process};
 use crate::support::events::{Event, What};
 use crate::support::store::Fence;
+use crate::support::{World, eventually};
 
 cases! {
     both:
@@ -45,58 +45,74 @@ async fn two(fleet: &Fleet) -> [Process; 2] {
     [a, b]
 }
 
+/// How long the holder is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pause {
+    /// For so many hundredths of its session timeout.
+    Percent(u32),
+    /// Until the next one has just been let in: no later moment is more dangerous.
+    UntilTheNextWrites,
+}
+
 async fn a_stopped_holder_lies_to_nobody(world: World) {
-    let pauses: &[u32] = if World::soak() {
-        &[50, 95, 105, 200, 1000]
+    use Pause::{Percent, UntilTheNextWrites};
+    let pauses: &[Pause] = if World::soak() {
+        &[
+            Percent(50),
+            Percent(95),
+            Percent(105),
+            Percent(200),
+            Percent(1000),
+            UntilTheNextWrites,
+        ]
     } else {
-        &[50, 105, 200]
+        &[Percent(50), Percent(105), Percent(200), UntilTheNextWrites]
     };
     for round in 0..World::times(1, 10) {
-        let runs = pauses
-            .iter()
-            .map(|percent| one_pause(&world, round, *percent));
+        let runs = pauses.iter().map(|pause| one_pause(&world, round, *pause));
         let stale: usize = join_all(runs).await.into_iter().sum();
         println!("{} pauses, {stale} stale writes refused", pauses.len());
     }
 }
 
-/// Stops the holder for so many hundredths of its session timeout. Returns how many stale writes the store refused.
-async fn one_pause(world: &World, round: usize, percent: u32) -> usize {
-    let lock = format!("pause-{percent}-{round}");
+/// Stops the holder once. Returns how many stale writes the store refused.
+async fn one_pause(world: &World, round: usize, pause: Pause) -> usize {
+    let lock = format!("{pause:?}-{round}").replace(['(', ')'], "");
     let fleet = Fleet::new(world.connect_string(), &lock, T, Fence::Refuses).await;
     let [a, b] = two(&fleet).await;
 
     a.stop();
-    // The pause itself.
-    sleep(T * percent / 100).await;
+    match pause {
+        Pause::Percent(percent) => sleep(T * percent / 100).await,
+        Pause::UntilTheNextWrites => {
+            let is_next = |event: &Event| wrote(event, "b");
+            fleet.sees("b writes", SOON, is_next).await;
+        }
+    }
     let before = fleet.events().len();
     a.go_on();
 
     // It either goes on holding or loses the lock, and then the next one gets it.
     let goes_on = || async {
         let events = fleet.events();
-        let since = &events[before.min(events.len())..];
-        let holds_on = since.iter().filter(|event| wrote(event, "a")).count() >= 3;
+        let writes = |events: &[Event]| events.iter().filter(|event| wrote(event, "a")).count();
+        let holds_on = writes(&events) >= writes(&events[..before]) + 3;
         holds_on || events.iter().any(|event| is_granted(event, "b"))
     };
-    crate::support::eventually("somebody goes on", SOON, goes_on).await;
+    eventually("somebody goes on", SOON, goes_on).await;
     for client in [a, b] {
         client.ends(SOON).await;
     }
     let history = fleet.history();
-    let lost = history
-        .events
-        .iter()
-        .any(|event| is_granted(event, "b") && percent < 100);
-    println!("a pause of {percent} % of T: b was let in early: {lost}");
-    if percent >= 105 {
-        assert!(
-            history
-                .events
-                .iter()
-                .any(|event| matches!(event.what, What::Lost { .. })),
-            "nobody was told of a loss"
-        );
+    let events = &history.events;
+    let is_lost = |event: &Event| event.client == "a" && matches!(event.what, What::Lost { .. });
+    let (lost, next) = (
+        events.iter().any(is_lost),
+        events.iter().any(|event| is_granted(event, "b")),
+    );
+    println!("{pause:?} of T: lost {lost}, the next one was let in {next}");
+    if !matches!(pause, Pause::Percent(..=100)) {
+        assert!(lost && next, "lost {lost}, let in {next}");
     }
     assert_clean(&violations(&history));
     fleet.store().stale()

@@ -17,6 +17,7 @@ use crate::support::client::Fleet;
 use crate::support::dice::Dice;
 use crate::support::ensemble::Ensemble;
 use crate::support::events::{Event, Outcome, What};
+use crate::support::stall::Stall;
 use crate::support::store::Fence;
 use crate::support::words;
 use crate::support::{World, eventually, plan};
@@ -52,7 +53,7 @@ async fn a_storm_on_the_embedded_server_breaks_nothing(world: World) {
     let hurt = Hurt::new(fleet.log().clone());
     let mut crew = Crew::start(&fleet, world.servers(), &chroot, CLIENTS).await;
 
-    let began = Instant::now();
+    let (began, stall) = (Instant::now(), Stall::watch());
     tokio::join!(
         crew.storm(&fleet, &on_clients, &hurt),
         hurt::embedded(world.embedded(), &on_server, &hurt)
@@ -63,7 +64,7 @@ async fn a_storm_on_the_embedded_server_breaks_nothing(world: World) {
         fleet,
         crew,
         &hurt,
-        began.elapsed(),
+        (began.elapsed(), stall.longest()),
         &world.connect_string(),
         &servers,
     )
@@ -76,17 +77,24 @@ async fn a_storm_on_an_ensemble_breaks_nothing(_world: World) {
     let on_servers = plan::of_servers(&mut dice, length());
     let mut ensemble = Ensemble::start(5).await;
     let servers = ensemble.addresses();
-    let hosts: Vec<String> = servers.iter().map(ToString::to_string).collect();
-    let hosts = hosts.join(",");
+    let hosts = ensemble.connect_string();
     let fleet = Fleet::new(hosts.clone(), LOCK, T, Fence::Refuses).await;
     let hurt = Hurt::new(fleet.log().clone());
     let mut crew = Crew::start(&fleet, &servers, "", CLIENTS).await;
 
-    let began = Instant::now();
+    let (began, stall) = (Instant::now(), Stall::watch());
     let on_ensemble = hurt::ensemble(&mut ensemble, &on_servers, &hurt, length());
     tokio::join!(crew.storm(&fleet, &on_clients, &hurt), on_ensemble);
 
-    ends_well(fleet, crew, &hurt, began.elapsed(), &hosts, &servers).await;
+    ends_well(
+        fleet,
+        crew,
+        &hurt,
+        (began.elapsed(), stall.longest()),
+        &hosts,
+        &servers,
+    )
+    .await;
 }
 
 /// The calm after the storm: everybody gets the lock once more and ends, nothing is left, and the judge finds nothing.
@@ -94,7 +102,7 @@ async fn ends_well(
     fleet: Fleet,
     crew: Crew,
     hurt: &Hurt,
-    stormed: Duration,
+    (stormed, stall): (Duration, Duration),
     connect_string: &str,
     servers: &[std::net::SocketAddr],
 ) {
@@ -150,7 +158,7 @@ async fn ends_well(
         count(|what| matches!(what, What::Granted { .. })),
     );
     println!(
-        "{faults} faults in {stormed:?}: {:?}; {grants} grants, {} losses, {} releases that found a loss, {} calls that failed, \
+        "{faults} faults in {stormed:?}, the longest stall {stall:?}: {:?}; {grants} grants, {} losses, {} releases that found a loss, {} calls that failed, \
          {} writes, {} stale ones refused",
         hurt.kinds(),
         count(|what| matches!(what, What::Lost { .. })),
@@ -166,8 +174,8 @@ async fn ends_well(
         fleet.store().stale(),
     );
     let bounds = Bounds {
-        call: Duration::from_millis(500),
-        notice: Duration::from_millis(500),
+        call: Duration::from_millis(200) + 2 * stall,
+        notice: Duration::from_millis(150) + 2 * stall,
         ..Bounds::within(Duration::from_secs(15))
     };
     let mut found = violations(&history);

@@ -77,6 +77,13 @@ impl Ensemble {
         self.servers().addresses()
     }
 
+    /// Its members, as a user would name them.
+    pub(crate) fn connect_string(&self) -> String {
+        let addresses = self.addresses();
+        let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        hosts.join(",")
+    }
+
     fn servers(&self) -> &Servers {
         self.servers.as_ref().expect("they run")
     }

@@ -26,6 +26,7 @@ pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod relay;
 pub(crate) mod runner;
+pub(crate) mod stall;
 pub(crate) mod store;
 pub(crate) mod target;
 pub(crate) mod words;

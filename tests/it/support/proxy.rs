@@ -6,6 +6,8 @@
 //! it is told to.
 
 mod connection;
+mod each;
+mod held;
 
 use std::collections::HashMap;
 use std::io;
@@ -18,9 +20,11 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+pub(crate) use self::each::Proxies;
+pub(crate) use self::held::Held;
+use self::held::Latch;
 use super::frames::Matching;
-use super::ports;
-use super::{World, eventually};
+use super::{eventually, ports};
 
 /// A direction, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -348,99 +352,5 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
             drop(theirs.state().open.remove(&id));
         });
         state.open.insert(id, Open { cut, task });
-    }
-}
-
-/// A reply that is held back, until the release or drop.
-#[derive(Debug)]
-pub(crate) struct Held(Arc<Latch>);
-
-impl Held {
-    /// Waits until there is a reply to hold back: the server has answered.
-    pub(crate) async fn reached(&self) {
-        let mut reached = self.0.reached.subscribe();
-        reached
-            .wait_for(|reached| *reached)
-            .await
-            .expect("the latch lives as long as this");
-    }
-
-    pub(crate) fn release(self) {}
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.0.is_open.send_replace(true);
-    }
-}
-
-#[derive(Debug, Default)]
-struct Latch {
-    reached: watch::Sender<bool>,
-    is_open: watch::Sender<bool>,
-}
-
-/// A proxy before each server of a world.
-#[derive(Debug)]
-pub(crate) struct Proxies {
-    pub(crate) each: Vec<Proxy>,
-    chroot: String,
-}
-
-impl Proxies {
-    pub(crate) fn before(world: &World) -> Self {
-        Self::before_servers(world.servers(), world.chroot())
-    }
-
-    pub(crate) fn before_servers(servers: &[SocketAddr], chroot: &str) -> Self {
-        Self {
-            each: servers
-                .iter()
-                .map(|server| Proxy::before(*server))
-                .collect(),
-            chroot: chroot.to_owned(),
-        }
-    }
-
-    /// The world's connect string, by way of the proxies.
-    pub(crate) fn connect_string(&self) -> String {
-        let hosts: Vec<String> = self
-            .each
-            .iter()
-            .map(|proxy| proxy.address().to_string())
-            .collect();
-        format!("{}{}", hosts.join(","), self.chroot)
-    }
-
-    pub(crate) async fn cut(&self, end: End) -> usize {
-        let mut count = 0;
-        for proxy in &self.each {
-            count += proxy.cut(end).await;
-        }
-        count
-    }
-
-    pub(crate) fn black_hole(&self, way: Way) {
-        self.each.iter().for_each(|proxy| proxy.black_hole(way));
-    }
-
-    pub(crate) fn heal(&self) {
-        self.each.iter().for_each(Proxy::heal);
-    }
-
-    pub(crate) fn delay(&self, way: Way, delay: Duration) {
-        self.each.iter().for_each(|proxy| proxy.delay(way, delay));
-    }
-
-    pub(crate) async fn refuse(&mut self) {
-        for proxy in &mut self.each {
-            proxy.refuse().await;
-        }
-    }
-
-    pub(crate) async fn accept(&mut self) {
-        for proxy in &mut self.each {
-            proxy.accept().await;
-        }
     }
 }

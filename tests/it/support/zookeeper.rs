@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::java::{Java, Jvm};
 use super::{ports, words};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 const LOG4J: &str = "log4j.rootLogger=WARN, CONSOLE
 log4j.appender.CONSOLE=org.apache.log4j.ConsoleAppender
@@ -136,7 +136,7 @@ impl Servers {
                     let how = if ended {
                         "ended at once"
                     } else {
-                        "does not serve after 30 s"
+                        "does not serve after 60 s"
                     };
                     return Err(self.complaint(member, how));
                 }

@@ -6,15 +6,17 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
-use super::{Deed, End, Kind, Latch, Order, Passage, Shared, State, Way};
+use super::held::Latch;
+use super::{Deed, End, Kind, Order, Passage, Shared, State, Way};
 use crate::support::frames;
 
 /// Something on its way to the other side, not before its time.
@@ -47,7 +49,7 @@ pub(super) async fn serve(
         _ = orders.recv() => return close(client, End::Rst).await,
     }
     // A server that refuses shows as a connection that ends at once.
-    let Ok(mut server) = TcpStream::connect(shared.upstream).await else {
+    let Some(mut server) = connect(&shared).await else {
         return;
     };
     // A connection that has ended meanwhile says so when it is read.
@@ -96,6 +98,21 @@ pub(super) async fn serve(
             // Nobody reads from it any more, and nobody closes it yet.
             orders.recv().await;
             close(left, End::Rst).await;
+        }
+    }
+}
+
+/// Connects to the other side. A member of an ensemble that refuses is asked again for a second: its peers would do so
+/// themselves, but for a connection that was accepted and ends they elect anew.
+async fn connect(shared: &Shared) -> Option<TcpStream> {
+    let deadline = Instant::now() + Duration::from_secs(1);
+    loop {
+        match TcpStream::connect(shared.upstream).await {
+            Ok(stream) => return Some(stream),
+            Err(_) if shared.kind == Kind::Bytes && Instant::now() < deadline => {
+                sleep(Duration::from_millis(20)).await;
+            }
+            Err(_) => return None,
         }
     }
 }

@@ -1,0 +1,144 @@
+//! The judge of histories, as to time: whatever takes too long in a history that was made by hand is found.
+//!
+//! No server is asked anything here.
+
+use std::time::Duration;
+
+use super::judge::{
+    BOUNDS, asked, asked_for, failed, fault, granted, held, held_until, history, ids, lost,
+    released, releasing,
+};
+use crate::support::World;
+use crate::support::checker::{recovery, stays_alive, violations};
+use crate::support::events::{Outcome, What};
+
+cases! {
+    embedded:
+        a_free_lock_that_nobody_gets_breaks_l1,
+        a_release_that_takes_long_breaks_l2,
+        a_call_beyond_its_limit_breaks_l3,
+        a_late_notice_breaks_l4,
+        a_loss_in_a_healthy_world_breaks_l5,
+        a_late_first_answer_breaks_l6;
+}
+
+#[track_caller]
+fn breaks_in_time(id: &str, lines: &[(u64, &str, What)]) {
+    let found = stays_alive(&history(lines), &BOUNDS);
+    assert_eq!(ids(&found), [id], "{found:?}");
+    assert!(violations(&history(lines)).is_empty());
+}
+
+async fn a_free_lock_that_nobody_gets_breaks_l1(_world: World) {
+    breaks_in_time("L1", &[(0, "a", asked(1)), (2001, "a", granted(1, 7))]);
+    let end = What::Rest {
+        tickets: 1,
+        live: 1,
+    };
+    breaks_in_time("L1", &[(0, "a", asked(1)), (2001, "x", end)]);
+    breaks_in_time(
+        "L1",
+        &[
+            (0, "a", asked(1)),
+            (5, "x", fault()),
+            (5000, "x", What::Healed),
+            (7001, "a", granted(1, 7)),
+        ],
+    );
+}
+
+async fn a_release_that_takes_long_breaks_l2(_world: World) {
+    let begin = [(0, "a", granted(1, 7)), (10, "a", releasing(7))];
+    for (ms, end) in [
+        (2011, released(7, Outcome::Done)),
+        (
+            2011,
+            What::Rest {
+                tickets: 0,
+                live: 0,
+            },
+        ),
+    ] {
+        let mut lines = begin.to_vec();
+        lines.push((ms, "a", end));
+        breaks_in_time("L2", &lines);
+    }
+}
+
+async fn a_call_beyond_its_limit_breaks_l3(_world: World) {
+    for end in [granted(1, 7), failed(1), What::Cancelled { attempt: 1 }] {
+        breaks_in_time(
+            "L3",
+            &[
+                (0, "x", fault()),
+                (0, "a", asked_for(1, 300)),
+                (401, "a", end),
+            ],
+        );
+    }
+    breaks_in_time(
+        "L3",
+        &[
+            (0, "x", fault()),
+            (0, "a", asked_for(1, 300)),
+            (
+                401,
+                "x",
+                What::Rest {
+                    tickets: 1,
+                    live: 1,
+                },
+            ),
+        ],
+    );
+}
+
+async fn a_late_notice_breaks_l4(_world: World) {
+    let begin = [
+        (0, "a", asked(1)),
+        (1, "a", granted(1, 7)),
+        (10, "a", held_until(7, 100)),
+    ];
+    for (ms, end) in [
+        (151, lost(7)),
+        (
+            151,
+            What::Rest {
+                tickets: 1,
+                live: 1,
+            },
+        ),
+    ] {
+        let mut lines = begin.to_vec();
+        lines.push((ms, "a", end));
+        breaks_in_time("L4", &lines);
+    }
+    // A stopped process is told when it goes on.
+    let mut lines = begin.to_vec();
+    lines.extend([(20, "a", What::Stopped), (500, "a", What::Continued)]);
+    lines.push((540, "a", lost(7)));
+    assert_eq!(stays_alive(&history(&lines), &BOUNDS), []);
+    lines.pop();
+    lines.push((560, "a", lost(7)));
+    breaks_in_time("L4", &lines);
+}
+
+async fn a_loss_in_a_healthy_world_breaks_l5(_world: World) {
+    for end in [lost(7), held(7, false)] {
+        let history = history(&[(0, "a", granted(1, 7)), (10, "a", end)]);
+        assert_eq!(ids(&recovery(&history, None)), ["L5"]);
+    }
+}
+
+async fn a_late_first_answer_breaks_l6(_world: World) {
+    let history = history(&[
+        (0, "x", fault()),
+        (10, "x", What::Healed),
+        (511, "a", granted(1, 7)),
+    ]);
+    assert_eq!(
+        ids(&recovery(&history, Some(Duration::from_millis(500)))),
+        ["L6"]
+    );
+    assert_eq!(recovery(&history, Some(Duration::from_millis(501))), []);
+}

@@ -1,0 +1,74 @@
+//! A proxy before each server of a world, for what is done to all of them.
+//!
+//! It has no faults of its own.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::{End, Proxy, Way};
+use crate::support::World;
+
+/// A proxy before each server of a world.
+#[derive(Debug)]
+pub(crate) struct Proxies {
+    pub(crate) each: Vec<Proxy>,
+    chroot: String,
+}
+
+impl Proxies {
+    pub(crate) fn before(world: &World) -> Self {
+        Self::before_servers(world.servers(), world.chroot())
+    }
+
+    pub(crate) fn before_servers(servers: &[SocketAddr], chroot: &str) -> Self {
+        Self {
+            each: servers
+                .iter()
+                .map(|server| Proxy::before(*server))
+                .collect(),
+            chroot: chroot.to_owned(),
+        }
+    }
+
+    /// The world's connect string, by way of the proxies.
+    pub(crate) fn connect_string(&self) -> String {
+        let hosts: Vec<String> = self
+            .each
+            .iter()
+            .map(|proxy| proxy.address().to_string())
+            .collect();
+        format!("{}{}", hosts.join(","), self.chroot)
+    }
+
+    pub(crate) async fn cut(&self, end: End) -> usize {
+        let mut count = 0;
+        for proxy in &self.each {
+            count += proxy.cut(end).await;
+        }
+        count
+    }
+
+    pub(crate) fn black_hole(&self, way: Way) {
+        self.each.iter().for_each(|proxy| proxy.black_hole(way));
+    }
+
+    pub(crate) fn heal(&self) {
+        self.each.iter().for_each(Proxy::heal);
+    }
+
+    pub(crate) fn delay(&self, way: Way, delay: Duration) {
+        self.each.iter().for_each(|proxy| proxy.delay(way, delay));
+    }
+
+    pub(crate) async fn refuse(&mut self) {
+        for proxy in &mut self.each {
+            proxy.refuse().await;
+        }
+    }
+
+    pub(crate) async fn accept(&mut self) {
+        for proxy in &mut self.each {
+            proxy.accept().await;
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! How long the machine itself kept a thread of ours from running: what a bound on time must add on a busy machine.
+//!
+//! It excuses no wrong answer, only a late one, and by no more than was measured.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Measures from its begin until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Stall(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    longest_us: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl Stall {
+    pub(crate) fn watch() -> Self {
+        const NAP: Duration = Duration::from_millis(5);
+        let shared = Arc::new(Shared::default());
+        let theirs = shared.clone();
+        std::thread::spawn(move || {
+            while !theirs.is_over.load(Ordering::Relaxed) {
+                let began = Instant::now();
+                std::thread::sleep(NAP);
+                let late = began.elapsed().saturating_sub(NAP);
+                let late = u64::try_from(late.as_micros()).unwrap_or(u64::MAX);
+                theirs.longest_us.fetch_max(late, Ordering::Relaxed);
+            }
+        });
+        Self(shared)
+    }
+
+    /// The longest stall so far.
+    pub(crate) fn longest(&self) -> Duration {
+        Duration::from_micros(self.0.longest_us.load(Ordering::Relaxed))
+    }
+}
+
+impl Drop for Stall {
+    fn drop(&mut self) {
+        self.0.is_over.store(true, Ordering::Relaxed);
+    }
+}
