@@ -71,6 +71,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     faults::pause::cases,
     faults::storm::cases,
     museum::designs::cases,
+    museum::hangs::cases,
     museum::leftovers::cases,
     museum::orphans::cases,
     museum::wakeups::cases,

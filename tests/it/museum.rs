@@ -4,6 +4,7 @@
 //! out (`tests/mutants`).
 
 pub mod designs;
+pub mod hangs;
 pub mod leftovers;
 pub mod orphans;
 pub mod wakeups;

@@ -483,7 +483,7 @@ async fn a_younger_ticket_with_a_lower_number_is_waited_for_quietly(world: World
 }
 
 async fn a_hold_that_cannot_be_looked_at_hides_no_other(world: World) {
-    let builder = Keeper::builder(world.connect_string()).session_timeout(Duration::from_secs(1));
+    let builder = Keeper::builder(world.connect_string()).session_timeout(Duration::from_secs(2));
     let (keeper, stranger) = (builder.connect().await.unwrap(), world.raw().await);
     // More than one beat checks.
     let mut guards = Vec::new();
