@@ -117,13 +117,8 @@ impl Waiter {
         let session = std::sync::Arc::clone(self.place.session());
         let path = format!("{}/{}", self.place.directory(), ticket.name);
         loop {
-            let reconnects = session.pulse.reconnects();
-            if reconnects != self.place.known_at() {
-                let recognised = session.recognise_ticket(&path).await;
-                recognised
-                    .map_err(|failure| failed(&session, WAITING, &self.name, &path, failure))?;
-                self.place.recognised(reconnects);
-            }
+            let recognised = session.recognise_again(&path).await;
+            recognised.map_err(|failure| failed(&session, WAITING, &self.name, &path, failure))?;
             let ended = match session.pulse.try_hold(path.as_str().into(), czxid) {
                 Ok(Some(hold)) => return Ok(hold),
                 Ok(None) => {

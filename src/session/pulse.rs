@@ -22,6 +22,7 @@ use super::lease::{Lease, Moment};
 use crate::error::Error;
 use crate::link::{Code, Fault, Found, Link, Read, SessionState, Write};
 
+pub(super) const ANOTHER_SESSION: &str = "the server has given us another session";
 /// Held tickets that one beat checks; more go round.
 const BATCH: usize = 100;
 /// Beats without an answer yet, at most; the link gives up each after a session timeout, which is six beats.
@@ -80,6 +81,8 @@ pub(crate) struct Pulse {
     tickets: AtomicUsize,
     /// How often the client has connected again.
     reconnects: AtomicU64,
+    /// After how many of them it was last known to be our session.
+    recognised: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -121,6 +124,7 @@ impl Pulse {
             leased: watch::Sender::new(is_leased),
             tickets: AtomicUsize::new(0),
             reconnects: AtomicU64::new(0),
+            recognised: AtomicU64::new(0),
         }
     }
 
@@ -134,9 +138,15 @@ impl Pulse {
         self.tickets.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// How often the client has connected again: who has seen a number before must ask again whose session this is.
-    pub(crate) fn reconnects(&self) -> u64 {
-        self.reconnects.load(Ordering::Relaxed)
+    /// Whether the client has connected again and nobody has looked yet whose session it came back with; if so, how often it has.
+    pub(crate) fn is_strange(&self) -> Option<u64> {
+        let reconnects = self.reconnects.load(Ordering::Relaxed);
+        (self.recognised.load(Ordering::Relaxed) < reconnects).then_some(reconnects)
+    }
+
+    /// It is ours, after so many reconnects.
+    pub(crate) fn recognised(&self, reconnects: u64) {
+        self.recognised.fetch_max(reconnects, Ordering::Relaxed);
     }
 
     /// Begins a hold if there is a lease now.
@@ -251,7 +261,7 @@ impl Pulse {
                     // Each change may hide a reconnect between two looks.
                     if *states.borrow_and_update() == SessionState::Connected {
                         self.reconnects.fetch_add(1, Ordering::Relaxed);
-                        (rounds.is_urgent, rounds.is_stranger) = (true, true);
+                        rounds.is_urgent = true;
                     }
                 }
                 () = self.clock.until(next), if may_beat => {
@@ -276,14 +286,11 @@ impl Pulse {
             return async move { Heard::new(sent, batch, reply.await.map(Ok)) }.boxed();
         }
         // After a reconnect: is this still our session? A server may have opened another one in silence.
-        let known = if rounds.is_stranger {
-            batch.first()
-        } else {
-            None
-        };
-        let owned = known.map(|(_, ticket)| (link.sync("/"), link.ephemerals(&ticket.path)));
-        let is_asking = owned.is_some();
-        rounds.is_stranger &= !is_asking;
+        let strange = self.is_strange().zip(batch.first());
+        let owned = strange.map(|(reconnects, (_, ticket))| {
+            let asked = (link.sync("/"), link.ephemerals(&ticket.path));
+            (reconnects, asked)
+        });
         let checks: Vec<Write<'_>> = match &batch[..] {
             [] => vec![Write::check("/")],
             batch => batch
@@ -304,11 +311,14 @@ impl Pulse {
         let found = is_reading.then(|| link.multi_read(&reads));
         async move {
             let owned = match owned {
-                Some((synced, listed)) => synced.await.and(listed.await).ok(),
+                Some((reconnects, (synced, listed))) => {
+                    let owned = synced.await.and(listed.await).ok();
+                    owned.map(|owned| (reconnects, owned))
+                }
                 None => None,
             };
             let mut heard = Heard::new(sent, batch, reply.await);
-            (heard.is_asking, heard.owned) = (is_asking, owned);
+            heard.owned = owned;
             if let Some(found) = found {
                 heard.found = found.await.unwrap_or_default();
             }
@@ -345,14 +355,13 @@ impl Pulse {
     /// Takes in an answer.
     fn hear(&self, heard: Heard, rounds: &mut Rounds) {
         let mut state = self.observed();
-        rounds.is_stranger |= heard.is_asking && heard.owned.is_none();
-        if !heard.owned_by_us() {
-            self.ending
-                .renounce("the server has given us another session");
-            state.lose_all(Loss::Ended(End::Over(
-                "the server has given us another session",
-            )));
-            return;
+        match heard.owned_by_us() {
+            Some((_, false)) => {
+                self.ending.renounce(ANOTHER_SESSION);
+                return state.lose_all(Loss::Ended(End::Over(ANOTHER_SESSION)));
+            }
+            Some((reconnects, true)) => self.recognised(reconnects),
+            None => {}
         }
         match &heard.answer {
             // A moved session fails in the check itself; that says nothing about the ticket.
@@ -420,8 +429,6 @@ struct Rounds {
     /// The last held ticket of the last batch.
     cursor: Bound<u64>,
     is_urgent: bool,
-    /// Nobody has asked yet whose session the client came back with.
-    is_stranger: bool,
 }
 
 impl Default for Rounds {
@@ -431,7 +438,6 @@ impl Default for Rounds {
             last_sent: Moment::ZERO,
             cursor: Bound::Unbounded,
             is_urgent: false,
-            is_stranger: false,
         }
     }
 }
@@ -448,10 +454,8 @@ struct Heard {
     sent: Moment,
     batch: Vec<(u64, Known)>,
     answer: Result<Result<(), (usize, Code)>, Fault>,
-    /// Whose session it is was asked too.
-    is_asking: bool,
-    /// This session's own tickets under the name of the first of the batch.
-    owned: Option<Vec<String>>,
+    /// This session's own tickets under the name of the first of the batch, if that was asked, and after how many reconnects.
+    owned: Option<(u64, Vec<String>)>,
     /// The tickets of the batch, if they were read.
     found: Vec<Found>,
 }
@@ -466,23 +470,24 @@ impl Heard {
             sent,
             batch,
             answer,
-            is_asking: false,
             owned: None,
             found: Vec::new(),
         }
     }
 
-    /// False if the first ticket of the batch is there and is not this session's.
-    fn owned_by_us(&self) -> bool {
-        let (Some(owned), Some((_, first))) = (&self.owned, self.batch.first()) else {
-            return true;
-        };
+    /// Whether the first ticket of the batch, if it is there, is this session's, and after how many reconnects that was asked.
+    fn owned_by_us(&self) -> Option<(u64, bool)> {
+        let (reconnects, owned) = self.owned.as_ref()?;
+        let (_, first) = self.batch.first()?;
+        if owned.iter().any(|path| **path == *first.path) {
+            return Some((*reconnects, true));
+        }
         let is_there = match &self.answer {
             Ok(Ok(())) => true,
             Ok(Err((at, _))) => *at > 0,
             Err(_) => false,
         };
-        !is_there || owned.iter().any(|path| **path == *first.path)
+        is_there.then_some((*reconnects, false))
     }
 }
 

@@ -31,6 +31,7 @@ cases! {
         callers_who_wait_for_a_session_share_its_failure,
         a_close_ends_calls_that_wait_for_a_session,
         a_close_that_was_cancelled_can_be_completed,
+        one_sweep_settles_every_create_whose_reply_was_lost,
         one_silent_server_does_not_hide_a_healthy_one,
         a_waiter_survives_the_end_of_its_sessions_runtime;
 }
@@ -506,4 +507,48 @@ async fn a_hold_that_cannot_be_looked_at_hides_no_other(world: World) {
         lost.unwrap_or_else(|_| panic!("the holder of lock {number} is told"));
     }
     assert!(guards[0].is_held() && guards[119].is_held());
+}
+
+async fn one_sweep_settles_every_create_whose_reply_was_lost(world: World) {
+    let (keeper, server) = (keeper(&world).await, world.embedded());
+    let count = World::times(500, 20_000);
+    let sweeps = || server.counters().get(Op::GetEphemerals);
+    let locks: Vec<_> = (0..count)
+        .map(|number| keeper.mutex(format!("swept/{number}")).unwrap())
+        .collect();
+    // The directories are there already, so that one create makes each ticket.
+    for lock in &locks {
+        lock.lock().await.unwrap().release().await.unwrap();
+    }
+    // The first reply is held back, and with it all that come after it on this connection.
+    let hold = server
+        .faults()
+        .on(Match::op(Op::Create).path_contains("/swept/"))
+        .hold_reply();
+    let (before, made) = (sweeps(), server.counters().get(Op::Create));
+    let locking = tokio::spawn(futures_util::future::join_all(
+        locks
+            .into_iter()
+            .map(|lock| async move { lock.lock().await.unwrap() }),
+    ));
+    let stranger = world.raw().await;
+    eventually("all are committed", SOON, || async {
+        server.counters().get(Op::Create) == made + count as u64
+    })
+    .await;
+
+    server.faults().cut_all();
+    drop(hold);
+    let guards = timeout(SOON * 10, locking).await.unwrap().unwrap();
+
+    let swept = sweeps() - before;
+    assert!(
+        (1..=4).contains(&swept),
+        "{swept} lists for {count} creates"
+    );
+    for guard in guards.iter().step_by(50) {
+        let tickets = children(&stranger, guard.name().as_str()).await;
+        assert_eq!(tickets, [guard.node()], "one ticket each");
+    }
+    drop(guards);
 }
