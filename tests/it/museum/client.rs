@@ -321,7 +321,7 @@ async fn museum_56_calls_made_while_disconnected_end_in_time(world: World) {
     let guard = keeper.mutex("held").unwrap().lock().await.unwrap();
     let lock = keeper.mutex("other").unwrap();
     // The crate says that a session is over at 1.8 times its timeout at the latest; then another may be tried for.
-    let at_most = T * 9 / 5 + T / 2 + T / 2;
+    let at_most = T * 9 / 5 + T / 2 + T;
 
     proxy.refuse().await;
     proxy.cut(End::Rst).await;
@@ -387,8 +387,17 @@ async fn museum_60_a_runtime_that_ends_under_guards_and_waiters_panics_nowhere(w
                 (guard, place, keeper)
             });
             theirs.shutdown_timeout(SOON);
-            let dropped = catch_unwind(AssertUnwindSafe(|| drop(kept)));
-            assert!(dropped.is_ok(), "a drop without a runtime panics");
+            // One by one: a panic while another is under way ends the process.
+            let (guard, place, keeper) = kept;
+            let drops: [Box<dyn FnOnce()>; 3] = [
+                Box::new(move || drop(guard)),
+                Box::new(move || drop(place)),
+                Box::new(move || drop(keeper)),
+            ];
+            for dropped in drops {
+                let dropped = catch_unwind(AssertUnwindSafe(dropped));
+                assert!(dropped.is_ok(), "a drop without a runtime panics");
+            }
         }
     });
     let joined = tokio::task::spawn_blocking(move || outcome.join()).await;

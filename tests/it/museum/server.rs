@@ -263,7 +263,8 @@ async fn refused_at(server: &EmbeddedServer, other: &Keeper, step: Op, code: Cod
     let here = format!("{code:?} at {step:?}");
     let name = format!("{code:?}/{step:?}");
     let faults = server.faults();
-    let builder = Keeper::builder(server.connect_string()).session_timeout(T);
+    // Long enough for a busy machine, and short enough to wait for its end.
+    let builder = Keeper::builder(server.connect_string()).session_timeout(T * 2);
     let keeper = builder.connect().await.unwrap();
     let session = own_session(&keeper).await;
     let ours = |op| Match::op(op).session(session).path_contains(&name);
