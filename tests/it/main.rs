@@ -66,14 +66,24 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     connect::cases,
     cost::cases,
     differential::cases,
-    guard::cases,
     faults::blackhole::cases,
     faults::dead::cases,
     faults::healthy::cases,
     faults::partition::cases,
     faults::pause::cases,
     faults::storm::cases,
-    museum::cases,
+    guard::cases,
+    museum::client::cases,
+    museum::designs::cases,
+    museum::holders::cases,
+    museum::leases::cases,
+    museum::leftovers::cases,
+    museum::order::cases,
+    museum::orphans::cases,
+    museum::paused::cases,
+    museum::quorum::cases,
+    museum::server::cases,
+    museum::wakeups::cases,
     mutex::cases,
     reconnect::cases,
     scale::cases,
@@ -83,7 +93,10 @@ const MODULES: &[fn() -> Vec<Case>] = &[
 ];
 
 fn main() -> ExitCode {
-    if let Some(ended) = scale::child().or_else(support::client::child::child) {
+    if let Some(ended) = scale::child()
+        .or_else(support::client::child::child)
+        .or_else(museum::paused::child)
+    {
         return ended;
     }
     let mut arguments = Arguments::from_args();
