@@ -75,6 +75,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     guard::cases,
     museum::client::cases,
     museum::designs::cases,
+    museum::hangs::cases,
     museum::holders::cases,
     museum::leases::cases,
     museum::leftovers::cases,

@@ -5,6 +5,7 @@
 
 pub mod client;
 pub mod designs;
+pub mod hangs;
 pub mod holders;
 pub mod leases;
 pub mod leftovers;

@@ -203,7 +203,7 @@ async fn museum_14_waiters_that_time_out_in_a_silence_leave_the_queue(world: Wor
 }
 
 async fn museum_15_nothing_goes_on_after_a_release(world: World) {
-    let builder = Keeper::builder(world.connect_string()).session_timeout(Duration::from_secs(1));
+    let builder = Keeper::builder(world.connect_string()).session_timeout(Duration::from_secs(2));
     let (keeper, faults) = (builder.connect().await.unwrap(), world.embedded().faults());
     let lock = keeper.mutex("over").unwrap();
     lock.lock().await.unwrap().release().await.unwrap();
@@ -230,7 +230,7 @@ async fn museum_15_nothing_goes_on_after_a_release(world: World) {
         .on(Match::any().path_contains("/locks/over"))
         .fail(Code::NoAuth);
     // More than two beats of a hold that would go on.
-    let beats = Duration::from_millis(500);
+    let beats = Duration::from_millis(800);
     assert!(
         timeout(beats, select_all(lost)).await.is_err(),
         "what was given back is never told to be lost"
