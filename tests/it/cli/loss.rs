@@ -22,6 +22,7 @@ cases! {
         a_command_that_ignores_term_is_killed_after_the_grace,
         a_tool_that_stood_still_while_its_lock_was_given_away_ends_its_command,
         a_ticket_that_somebody_removed_ends_the_command,
+        a_command_that_was_told_to_end_ends_with_70_though_the_lock_was_saved,
         a_short_silence_disturbs_nobody;
 }
 
@@ -154,6 +155,28 @@ async fn a_ticket_that_somebody_removed_ends_the_command(world: World) {
     assert!(told.starts_with("TERM"), "{told}");
     assert_eq!(code, Some(70), "{stderr:?}");
     assert!(stderr[0].contains("the ticket was removed"), "{stderr:?}");
+}
+
+async fn a_command_that_was_told_to_end_ends_with_70_though_the_lock_was_saved(world: World) {
+    let relay = Relay::to(world.servers()[0]).await;
+    let mut command = lockkeeper(&world);
+    command
+        .args(["--zk", &format!("{}{}", relay.address(), world.chroot())])
+        .args(["--session-timeout", "4s", "run", "a", "--", "sh", "-c"])
+        .arg("trap 'echo TERM; read x; exit 0' TERM; echo ready; while :; do sleep 0.02; done")
+        .stdin(Stdio::piped());
+    let mut holder = Holder::start(&mut command).await;
+
+    relay.set(Way::Refusing);
+    assert_eq!(next_line(&mut holder).await, "TERM");
+    relay.set(Way::Open);
+    // The session is alive again, so nobody else gets the lock; the command has been told all the same.
+    let next = finished(lockkeeper(&world).args(["run", "--wait", "4s", "a", "--", "true"])).await;
+    drop(holder.tool.stdin.take());
+    let (code, stderr) = end(holder).await;
+
+    assert_eq!(next.code, Some(75), "{next:?} {stderr:?}");
+    assert_eq!(code, Some(70), "{stderr:?}");
 }
 
 async fn a_short_silence_disturbs_nobody(world: World) {
