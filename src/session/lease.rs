@@ -196,6 +196,48 @@ mod tests {
         assert!(lease.is_late(ms(801)));
     }
 
+    /// What `tests/it/traces.rs` recorded.
+    #[derive(serde::Deserialize)]
+    struct Trace {
+        timeout_us: u64,
+        answered: Vec<(u64, u64)>,
+        over_us: u64,
+    }
+
+    #[test]
+    fn no_lease_outlives_a_session_of_a_real_ensemble() {
+        let traces = include_str!("../../tests/traces/lease.jsonl").lines();
+        let (mut count, mut leases, mut closest) = (0, 0, f64::MAX);
+        for line in traces {
+            let trace: Trace = serde_json::from_str(line).unwrap();
+            let timeout = Duration::from_micros(trace.timeout_us);
+            let mut answered = trace
+                .answered
+                .iter()
+                .map(|(sent, at)| (Duration::from_micros(*sent), Duration::from_micros(*at)));
+            let (sent, at) = answered.next().unwrap();
+            let mut lease = Lease::new(timeout, sent, at);
+            let over = Duration::from_micros(trace.over_us);
+            for (sent, at) in answered {
+                lease.answered(sent, at);
+                if let Some(end) = lease.valid_until(at) {
+                    assert!(end <= over, "until {end:?} in {line}");
+                    closest = closest.min((over - end).div_duration_f64(timeout));
+                    leases += 1;
+                }
+            }
+            count += 1;
+        }
+        println!(
+            "{count} sessions, {leases} leases, the closest {closest:.3} timeouts before the end"
+        );
+        assert!(count > 200 && leases > 1000);
+        assert!(
+            closest < 0.5,
+            "the traces come close enough to prove something"
+        );
+    }
+
     /// A leader and a follower, as ZooKeeper 3.8 has them; the client is connected to the follower.
     ///
     /// The follower notes who asked something. The leader pings it every half tick, learns from the answer who did, and counts

@@ -17,7 +17,7 @@ mod op;
 mod play;
 mod reply;
 mod script;
-mod wire;
+pub(crate) mod wire;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

@@ -31,6 +31,7 @@ mod mutex;
 mod reconnect;
 mod scale;
 mod server;
+mod traces;
 mod trouble;
 
 use std::process::ExitCode;
@@ -75,6 +76,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     reconnect::cases,
     scale::cases,
     server::cases,
+    traces::cases,
     trouble::cases,
 ];
 

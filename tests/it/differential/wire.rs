@@ -14,16 +14,16 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What came next on a connection.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Arrival {
+pub(crate) enum Arrival {
     Frame(Vec<u8>),
     Closed,
     Silence,
 }
 
-pub(super) struct Wire(TcpStream);
+pub(crate) struct Wire(TcpStream);
 
 impl Wire {
-    pub(super) async fn dial(server: SocketAddr) -> Self {
+    pub(crate) async fn dial(server: SocketAddr) -> Self {
         let stream = TcpStream::connect(server)
             .await
             .expect("the server accepts connections");
@@ -32,16 +32,16 @@ impl Wire {
     }
 
     /// A server that has closed the connection already shows it at the next read.
-    pub(super) async fn send(&mut self, bytes: &[u8]) {
+    pub(crate) async fn send(&mut self, bytes: &[u8]) {
         self.0.write_all(bytes).await.unwrap_or_default();
     }
 
     /// Says that nothing more will be sent.
-    pub(super) async fn hang_up(&mut self) {
+    pub(crate) async fn hang_up(&mut self) {
         self.0.shutdown().await.unwrap_or_default();
     }
 
-    pub(super) async fn next(&mut self) -> Arrival {
+    pub(crate) async fn next(&mut self) -> Arrival {
         timeout(PATIENCE, self.frame())
             .await
             .unwrap_or(Arrival::Silence)
@@ -63,42 +63,42 @@ impl Wire {
 
 /// Writes jute primitives.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Out(Vec<u8>);
+pub(crate) struct Out(Vec<u8>);
 
 impl Out {
-    pub(super) fn int(&mut self, value: i32) -> &mut Self {
+    pub(crate) fn int(&mut self, value: i32) -> &mut Self {
         self.0.extend(value.to_be_bytes());
         self
     }
 
-    pub(super) fn long(&mut self, value: i64) -> &mut Self {
+    pub(crate) fn long(&mut self, value: i64) -> &mut Self {
         self.0.extend(value.to_be_bytes());
         self
     }
 
-    pub(super) fn flag(&mut self, value: bool) -> &mut Self {
+    pub(crate) fn flag(&mut self, value: bool) -> &mut Self {
         self.0.push(u8::from(value));
         self
     }
 
-    pub(super) fn raw(&mut self, bytes: &[u8]) -> &mut Self {
+    pub(crate) fn raw(&mut self, bytes: &[u8]) -> &mut Self {
         self.0.extend(bytes);
         self
     }
 
-    pub(super) fn buffer(&mut self, bytes: Option<&[u8]>) -> &mut Self {
+    pub(crate) fn buffer(&mut self, bytes: Option<&[u8]>) -> &mut Self {
         match bytes {
             Some(bytes) => self.int(length(bytes.len())).raw(bytes),
             None => self.int(-1),
         }
     }
 
-    pub(super) fn count(&mut self, count: usize) -> &mut Self {
+    pub(crate) fn count(&mut self, count: usize) -> &mut Self {
         self.int(length(count))
     }
 
     /// The bytes with their length in front.
-    pub(super) fn framed(self) -> Vec<u8> {
+    pub(crate) fn framed(self) -> Vec<u8> {
         let mut frame = length(self.0.len()).to_be_bytes().to_vec();
         frame.extend(self.0);
         frame
@@ -111,7 +111,7 @@ fn length(length: usize) -> i32 {
 
 /// Reads jute primitives; `None` when the frame is too short.
 #[derive(Debug)]
-pub(super) struct In<'a>(pub(super) &'a [u8]);
+pub(crate) struct In<'a>(pub(crate) &'a [u8]);
 
 impl<'a> In<'a> {
     fn take(&mut self, count: usize) -> Option<&'a [u8]> {
@@ -120,26 +120,26 @@ impl<'a> In<'a> {
         Some(head)
     }
 
-    pub(super) fn int(&mut self) -> Option<i32> {
+    pub(crate) fn int(&mut self) -> Option<i32> {
         Some(i32::from_be_bytes(self.take(4)?.try_into().ok()?))
     }
 
-    pub(super) fn long(&mut self) -> Option<i64> {
+    pub(crate) fn long(&mut self) -> Option<i64> {
         Some(i64::from_be_bytes(self.take(8)?.try_into().ok()?))
     }
 
-    pub(super) fn byte(&mut self) -> Option<u8> {
+    pub(crate) fn byte(&mut self) -> Option<u8> {
         Some(self.take(1)?[0])
     }
 
     /// A buffer that is not null.
-    pub(super) fn bytes(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn bytes(&mut self) -> Option<Vec<u8>> {
         let length = usize::try_from(self.int()?).ok()?;
         self.take(length).map(<[u8]>::to_vec)
     }
 
     /// A buffer in readable form, since all that is done with it is to compare and to print it.
-    pub(super) fn text(&mut self) -> Option<String> {
+    pub(crate) fn text(&mut self) -> Option<String> {
         Some(match usize::try_from(self.int()?) {
             Ok(length) => self.take(length)?.escape_ascii().to_string(),
             Err(_) => "(null)".to_owned(),
