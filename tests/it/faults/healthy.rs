@@ -38,7 +38,8 @@ async fn a_healthy_holder_keeps_its_token_through_reconnects(world: World) {
     for third in 0..thirds {
         sleep_until(began + T * u32::try_from(third).unwrap() / 3).await;
         let end = if third % 2 == 0 { End::Rst } else { End::Fin };
-        cuts += proxies.cut(end).await;
+        // A try that the client gave up may still be open beside it.
+        cuts += usize::from(proxies.cut(end).await > 0);
     }
 
     sleep_until(began + T * u32::try_from(thirds).unwrap() / 3).await;
