@@ -40,7 +40,6 @@ pub(crate) struct Place {
     /// Given back with the grant: a holder watches nothing.
     reservation: Option<Reservation>,
     directory: Arc<str>,
-    known_at: u64,
     hold: Option<Witness>,
     state: State,
 }
@@ -66,10 +65,8 @@ impl Place {
     pub(crate) fn arm(reservation: Reservation, directory: Arc<str>, attempt: Uuid) -> Self {
         let session = Arc::clone(reservation.session());
         session.pulse.ticket_comes();
-        let known_at = session.pulse.reconnects();
         Self {
             session,
-            known_at,
             hold: None,
             reservation: Some(reservation),
             directory,
@@ -100,8 +97,10 @@ impl Place {
         self.hold = Some(witness);
     }
 
+    /// Our own delete, which follows, must not look like a loss.
     fn forgo_mark_if_lost(&mut self) {
-        let is_lost = self.hold.take().is_some_and(|hold| hold.loss().is_some());
+        let hold = self.hold.take();
+        let is_lost = hold.is_some_and(|hold| hold.begin_release().is_some());
         if let (true, State::Seated { exit, begun, .. }) = (is_lost, &mut self.state) {
             (*exit, *begun) = (Exit::Plain, Begun::Doubtful);
         }
@@ -128,16 +127,6 @@ impl Place {
 
     pub(crate) fn session(&self) -> &Arc<Session> {
         &self.session
-    }
-
-    /// How often the client had connected again when whose ticket it is was last known.
-    pub(crate) fn known_at(&self) -> u64 {
-        self.known_at
-    }
-
-    /// It is known now.
-    pub(crate) fn recognised(&mut self, at: u64) {
-        self.known_at = at;
     }
 
     pub(crate) fn directory(&self) -> &Arc<str> {

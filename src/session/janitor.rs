@@ -214,8 +214,9 @@ impl Work {
     async fn serve(&self, mut inbox: mpsc::UnboundedReceiver<Task>) {
         let mut batch = Vec::new();
         let mut under_way: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
-        // One search at a time: what is asked for meanwhile shares the next one, and no orphan is removed twice.
-        let mut wanted: HashMap<(Arc<str>, &'static str), Wanted> = HashMap::new();
+        // One search at a time, for everything that is wanted by then: what is asked for meanwhile shares the next one, and no
+        // orphan is removed twice.
+        let mut wanted = Wanted::new();
         let mut searching: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
         let mut finish = None;
         loop {
@@ -246,19 +247,14 @@ impl Work {
                         attempt,
                         owner,
                     } => {
-                        wanted
-                            .entry((directory, prefix))
-                            .or_default()
-                            .insert(attempt, owner);
+                        let there = wanted.entry(directory).or_default();
+                        there.insert(attempt, Sought { prefix, owner });
                     }
                     Task::Finish { done } => finish = Some(Some(done)),
                 }
             }
-            if searching.is_empty() {
-                let settles = wanted.drain().map(|((directory, prefix), wanted)| {
-                    self.settle_all(directory, prefix, wanted).boxed()
-                });
-                searching.extend(settles);
+            if searching.is_empty() && !wanted.is_empty() {
+                searching.push(self.settle_all(std::mem::take(&mut wanted)).boxed());
             }
         }
         if let Some(Some(done)) = finish {
@@ -349,16 +345,16 @@ impl Work {
         }
     }
 
-    /// Answers every caller who waits to know what its create made in one directory, with one list for all.
-    async fn settle_all(&self, directory: Arc<str>, prefix: &'static str, wanted: Wanted) {
-        let mut pause = Duration::from_millis(5);
+    /// Answers every caller who waits to know what its create made, with one list for all.
+    async fn settle_all(&self, wanted: Wanted) {
+        let mut pause = SHORTEST_PAUSE;
         loop {
-            match self.find(&directory, prefix, &wanted).await {
-                Ok(found) => return self.answer(directory, found, wanted).await,
+            match self.find(&wanted).await {
+                Ok(found) => return self.answer(found, wanted).await,
                 Err(why) => tracing::debug!(why, "a create has an unknown outcome"),
             }
             if let Err(reason) = self.reconnected(pause).await {
-                for owner in wanted.into_values().flatten() {
+                for owner in owners(wanted) {
                     // The caller may be gone, and so is whatever its create made.
                     owner.send(Err(End::Over(reason))).ok();
                 }
@@ -369,84 +365,76 @@ impl Work {
     }
 
     /// Tells the callers what was found. A ticket whose caller is gone is removed.
-    async fn answer(&self, directory: Arc<str>, found: HashMap<Uuid, Orphan>, mut wanted: Wanted) {
+    async fn answer(&self, found: Vec<Orphan>, mut wanted: Wanted) {
         let mut orphans = Vec::new();
-        for (attempt, orphan) in found {
-            if let Some(owner) = wanted.remove(&attempt) {
-                let adopted = owner
-                    .is_some_and(|owner| owner.send(Ok(Some((orphan.seq, orphan.czxid)))).is_ok());
-                if !adopted {
-                    let directory = Arc::clone(&directory);
-                    orphans.push(Seat {
-                        directory,
-                        ticket: orphan.ticket,
-                        czxid: orphan.czxid,
-                    });
-                }
+        for Orphan { attempt, seq, seat } in found {
+            let there = wanted.get_mut(&seat.directory);
+            let Some(sought) = there.and_then(|there| there.remove(&attempt)) else {
+                continue;
+            };
+            let settled = Ok(Some((seq, seat.czxid)));
+            if sought
+                .owner
+                .is_none_or(|owner| owner.send(settled).is_err())
+            {
+                orphans.push(seat);
             }
         }
-        for owner in wanted.into_values().flatten() {
+        for owner in owners(wanted) {
             // The caller may be gone, and there is nothing to remove.
             owner.send(Ok(None)).ok();
         }
         for seats in orphans.chunks(AT_ONCE) {
-            join_all(
-                seats
-                    .iter()
-                    .map(|seat| self.remove(seat, Exit::Plain, Begun::Fresh)),
-            )
-            .await;
+            let removals = seats
+                .iter()
+                .map(|seat| self.remove(seat, Exit::Plain, Begun::Fresh));
+            join_all(removals).await;
         }
     }
 
     /// Finds our tickets by their attempts among this session's own nodes. A node of an older session of ours is not in
     /// that list, so it is never taken for ours.
-    async fn find(
-        &self,
-        directory: &str,
-        prefix: &str,
-        wanted: &Wanted,
-    ) -> Result<HashMap<Uuid, Orphan>, String> {
+    async fn find(&self, wanted: &Wanted) -> Result<Vec<Orphan>, String> {
         let link = &*self.link;
-        let start = format!("{directory}/{prefix}");
-        let (synced, listed) = (link.sync(directory), link.ephemerals(&start));
-        // A missing directory cannot be synced, and holds no ticket.
+        let common = common_start(wanted.keys());
+        // Any path will do: the server hands everything on that was committed before.
+        let (synced, listed) = (link.sync("/"), link.ephemerals(&common));
         if let Err(Fault::Unknown(why)) = synced.await {
             return Err(why);
         }
         let listed = listed.await.map_err(|fault| format!("{fault:?}"))?;
-        let mut found = HashMap::new();
-        for paths in listed.chunks(READ_AT_ONCE) {
+        let in_wanted = |path: &&String| {
+            let directory = path.rsplit_once('/').map(|(directory, _)| directory);
+            directory.is_some_and(|directory| wanted.contains_key(directory))
+        };
+        let candidates: Vec<&String> = listed.iter().filter(in_wanted).collect();
+        let mut found = Vec::new();
+        for paths in candidates.chunks(READ_AT_ONCE) {
             let reads: Vec<Read<'_>> = paths.iter().map(|path| Read::Data(path)).collect();
             let nodes = link
                 .multi_read(&reads)
                 .await
                 .map_err(|fault| format!("{fault:?}"))?;
-            for (path, node) in paths.iter().zip(nodes) {
-                let Found::Node(node) = node else { continue };
-                let Some(line) = DataLine::parse(&node.data) else {
-                    continue;
-                };
-                let name = path.rsplit('/').next().unwrap_or_default();
-                let Some(seq) = name
-                    .strip_prefix(prefix)
-                    .and_then(|digits| digits.parse().ok())
-                else {
-                    continue;
-                };
-                if wanted.contains_key(&line.attempt) && node.owner == link.session_id() {
-                    found.insert(
-                        line.attempt,
-                        Orphan {
-                            seq,
-                            czxid: node.czxid,
-                            ticket: name.to_owned(),
-                        },
-                    );
-                }
-            }
+            let nodes = paths.iter().zip(nodes);
+            found.extend(nodes.filter_map(|(path, node)| self.recognise(path, node, wanted)));
         }
         Ok(found)
+    }
+
+    /// What an attempt that is looked for has made, if this is it.
+    fn recognise(&self, path: &str, node: Found, wanted: &Wanted) -> Option<Orphan> {
+        let Found::Node(node) = node else { return None };
+        let attempt = DataLine::parse(&node.data)?.attempt;
+        let (directory, name) = path.rsplit_once('/')?;
+        let (directory, there) = wanted.get_key_value(directory)?;
+        let digits = name.strip_prefix(there.get(&attempt)?.prefix)?;
+        let seat = Seat {
+            directory: Arc::clone(directory),
+            ticket: name.to_owned(),
+            czxid: node.czxid,
+        };
+        let seq = digits.parse().ok()?;
+        (node.owner == self.link.session_id()).then_some(Orphan { attempt, seq, seat })
     }
 
     /// Waits for the connection, with a pause if it is not seen to go; `Err` with the reason when the session is over.
@@ -457,13 +445,40 @@ impl Work {
 
 /// A ticket of ours that a lost reply hid.
 struct Orphan {
+    attempt: Uuid,
     seq: i32,
-    czxid: i64,
-    ticket: String,
+    seat: Seat,
 }
 
-/// Attempts that are looked for, with whoever waits for the answer.
-type Wanted = HashMap<Uuid, Option<oneshot::Sender<Settled>>>;
+/// An attempt that is looked for, with whoever waits for the answer.
+struct Sought {
+    prefix: &'static str,
+    owner: Option<oneshot::Sender<Settled>>,
+}
+
+/// Attempts that are looked for, by their directories.
+type Wanted = HashMap<Arc<str>, HashMap<Uuid, Sought>>;
+
+fn owners(wanted: Wanted) -> impl Iterator<Item = oneshot::Sender<Settled>> {
+    let sought = wanted.into_values().flat_map(HashMap::into_values);
+    sought.filter_map(|sought| sought.owner)
+}
+
+/// What the paths of everything in these directories start with.
+fn common_start<'a>(directories: impl Iterator<Item = &'a Arc<str>>) -> String {
+    let starts = directories.map(|directory| format!("{directory}/"));
+    let common = starts.reduce(|common, next| {
+        let same = common.chars().zip(next.chars());
+        same.take_while(|(ours, theirs)| ours == theirs)
+            .map(|(ours, _)| ours)
+            .collect()
+    });
+    // A path must not end with a slash, and a start of fewer letters finds no less.
+    match common.as_deref().map(|common| common.trim_end_matches('/')) {
+        None | Some("") => "/".into(),
+        Some(common) => common.into(),
+    }
+}
 
 /// What stands at the path of a ticket of ours.
 enum Looked {

@@ -27,7 +27,7 @@ pub(crate) use ending::End;
 use ending::{Ending, over};
 use janitor::Janitor;
 use lease::Moment;
-use pulse::{LeaseStrength, Pulse};
+use pulse::{ANOTHER_SESSION, LeaseStrength, Pulse};
 
 /// The longest pause between two tries of an operation whose outcome stays unknown.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
@@ -49,6 +49,7 @@ pub(crate) struct Session {
     pub(crate) janitor: Janitor,
     pub(crate) pulse: Arc<Pulse>,
     beating: AbortHandle,
+    recognising: tokio::sync::Mutex<()>,
     /// Bytes of paths that this session watches or is about to watch; the pool keeps it below its limit.
     watched_bytes: AtomicUsize,
     id: i64,
@@ -90,6 +91,7 @@ impl Session {
             janitor: Janitor::start(Arc::clone(&link), around.alive),
             beating: tokio::spawn(beating).abort_handle(),
             pulse,
+            recognising: tokio::sync::Mutex::default(),
             link: Mutex::new(Some(link)),
             watched_bytes: AtomicUsize::new(0),
             id,
@@ -135,7 +137,7 @@ impl Session {
         if owner == self.id {
             return Ok(());
         }
-        let reason = "the server has given us another session";
+        let reason = ANOTHER_SESSION;
         tracing::warn!(
             session = format_args!("{:#x}", self.id),
             other = format_args!("{owner:#x}"),
@@ -146,8 +148,17 @@ impl Session {
         Err(self.end().unwrap_or(End::Over(reason)))
     }
 
-    /// As [`recognise`](Self::recognise), for a ticket that was made before the client connected again.
-    pub(crate) async fn recognise_ticket(&self, path: &str) -> Result<(), Failure> {
+    /// As [`recognise`](Self::recognise), after the client has connected again: looks whether a ticket that was ours before is
+    /// ours still. One look answers for the whole session, until the next time.
+    pub(crate) async fn recognise_again(&self, path: &str) -> Result<(), Failure> {
+        if self.pulse.is_strange().is_none() {
+            return Ok(());
+        }
+        // One asks, and the others have the answer.
+        let _asking = self.recognising.lock().await;
+        let Some(reconnects) = self.pulse.is_strange() else {
+            return Ok(());
+        };
         match self.read(|link| link.sync(path)).await {
             // What is missing cannot be synced everywhere; that is an answer too.
             Ok(()) | Err(Failure::Answered(_)) => {}
@@ -155,18 +166,18 @@ impl Session {
         }
         let owned = self.read(|link| link.ephemerals(path)).await?;
         if owned.iter().any(|ours| ours == path) {
+            self.pulse.recognised(reconnects);
             return Ok(());
         }
-        match self
+        let found = self
             .read(|link| link.multi_read(&[Read::Data(path)]))
-            .await?
-            .first()
-        {
+            .await?;
+        match found.first() {
             // Whose it is stands in it, but the client's idea of its own number is as old as it is.
             Some(Found::Node(node)) if node.owner == self.id => {
                 self.recognise(0).map_err(Failure::Ended)
             }
-            // Gone, or somebody else's: the look that follows says so.
+            // Gone, or somebody else's: a beat says so, or the next look.
             _ => Ok(()),
         }
     }

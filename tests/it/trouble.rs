@@ -30,8 +30,10 @@ cases! {
         callers_who_wait_for_a_session_share_its_failure,
         a_close_ends_calls_that_wait_for_a_session,
         a_close_that_was_cancelled_can_be_completed,
+        one_sweep_settles_every_create_whose_reply_was_lost,
         one_silent_server_does_not_hide_a_healthy_one,
-        a_waiter_survives_the_end_of_its_sessions_runtime;
+        a_waiter_survives_the_end_of_its_sessions_runtime,
+        a_keeper_survives_the_end_of_its_sessions_runtime;
 }
 
 const SOON: Duration = Duration::from_secs(3);
@@ -406,6 +408,40 @@ async fn a_waiter_survives_the_end_of_its_sessions_runtime(world: World) {
     }
 }
 
+async fn a_keeper_survives_the_end_of_its_sessions_runtime(world: World) {
+    let connect_string = world.connect_string();
+    let held = tokio::task::spawn_blocking(move || {
+        let runtime = || {
+            tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
+                .build()
+                .unwrap()
+        };
+        let theirs = runtime();
+        let keeper = theirs
+            .block_on(Keeper::connect(connect_string.as_str()))
+            .unwrap();
+        let old = theirs
+            .block_on(keeper.mutex("old").unwrap().lock())
+            .unwrap();
+        theirs.shutdown_timeout(Duration::from_secs(1));
+        assert!(!old.is_held(), "nobody keeps its session alive");
+
+        runtime().block_on(async {
+            let lock = keeper.mutex("new").unwrap();
+            let guard = timeout(Duration::from_secs(5), lock.lock()).await;
+            let guard = guard.expect("another session is opened").unwrap();
+            let is_held = guard.is_held();
+            guard.release().await.unwrap();
+            keeper.close().await;
+            is_held
+        })
+    });
+
+    assert!(held.await.unwrap());
+}
+
 async fn a_label_that_is_too_long_is_refused_before_any_io(world: World) {
     let keeper = keeper(&world).await;
     let lock = keeper.mutex("label").unwrap();
@@ -479,4 +515,48 @@ async fn a_younger_ticket_with_a_lower_number_is_waited_for_quietly(world: World
         .release()
         .await
         .unwrap();
+}
+
+async fn one_sweep_settles_every_create_whose_reply_was_lost(world: World) {
+    let (keeper, server) = (keeper(&world).await, world.embedded());
+    let count = World::times(500, 20_000);
+    let sweeps = || server.counters().get(Op::GetEphemerals);
+    let locks: Vec<_> = (0..count)
+        .map(|number| keeper.mutex(format!("swept/{number}")).unwrap())
+        .collect();
+    // The directories are there already, so that one create makes each ticket.
+    for lock in &locks {
+        lock.lock().await.unwrap().release().await.unwrap();
+    }
+    // The first reply is held back, and with it all that come after it on this connection.
+    let hold = server
+        .faults()
+        .on(Match::op(Op::Create).path_contains("/swept/"))
+        .hold_reply();
+    let (before, made) = (sweeps(), server.counters().get(Op::Create));
+    let locking = tokio::spawn(futures_util::future::join_all(
+        locks
+            .into_iter()
+            .map(|lock| async move { lock.lock().await.unwrap() }),
+    ));
+    let stranger = world.raw().await;
+    eventually("all are committed", SOON, || async {
+        server.counters().get(Op::Create) == made + count as u64
+    })
+    .await;
+
+    server.faults().cut_all();
+    drop(hold);
+    let guards = timeout(SOON * 10, locking).await.unwrap().unwrap();
+
+    let swept = sweeps() - before;
+    assert!(
+        (1..=4).contains(&swept),
+        "{swept} lists for {count} creates"
+    );
+    for guard in guards.iter().step_by(50) {
+        let tickets = children(&stranger, guard.name().as_str()).await;
+        assert_eq!(tickets, [guard.node()], "one ticket each");
+    }
+    drop(guards);
 }
