@@ -127,8 +127,7 @@ pub(super) fn ids(found: &[Violation]) -> Vec<&'static str> {
 
 #[track_caller]
 fn breaks(id: &str, lines: &[(u64, &str, What)]) {
-    let found = violations(&history(lines));
-    assert_eq!(ids(&found), [id], "{found:?}");
+    assert_eq!(ids(&violations(&history(lines))), [id]);
 }
 
 /// Two turns, the second of which is lost and told in time.
@@ -214,7 +213,9 @@ async fn two_holders_break_s1(_world: World) {
 
 async fn a_stale_write_breaks_s2(_world: World) {
     let mut history = good();
+
     history.accepted = writes(&[7, 8, 7]);
+
     assert_eq!(ids(&violations(&history)), ["S2"]);
 }
 
