@@ -231,9 +231,10 @@ async fn a_guard_that_says_held_after_the_next_grant_breaks_s2b(_world: World) {
 }
 
 async fn a_stopped_process_may_find_a_dead_guard(_world: World) {
+    let (attempt, token) = (1, 7);
     let late = |held| What::Granted {
-        attempt: 1,
-        token: 7,
+        attempt,
+        token,
         held,
     };
     let lines = |held| [(20, "b", granted(1, 8)), (30, "a", late(held))];
@@ -295,17 +296,8 @@ async fn an_orphan_breaks_s5(_world: World) {
 }
 
 async fn a_watch_left_behind_breaks_s7(_world: World) {
-    breaks(
-        "S7",
-        &[(
-            10,
-            "x",
-            What::Watches {
-                before: 0,
-                after: 1,
-            },
-        )],
-    );
+    let (before, after) = (0, 1);
+    breaks("S7", &[(10, "x", What::Watches { before, after })]);
 }
 
 async fn a_release_by_another_or_again_breaks_s9(_world: World) {
