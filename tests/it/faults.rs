@@ -9,6 +9,7 @@ pub(crate) mod healthy;
 pub(crate) mod partition;
 pub(crate) mod pause;
 pub(crate) mod storm;
+pub(crate) mod swap;
 
 use std::time::Duration;
 

@@ -73,6 +73,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     faults::partition::cases,
     faults::pause::cases,
     faults::storm::cases,
+    faults::swap::cases,
     museum::cases,
     mutex::cases,
     reconnect::cases,

@@ -4,7 +4,7 @@
 //! invariants. Elsewhere: S1 by the servers' own transactions in `src/simulation/referee.rs` (here it is by the order of
 //! confirmed releases and by tokens, which the servers give); S6 and S11 with the recipes they are about; S8 in `cost.rs`,
 //! by the embedded server's journal; S10 at each await in `cancel.rs` (here: an attempt that was given up is not granted
-//! later); S13 in `differential.rs`.
+//! later); L6 in numbers in `reconnect.rs`; S13 in `differential.rs`.
 //!
 //! It never excuses a finding: a history in which something is allowed says so with an event.
 
