@@ -17,6 +17,10 @@ const WRITING: &str = "write to";
 /// clock is needed. For data that lives in ZooKeeper. Paths are absolute, below the chroot of the connect string; versions are those
 /// of the nodes' data, `None` for any.
 ///
+/// One thing can deceive the servers, because they check names and versions and not identities: while a request is under way and our
+/// session lives, somebody deletes the ticket by hand, the empty directory is removed, and the next holder has the same number at the
+/// same version of the new one. With [`persistent_directories`](crate::KeeperBuilder::persistent_directories) it cannot happen.
+///
 /// Sends two requests: a look at the ticket's identity, and the writes behind a check that neither the ticket nor the lock's
 /// directory has changed since.
 ///

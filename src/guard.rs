@@ -249,8 +249,6 @@ impl Guard {
         if let Some(loss) = hold.loss() {
             return Err(loss.while_trying(doing, &name));
         }
-        // Our own delete must not look like a loss.
-        hold.begin_release();
         let left = tokio::select! {
             biased;
             left = place.leave() => left,

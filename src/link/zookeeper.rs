@@ -212,7 +212,7 @@ impl Link for ZooKeeper {
                     match sent.await {
                         Ok(_) => Ok(Ok(())),
                         Err(zk::MultiWriteError::OperationFailed { index, source }) => {
-                            Ok(Err((index, code(&source))))
+                            refusal(index, source)
                         }
                         Err(zk::MultiWriteError::RequestFailed { source }) => Err(source),
                     }
@@ -358,6 +358,15 @@ fn fault(error: zk::Error) -> Fault {
     }
 }
 
+/// What a refused write of several says. Servers that are about to end our session, or have moved it, say so in the place of
+/// a write's result: that is no answer about a node, and no sign of life.
+fn refusal(index: usize, error: zk::Error) -> Result<Result<(), (usize, Code)>, zk::Error> {
+    match fault(error.clone()) {
+        Fault::Answered(Code::NotNow(_)) | Fault::Unknown(_) => Err(error),
+        Fault::Answered(code) => Ok(Err((index, code))),
+    }
+}
+
 fn code(error: &zk::Error) -> Code {
     match error {
         zk::Error::NoNode => Code::NoNode,
@@ -377,6 +386,17 @@ fn code(error: &zk::Error) -> Code {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_end_of_the_session_is_no_answer_to_a_write() {
+        assert_eq!(
+            refusal(3, zk::Error::NoNode).unwrap(),
+            Err((3, Code::NoNode))
+        );
+        for unknown in [zk::Error::SessionExpired, zk::Error::SessionMoved] {
+            assert!(refusal(0, unknown.clone()).is_err(), "{unknown:?}");
+        }
+    }
 
     // FAILURES.md row 53: FIN, RST, silence, garbage and the session's end are all unknown; only codes are answers.
     #[test]

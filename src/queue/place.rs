@@ -97,8 +97,10 @@ impl Place {
         self.hold = Some(witness);
     }
 
+    /// Our own delete, which follows, must not look like a loss.
     fn forgo_mark_if_lost(&mut self) {
-        let is_lost = self.hold.take().is_some_and(|hold| hold.loss().is_some());
+        let hold = self.hold.take();
+        let is_lost = hold.is_some_and(|hold| hold.begin_release().is_some());
         if let (true, State::Seated { exit, begun, .. }) = (is_lost, &mut self.state) {
             (*exit, *begun) = (Exit::Plain, Begun::Doubtful);
         }

@@ -65,8 +65,8 @@ enum Phase {
     Woken { czxid: i64 },
     /// Nobody is before mine, but whoever was may not have ended well: not before that moment.
     Delaying { until: Moment },
-    /// Nobody is before mine.
-    Granted,
+    /// Nobody was before mine at that moment.
+    Granted { seen: Moment },
 }
 
 impl Waiter {
@@ -104,41 +104,48 @@ impl Waiter {
     ///
     /// The ticket keeps its place; call again to go on.
     pub(crate) async fn granted(&mut self) -> Result<Hold> {
-        while !matches!(self.phase, Phase::Granted) {
-            self.advance().await?;
+        loop {
+            match self.phase {
+                Phase::Granted { seen } if self.place.session().pulse.is_recent(seen) => {
+                    // On the heap, as every step but the wait.
+                    if let Some(hold) = Box::pin(self.hold()).await? {
+                        return Ok(hold);
+                    }
+                }
+                // A held ticket is looked at with each beat, and somebody may have removed this one meanwhile.
+                Phase::Granted { .. } => self.phase = Phase::Listing,
+                _ => self.advance().await?,
+            }
         }
-        // On the heap, as every step but the wait.
-        Box::pin(self.hold()).await
     }
 
-    /// Begins the hold. Being the first is not enough: the session must surely be alive, and the ticket its own.
-    async fn hold(&mut self) -> Result<Hold> {
+    /// Begins the hold. Being the first is not enough: the session must surely be alive, and the ticket its own. `None` if that
+    /// took a wait.
+    async fn hold(&mut self) -> Result<Option<Hold>> {
         let (ticket, czxid) = self.ticket()?;
         let session = std::sync::Arc::clone(self.place.session());
         let path = format!("{}/{}", self.place.directory(), ticket.name);
-        loop {
-            let recognised = session.recognise_again(&path).await;
-            recognised.map_err(|failure| failed(&session, WAITING, &self.name, &path, failure))?;
-            let ended = match session.pulse.try_hold(path.as_str().into(), czxid) {
-                Ok(Some(hold)) => return Ok(hold),
-                Ok(None) => {
-                    tracing::debug!("first, but without a lease");
-                    tokio::select! {
-                        () = session.pulse.leased() => continue,
-                        end = session.ended() => end,
-                    }
+        let recognised = session.recognise_again(&path).await;
+        recognised.map_err(|failure| failed(&session, WAITING, &self.name, &path, failure))?;
+        let ended = match session.pulse.try_hold(path.as_str().into(), czxid) {
+            Ok(Some(hold)) => return Ok(Some(hold)),
+            Ok(None) => {
+                tracing::debug!("first, but without a lease");
+                tokio::select! {
+                    () = session.pulse.leased() => return Ok(None),
+                    end = session.ended() => end,
                 }
-                Err(end) => end,
-            };
-            return Err(ended.while_trying(WAITING, &self.name));
-        }
+            }
+            Err(end) => end,
+        };
+        Err(ended.while_trying(WAITING, &self.name))
     }
 
     /// Waits until the ticket before this one is another, or none.
     pub(crate) async fn changed(&mut self) -> Result<()> {
         loop {
             let was_watching = matches!(self.phase, Phase::Watching { .. });
-            if matches!(self.phase, Phase::Granted) {
+            if matches!(self.phase, Phase::Granted { .. }) {
                 return Ok(());
             }
             self.advance().await?;
@@ -153,7 +160,7 @@ impl Waiter {
     pub(super) async fn try_granted(&mut self) -> Result<bool> {
         loop {
             match self.phase {
-                Phase::Granted => return Ok(true),
+                Phase::Granted { .. } => return Ok(true),
                 Phase::Joined | Phase::Listing | Phase::Woken { .. } => self.advance().await?,
                 Phase::Guessing => self.phase = Phase::Listing,
                 // Sat out, because leaving would begin it anew for whoever comes next.
@@ -234,7 +241,7 @@ impl Waiter {
                 self.look_for_mark(czxid).await
             }
             Phase::Delaying { until } => self.sit_out(*until).await,
-            Phase::Granted => Ok(Phase::Granted),
+            Phase::Granted { seen } => Ok(Phase::Granted { seen: *seen }),
         }
     }
 
@@ -343,7 +350,10 @@ impl Waiter {
             Exit::Plain
         };
         self.place.grant(exit);
-        Ok(Phase::Granted)
+        // Whoever ended well did so for good: another look begins no delay.
+        self.delay = None;
+        let seen = self.place.session().pulse.now();
+        Ok(Phase::Granted { seen })
     }
 
     /// The only read that can grant: the directory, our own ticket and, when asked for, the children, all at one moment.

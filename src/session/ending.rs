@@ -33,6 +33,9 @@ impl End {
     }
 }
 
+/// An end that nobody told of.
+const GONE: End = End::Over("the client is gone");
+
 /// Whether and how one session has ended.
 #[derive(Debug, Clone)]
 pub(crate) struct Ending {
@@ -96,10 +99,11 @@ impl Ending {
         if let Some(reason) = *self.renounced.borrow() {
             return Some(End::Over(reason));
         }
-        match *self.states.borrow() {
-            SessionState::Over(reason) => Some(End::Over(reason)),
-            _ => None,
+        if let SessionState::Over(reason) = *self.states.borrow() {
+            return Some(End::Over(reason));
         }
+        // Without its task, which ended with its runtime, nobody keeps the session alive.
+        self.cried.has_changed().is_err().then_some(GONE)
     }
 
     /// Waits until the session is over or the keeper closed.
@@ -111,7 +115,7 @@ impl Ending {
     }
 
     fn end_or_gone(&self) -> End {
-        self.end().unwrap_or(End::Over("the client is gone"))
+        self.end().unwrap_or(GONE)
     }
 }
 

@@ -78,14 +78,17 @@ impl Lease {
 
     /// When the next beat is to be sent: every sixth of the timeout, or a quarter after an answer that may begin a lease.
     pub(crate) fn next_beat(&self, last_sent: Moment) -> Moment {
-        let usual = last_sent + self.timeout / 6;
+        let next = last_sent + self.rhythm();
         match (self.valid_until, self.answered.back()) {
-            // Once: a beat that stays without an answer, or fails at once, must not be due for ever.
-            (None, Some(first)) => Some(first.at + self.timeout / 4)
-                .filter(|begins| last_sent < *begins)
-                .unwrap_or(usual),
-            _ => usual,
+            // Once it is sent, it is waited for.
+            (None, Some(first)) => next.max(first.at + self.timeout / 4),
+            _ => next,
         }
+    }
+
+    /// From beat to beat.
+    pub(crate) fn rhythm(&self) -> Duration {
+        self.timeout / 6
     }
 
     /// Whether a beat is missing: the newest answered request is older than two beats.
@@ -109,18 +112,6 @@ mod tests {
 
     fn ms(ms: u64) -> Moment {
         Moment::from_millis(ms)
-    }
-
-    #[test]
-    fn a_beat_that_begins_a_lease_is_due_once() {
-        let mut lease = Lease::new(T, ms(0), ms(1));
-        assert!(lease.end_if_over(T));
-        lease.answered(ms(2000), ms(2001));
-
-        assert_eq!(lease.next_beat(ms(2000)), ms(2001) + T / 4);
-        // It was sent and has no answer; the next one goes at the usual pace.
-        let sent = ms(2001) + T / 4;
-        assert_eq!(lease.next_beat(sent), sent + T / 6);
     }
 
     /// A lease whose beats were answered 1 ms after they were sent at these moments.
@@ -202,6 +193,15 @@ mod tests {
         assert!(!lease.end_if_over(ms(1079)));
         assert!(lease.end_if_over(ms(1080)));
         assert!(!lease.end_if_over(ms(1081)));
+    }
+
+    #[test]
+    fn a_beat_that_may_begin_a_lease_is_sent_once() {
+        let mut lease = after([200]);
+        lease.answered(ms(2000), ms(2010));
+        assert_eq!(lease.next_beat(ms(2000)), ms(2310));
+
+        assert_eq!(lease.next_beat(ms(2310)), ms(2510), "and then waited for");
     }
 
     #[test]

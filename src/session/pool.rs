@@ -148,6 +148,8 @@ impl Pool {
     /// Ends every session; what the janitors were given is finished first. Ends within about twice the `limit`.
     pub(crate) async fn close(&self, limit: Duration) {
         self.closing.send_replace(true);
+        // Also when there is no session whose watchman would say it.
+        self.events.send_replace(SessionEvent::Closed);
         let sessions: Vec<Arc<Session>> = {
             let sessions = self.sessions();
             // They stay in the list, for another close if this one is dropped.

@@ -27,7 +27,7 @@ pub(super) const ANOTHER_SESSION: &str = "the server has given us another sessio
 const BATCH: usize = 100;
 /// Beats without an answer yet, at most; the link gives up each after a session timeout, which is six beats.
 const UNDER_WAY: usize = 8;
-/// Every so many beats the tickets are read too, because a check knows names only.
+/// After so many beats the next round of tickets is read too, because a check knows names only.
 const READ_EVERY: u64 = 6;
 
 /// What proves that the session is alive.
@@ -155,11 +155,11 @@ impl Pulse {
         path: Arc<str>,
         czxid: i64,
     ) -> Result<Option<Hold>, End> {
-        let mut state = self.observed();
+        let (mut state, now) = self.observed_now();
         if let Some(end) = self.ending.end() {
             return Err(end);
         }
-        if state.lease.valid_until(self.clock.now()).is_none() {
+        if state.lease.valid_until(now).is_none() {
             return Ok(None);
         }
         let id = state.next;
@@ -179,6 +179,12 @@ impl Pulse {
             id,
             loss,
         }))
+    }
+
+    /// Whether that moment is no longer ago than the last beat should be.
+    pub(crate) fn is_recent(&self, moment: Moment) -> bool {
+        let (state, now) = self.observed_now();
+        now <= moment + state.lease.rhythm()
     }
 
     /// The session's clock.
@@ -204,12 +210,19 @@ impl Pulse {
 
     /// The state, after whatever the clock and the client have to say: everybody who looks sees a loss before acting.
     fn observed(&self) -> MutexGuard<'_, State> {
+        self.observed_now().0
+    }
+
+    /// As [`observed`](Self::observed), with the moment. Whoever asks the clock again may find that the lease has ended since, and
+    /// nobody was told.
+    fn observed_now(&self) -> (MutexGuard<'_, State>, Moment) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(end) = self.ending.end() {
             state.lose_all(Loss::Ended(end));
         }
         // Read under the lock, so that no extension that is based on an earlier moment can follow.
-        if state.lease.end_if_over(self.clock.now()) {
+        let now = self.clock.now();
+        if state.lease.end_if_over(now) {
             if !state.holds.is_empty() {
                 tracing::warn!(
                     holds = state.holds.len(),
@@ -219,7 +232,7 @@ impl Pulse {
             state.lose_all(Loss::Lapsed);
             self.leased.send_replace(false);
         }
-        state
+        (state, now)
     }
 
     /// Tells every hold of the session's end.
@@ -307,7 +320,7 @@ impl Pulse {
             .iter()
             .map(|(_, ticket)| Read::Data(&ticket.path))
             .collect();
-        let is_reading = !reads.is_empty() && (is_sync || rounds.number % READ_EVERY == 0);
+        let is_reading = !reads.is_empty() && (is_sync || rounds.is_reading);
         let found = is_reading.then(|| link.multi_read(&reads));
         async move {
             let owned = match owned {
@@ -318,7 +331,7 @@ impl Pulse {
                 None => None,
             };
             let mut heard = Heard::new(sent, batch, reply.await);
-            heard.owned = owned;
+            (heard.owned, heard.is_checked) = (owned, !is_sync);
             if let Some(found) = found {
                 heard.found = found.await.unwrap_or_default();
             }
@@ -330,12 +343,12 @@ impl Pulse {
     /// The held tickets whose turn it is to be checked.
     fn next_batch(&self, rounds: &mut Rounds) -> Vec<(u64, Known)> {
         let state = self.observed();
-        let rest = state
-            .holds
-            .range((rounds.cursor, Bound::Unbounded))
-            .take(BATCH);
+        rounds.begin_round();
+        let rest = state.holds.range((rounds.cursor, Bound::Unbounded));
+        let mut rest = rest.filter(|(_, held)| !held.is_hidden);
         let batch: Vec<(u64, Known)> = rest
-            .filter(|(_, held)| !held.is_hidden)
+            .by_ref()
+            .take(BATCH)
             .map(|(id, held)| {
                 let path = Arc::clone(&held.path);
                 (
@@ -348,7 +361,7 @@ impl Pulse {
             })
             .collect();
         rounds.cursor = match batch.last() {
-            Some((last, _)) if batch.len() == BATCH => Bound::Excluded(*last),
+            Some((last, _)) if rest.next().is_some() => Bound::Excluded(*last),
             _ => Bound::Unbounded,
         };
         batch
@@ -356,13 +369,14 @@ impl Pulse {
 
     /// Takes in an answer.
     fn hear(&self, heard: Heard, rounds: &mut Rounds) {
-        let mut state = self.observed();
-        match heard.owned_by_us() {
+        let (mut state, now) = self.observed_now();
+        match heard.is_ours() {
             Some((_, false)) => {
                 self.ending.renounce(ANOTHER_SESSION);
                 return state.lose_all(Loss::Ended(End::Over(ANOTHER_SESSION)));
             }
             Some((reconnects, true)) => self.recognised(reconnects),
+            // Asked again, about another ticket, until one of them tells.
             None => {}
         }
         match &heard.answer {
@@ -375,7 +389,7 @@ impl Pulse {
                     // A check that failed hides those behind it.
                     rounds.is_urgent = true;
                     match code {
-                        Code::NoNode => state.lose(*id, "the ticket was removed"),
+                        Code::NoNode => state.miss(*id, "the ticket was removed"),
                         _ => state.hide(*id),
                     }
                 }
@@ -385,12 +399,11 @@ impl Pulse {
         for ((id, ticket), found) in heard.batch.iter().zip(&heard.found) {
             match found {
                 Found::Node(node) if node.czxid == ticket.czxid => {}
-                Found::Node(_) => state.lose(*id, "another ticket stands under its name"),
-                Found::Failed(Code::NoNode) => state.lose(*id, "the ticket was removed"),
+                Found::Node(_) => state.miss(*id, "another ticket stands under its name"),
+                Found::Failed(Code::NoNode) => state.miss(*id, "the ticket was removed"),
                 _ => {}
             }
         }
-        let now = self.clock.now();
         state.lease.answered(heard.sent, now);
         let is_leased = state.lease.valid_until(now).is_some();
         self.leased
@@ -405,10 +418,16 @@ impl State {
         }
     }
 
-    fn lose(&mut self, id: u64, why: &'static str) {
+    /// A beat did not find the ticket.
+    fn miss(&mut self, id: u64, why: &'static str) {
         // It may have been released since the beat was sent, or be about to be.
-        let is_looked_at = self.holds.get(&id).is_some_and(|held| !held.is_hidden);
-        if is_looked_at && let Some(held) = self.holds.remove(&id) {
+        if self.holds.get(&id).is_some_and(|held| !held.is_hidden) {
+            self.lose(id, why);
+        }
+    }
+
+    fn lose(&mut self, id: u64, why: &'static str) {
+        if let Some(held) = self.holds.remove(&id) {
             tracing::warn!(ticket = &*held.path, why, "a held lock is lost");
             held.told.send_replace(Some(Loss::Gone(why)));
         }
@@ -429,6 +448,10 @@ struct Rounds {
     /// The last held ticket of the last batch.
     cursor: Bound<u64>,
     is_urgent: bool,
+    /// In this round the tickets are read too.
+    is_reading: bool,
+    /// The beat from which on the next round reads.
+    reads_at: u64,
 }
 
 impl Default for Rounds {
@@ -438,6 +461,20 @@ impl Default for Rounds {
             last_sent: Moment::ZERO,
             cursor: Bound::Unbounded,
             is_urgent: false,
+            is_reading: false,
+            reads_at: 0,
+        }
+    }
+}
+
+impl Rounds {
+    /// With the first batch: a round is read as a whole or not at all, so that each ticket has its turn.
+    fn begin_round(&mut self) {
+        if self.cursor == Bound::Unbounded {
+            self.is_reading = self.number >= self.reads_at;
+            if self.is_reading {
+                self.reads_at = self.number + READ_EVERY;
+            }
         }
     }
 }
@@ -456,6 +493,8 @@ struct Heard {
     answer: Result<Result<(), (usize, Code)>, Fault>,
     /// This session's own tickets under the name of the first of the batch, if that was asked, and after how many reconnects.
     owned: Option<(u64, Vec<String>)>,
+    /// The batch was checked, and not only synced.
+    is_checked: bool,
     /// The tickets of the batch, if they were read.
     found: Vec<Found>,
 }
@@ -471,21 +510,24 @@ impl Heard {
             batch,
             answer,
             owned: None,
+            is_checked: false,
             found: Vec::new(),
         }
     }
 
-    /// Whether the first ticket of the batch, if it is there, is this session's, and after how many reconnects that was asked.
-    fn owned_by_us(&self) -> Option<(u64, bool)> {
+    /// Whether the first ticket of the batch is this session's, and after how many reconnects that was asked. A ticket that is
+    /// gone tells nothing.
+    fn is_ours(&self) -> Option<(u64, bool)> {
         let (reconnects, owned) = self.owned.as_ref()?;
         let (_, first) = self.batch.first()?;
         if owned.iter().any(|path| **path == *first.path) {
             return Some((*reconnects, true));
         }
-        let is_there = match &self.answer {
-            Ok(Ok(())) => true,
-            Ok(Err((at, _))) => *at > 0,
-            Err(_) => false,
+        let is_there = match (self.found.first(), &self.answer) {
+            (Some(Found::Node(node)), _) => node.czxid == first.czxid,
+            (None, Ok(Ok(()))) => self.is_checked,
+            (None, Ok(Err((at, _)))) => self.is_checked && *at > 0,
+            _ => false,
         };
         is_there.then_some((*reconnects, false))
     }
@@ -508,8 +550,7 @@ impl Hold {
 
     /// For how long the lease lasts; nothing once the hold is lost.
     pub(crate) fn valid_for(&self) -> Duration {
-        let state = self.pulse.observed();
-        let now = self.pulse.clock.now();
+        let (state, now) = self.pulse.observed_now();
         match state.lease.valid_until(now) {
             Some(end) if self.loss.borrow().is_none() => end - now,
             _ => Duration::ZERO,
@@ -518,21 +559,17 @@ impl Hold {
 
     /// Whether the connection is down or a beat is missing.
     pub(crate) fn is_suspect(&self) -> bool {
-        let state = self.pulse.observed();
-        !self.pulse.is_connected() || state.lease.is_late(self.pulse.clock.now())
+        let (state, now) = self.pulse.observed_now();
+        !self.pulse.is_connected() || state.lease.is_late(now)
     }
 
     /// What tells a loss to somebody who may outlive the guard.
     pub(crate) fn witness(&self) -> Witness {
         Witness {
             pulse: Arc::clone(&self.pulse),
+            id: self.id,
             loss: self.loss.clone(),
         }
-    }
-
-    /// The ticket is about to be removed by us: from now on only the lease and the session decide.
-    pub(crate) fn begin_release(&self) {
-        self.pulse.observed().hide(self.id);
     }
 
     /// The ticket was found to be gone by somebody who looked.
@@ -556,6 +593,7 @@ impl Drop for Hold {
 #[derive(Debug, Clone)]
 pub(crate) struct Witness {
     pulse: Arc<Pulse>,
+    id: u64,
     loss: watch::Receiver<Option<Loss>>,
 }
 
@@ -563,6 +601,13 @@ impl Witness {
     /// Looks at the clock.
     pub(crate) fn loss(&self) -> Option<Loss> {
         self.pulse.observe();
+        *self.loss.borrow()
+    }
+
+    /// The ticket is about to be removed by us: from now on only the lease and the session decide. Says how the hold was lost
+    /// already, if it was.
+    pub(crate) fn begin_release(&self) -> Option<Loss> {
+        self.pulse.observed().hide(self.id);
         *self.loss.borrow()
     }
 
@@ -575,5 +620,192 @@ impl Witness {
             Some(loss) => loss,
             None => std::future::pending().await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: Duration = Duration::from_millis(1200);
+
+    fn ms(ms: u64) -> Moment {
+        Moment::from_millis(ms)
+    }
+
+    /// A clock that goes on by a step each time somebody looks at it.
+    #[derive(Debug, Default)]
+    struct Steps {
+        now: AtomicU64,
+        step: AtomicU64,
+    }
+
+    impl Clock for Steps {
+        fn now(&self) -> Moment {
+            let step = self.step.load(Ordering::Relaxed);
+            ms(self.now.fetch_add(step, Ordering::Relaxed))
+        }
+
+        fn until(&self, _moment: Moment) -> BoxFuture<'static, ()> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    /// A pulse without a task, of a session that was opened at 0, and what keeps the session alive.
+    struct Alive {
+        pulse: Arc<Pulse>,
+        clock: Arc<Steps>,
+        _crier: Crier,
+        _states: watch::Sender<SessionState>,
+        _closing: watch::Sender<bool>,
+    }
+
+    impl Alive {
+        fn new() -> Self {
+            let clock = Arc::new(Steps::default());
+            let (_states, states) = watch::channel(SessionState::Connected);
+            let (_closing, closing) = watch::channel(false);
+            let (ending, _crier) = Ending::new(states.clone(), closing);
+            let pulse = Arc::new(Pulse {
+                clock: Arc::<Steps>::clone(&clock),
+                strength: LeaseStrength::Quorum,
+                ending,
+                states,
+                state: Mutex::new(State {
+                    lease: Lease::new(T, ms(0), ms(0)),
+                    holds: BTreeMap::new(),
+                    next: 0,
+                }),
+                leased: watch::Sender::new(true),
+                tickets: AtomicUsize::new(0),
+                reconnects: AtomicU64::new(1),
+                recognised: AtomicU64::new(0),
+            });
+            Self {
+                pulse,
+                clock,
+                _crier,
+                _states,
+                _closing,
+            }
+        }
+
+        fn at(&self, now: u64, step: u64) {
+            self.clock.now.store(now, Ordering::Relaxed);
+            self.clock.step.store(step, Ordering::Relaxed);
+        }
+
+        fn hold(&self, number: i64) -> Hold {
+            let path = format!("/locks/{number}/lock-0000000000").into();
+            self.pulse.try_hold(path, number).unwrap().unwrap()
+        }
+    }
+
+    fn no_node() -> Result<Result<(), (usize, Code)>, Fault> {
+        Ok(Err((0, Code::NoNode)))
+    }
+
+    #[test]
+    fn a_lease_that_ends_while_an_answer_is_taken_in_is_told() {
+        let alive = Alive::new();
+        let hold = alive.hold(1);
+
+        alive.at(1079, 1);
+        let heard = Heard::new(ms(1000), Vec::new(), Ok(Ok(())));
+        alive.pulse.hear(heard, &mut Rounds::default());
+
+        alive.at(1100, 0);
+        assert_eq!(hold.loss(), Some(Loss::Lapsed));
+    }
+
+    #[test]
+    fn a_hidden_ticket_keeps_no_other_from_being_checked() {
+        let alive = Alive::new();
+        let holds: Vec<Hold> = (0..150).map(|number| alive.hold(number)).collect();
+        alive.pulse.observed().hide(holds[0].id);
+        let mut rounds = Rounds::default();
+
+        let checked: Vec<i64> = (0..4)
+            .flat_map(|_| alive.pulse.next_batch(&mut rounds))
+            .map(|(_, known)| known.czxid)
+            .collect();
+
+        for number in 1..150 {
+            assert!(checked.contains(&number), "{number}");
+        }
+    }
+
+    #[test]
+    fn a_broken_ticket_answers_no_question_for_the_session() {
+        let alive = Alive::new();
+        let (broken, other) = (alive.hold(1), alive.hold(2));
+        let mut rounds = Rounds::default();
+        let batch = alive.pulse.next_batch(&mut rounds);
+        let mut heard = Heard::new(ms(10), batch, no_node());
+        heard.owned = Some((1, Vec::new()));
+
+        alive.pulse.hear(heard, &mut rounds);
+
+        assert!(matches!(broken.loss(), Some(Loss::Gone(_))));
+        assert_eq!(other.loss(), None);
+        assert!(
+            alive.pulse.is_strange().is_some(),
+            "it is asked again, about another one"
+        );
+    }
+
+    #[test]
+    fn a_sync_that_finds_a_broken_ticket_is_no_reason_to_give_the_session_up() {
+        let alive = Alive::new();
+        let (broken, other) = (alive.hold(1), alive.hold(2));
+        let mut rounds = Rounds::default();
+        let batch = alive.pulse.next_batch(&mut rounds);
+        let mut heard = Heard::new(ms(10), batch, Ok(Ok(())));
+        heard.owned = Some((1, Vec::new()));
+        heard.found = vec![Found::Failed(Code::NoNode)];
+
+        alive.pulse.hear(heard, &mut rounds);
+
+        assert!(matches!(broken.loss(), Some(Loss::Gone(_))));
+        assert_eq!(other.loss(), None);
+    }
+
+    #[test]
+    fn a_ticket_that_is_there_and_another_sessions_ends_ours() {
+        let alive = Alive::new();
+        let (hold, mut rounds) = (alive.hold(1), Rounds::default());
+        let batch = alive.pulse.next_batch(&mut rounds);
+        let mut heard = Heard::new(ms(10), batch, Ok(Ok(())));
+        heard.owned = Some((1, Vec::new()));
+        heard.is_checked = true;
+
+        alive.pulse.hear(heard, &mut rounds);
+
+        assert!(matches!(hold.loss(), Some(Loss::Ended(End::Over(_)))));
+    }
+
+    #[test]
+    fn a_beat_that_crosses_a_release_is_no_loss() {
+        let alive = Alive::new();
+        let (hold, mut rounds) = (alive.hold(1), Rounds::default());
+        let batch = alive.pulse.next_batch(&mut rounds);
+
+        assert_eq!(hold.witness().begin_release(), None);
+        alive
+            .pulse
+            .hear(Heard::new(ms(10), batch, no_node()), &mut rounds);
+
+        assert_eq!(hold.loss(), None);
+    }
+
+    #[test]
+    fn a_ticket_that_was_found_gone_is_lost_although_it_may_not_be_read() {
+        let alive = Alive::new();
+        let hold = alive.hold(1);
+        alive.pulse.observed().hide(hold.id);
+
+        hold.lose("the ticket was removed");
+
+        assert!(matches!(hold.loss(), Some(Loss::Gone(_))));
     }
 }

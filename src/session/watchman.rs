@@ -44,6 +44,17 @@ pub enum SessionEvent {
     Closed,
 }
 
+impl SessionEvent {
+    /// Whose event it is.
+    fn session(self) -> Option<i64> {
+        match self {
+            Self::Connected { session } | Self::Suspect { session } => Some(session),
+            Self::Over { session, .. } => Some(session),
+            Self::Closed => None,
+        }
+    }
+}
+
 /// Follows a keeper's session, from [`Keeper::session_events`](crate::Keeper::session_events). Works as a
 /// [`tokio::sync::watch`] receiver does: it knows the latest event, and whoever looks seldom misses some in between.
 ///
@@ -75,13 +86,17 @@ impl SessionEvents {
         *self.0.borrow()
     }
 
-    /// Waits for an event that was not seen yet. After the keeper is gone it is [`SessionEvent::Closed`], at once and again and
-    /// again.
+    /// Waits for an event that was not seen yet. After the keeper was closed it is [`SessionEvent::Closed`], at once and again and
+    /// again; also after it and its guards were dropped.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is lost.
     pub async fn changed(&mut self) -> SessionEvent {
+        let is_seen = !self.0.has_changed().unwrap_or_default();
+        if is_seen && self.borrow() == SessionEvent::Closed {
+            return SessionEvent::Closed;
+        }
         match self.0.changed().await {
             Ok(()) => *self.0.borrow_and_update(),
             Err(_) => SessionEvent::Closed,
@@ -119,6 +134,16 @@ async fn report(
         let session = session.upgrade()?;
         (session.id(), session.ending(), session.states())
     };
+    // The keeper may have been closed, or may have another session, before this task had its turn.
+    let tell = |event: SessionEvent| {
+        events.send_if_modified(|last| {
+            let is_news = last.session() == Some(id) && *last != event;
+            if is_news {
+                *last = event;
+            }
+            is_news
+        })
+    };
     loop {
         let event = match *states.borrow_and_update() {
             SessionState::Connected => SessionEvent::Connected { session: id },
@@ -130,7 +155,7 @@ async fn report(
         };
         let ended = ending.end();
         if ended.is_none() {
-            events.send_if_modified(|last| std::mem::replace(last, event) != event);
+            tell(event);
         }
         let end = match ended {
             Some(end) => end,
@@ -143,15 +168,17 @@ async fn report(
             },
         };
         return match end {
+            // Nobody has it any more: it was given up, or there is another one.
+            End::Over(_) if session.strong_count() == 0 => None,
             End::Over(reason) => {
-                events.send_replace(SessionEvent::Over {
+                tell(SessionEvent::Over {
                     session: id,
                     reason,
                 });
                 Some(reason)
             }
             End::Closed => {
-                events.send_replace(SessionEvent::Closed);
+                tell(SessionEvent::Closed);
                 None
             }
         };

@@ -31,7 +31,11 @@ cases! {
         a_strangers_ticket_under_our_name_is_noticed,
         a_waiter_joins_again_after_its_session_unless_told_otherwise,
         a_sync_lease_needs_a_session_timeout_that_was_not_raised,
-        a_try_lock_sits_the_lock_delay_out;
+        a_try_lock_sits_the_lock_delay_out,
+        a_strangers_ticket_is_noticed_among_many,
+        a_place_that_was_granted_long_ago_is_looked_at_again,
+        a_close_is_told_although_no_session_is_there,
+        a_dropped_keeper_is_told_as_closed;
 }
 
 const SOON: Duration = Duration::from_secs(3);
@@ -521,4 +525,82 @@ async fn a_waiter_joins_again_after_its_session_unless_told_otherwise(world: Wor
         .release()
         .await
         .unwrap();
+}
+
+async fn a_strangers_ticket_is_noticed_among_many(world: World) {
+    let (keeper, stranger) = (brisk(&world).await, world.raw().await);
+    let locks = (0..150).map(|number| {
+        let lock = keeper.mutex(format!("crowd/{number}")).unwrap();
+        async move { lock.lock().await.unwrap() }
+    });
+    let guards = join_all(locks).await;
+    let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+
+    for broken in [&guards[0], &guards[149]] {
+        let path = format!("/locks/{}/{}", broken.name(), broken.node());
+        let mut writer = stranger.new_multi_writer();
+        writer.add_delete(&path, None).unwrap();
+        writer.add_create(&path, b"", &options).unwrap();
+        writer.commit().await.unwrap();
+    }
+
+    for broken in [&guards[0], &guards[149]] {
+        let lost = timeout(T * 3, broken.lost()).await;
+        assert!(lost.is_ok(), "{} is noticed", broken.name());
+    }
+}
+
+async fn a_place_that_was_granted_long_ago_is_looked_at_again(world: World) {
+    let (keeper, stranger) = (brisk(&world).await, world.raw().await);
+    let lock = keeper.mutex("late").unwrap();
+    let first = lock.lock().await.unwrap();
+    let mut place = lock.enqueue().await.unwrap();
+    assert!(timeout(T / 9, place.granted()).await.is_err());
+    first.release().await.unwrap();
+    // It moves up, and is the first.
+    for _ in 0..2 {
+        timeout(SOON, place.changed()).await.unwrap().unwrap();
+    }
+    sleep(T / 3).await;
+    let ticket = children(&stranger, "late").await.remove(0);
+    let path = format!("/locks/late/{ticket}");
+    stranger.delete(&path, None).await.unwrap();
+
+    let error = place.granted().await.unwrap_err();
+
+    assert!(matches!(error, Error::PlaceLost { .. }), "{error}");
+}
+
+async fn a_close_is_told_although_no_session_is_there(_world: World) {
+    let server = EmbeddedServer::start().await.unwrap();
+    let keeper = Keeper::builder(server.connect_string()).session_timeout(T);
+    let keeper = keeper.connect().await.unwrap();
+    let mut events = keeper.session_events();
+    server.stop().await;
+    eventually("the session is over", SOON, || async {
+        matches!(events.borrow(), SessionEvent::Over { .. })
+    })
+    .await;
+
+    keeper.close().await;
+
+    let closed = async { while events.changed().await != SessionEvent::Closed {} };
+    timeout(SOON, closed).await.expect("it is told");
+    let again = timeout(SOON, events.changed()).await;
+    assert_eq!(again.expect("and again"), SessionEvent::Closed);
+}
+
+async fn a_dropped_keeper_is_told_as_closed(world: World) {
+    let keeper = brisk(&world).await;
+    let mut events = keeper.session_events();
+    let guard = keeper.mutex("dropped").unwrap().lock().await.unwrap();
+    guard.release().await.unwrap();
+    while timeout(T / 9, events.changed()).await.is_ok() {}
+
+    drop(keeper);
+
+    assert_eq!(
+        timeout(SOON, events.changed()).await.unwrap(),
+        SessionEvent::Closed
+    );
 }

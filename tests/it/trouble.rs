@@ -32,7 +32,8 @@ cases! {
         a_close_that_was_cancelled_can_be_completed,
         one_sweep_settles_every_create_whose_reply_was_lost,
         one_silent_server_does_not_hide_a_healthy_one,
-        a_waiter_survives_the_end_of_its_sessions_runtime;
+        a_waiter_survives_the_end_of_its_sessions_runtime,
+        a_keeper_survives_the_end_of_its_sessions_runtime;
 }
 
 const SOON: Duration = Duration::from_secs(3);
@@ -405,6 +406,40 @@ async fn a_waiter_survives_the_end_of_its_sessions_runtime(world: World) {
         let error = outcome.expect("the waiter does not panic").unwrap_err();
         assert!(error.is_lost(), "{error}");
     }
+}
+
+async fn a_keeper_survives_the_end_of_its_sessions_runtime(world: World) {
+    let connect_string = world.connect_string();
+    let held = tokio::task::spawn_blocking(move || {
+        let runtime = || {
+            tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
+                .build()
+                .unwrap()
+        };
+        let theirs = runtime();
+        let keeper = theirs
+            .block_on(Keeper::connect(connect_string.as_str()))
+            .unwrap();
+        let old = theirs
+            .block_on(keeper.mutex("old").unwrap().lock())
+            .unwrap();
+        theirs.shutdown_timeout(Duration::from_secs(1));
+        assert!(!old.is_held(), "nobody keeps its session alive");
+
+        runtime().block_on(async {
+            let lock = keeper.mutex("new").unwrap();
+            let guard = timeout(Duration::from_secs(5), lock.lock()).await;
+            let guard = guard.expect("another session is opened").unwrap();
+            let is_held = guard.is_held();
+            guard.release().await.unwrap();
+            keeper.close().await;
+            is_held
+        })
+    });
+
+    assert!(held.await.unwrap());
 }
 
 async fn a_label_that_is_too_long_is_refused_before_any_io(world: World) {
