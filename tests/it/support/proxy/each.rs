@@ -3,9 +3,9 @@
 //! It has no faults of its own.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use futures_util::future::join_all;
-use std::time::Duration;
 
 use super::{End, Proxy, Way};
 use crate::support::World;
