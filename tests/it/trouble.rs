@@ -17,8 +17,7 @@ use crate::support::{World, eventually};
 cases! {
     both:
         a_label_that_is_too_long_is_refused_before_any_io,
-        a_younger_ticket_with_a_lower_number_is_waited_for_quietly,
-        a_hold_that_cannot_be_looked_at_hides_no_other;
+        a_younger_ticket_with_a_lower_number_is_waited_for_quietly;
     embedded:
         museum_71_a_long_held_guard_spares_a_strangers_ticket,
         museum_71_a_refused_mark_spares_a_strangers_ticket,
