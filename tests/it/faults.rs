@@ -9,6 +9,7 @@ pub(crate) mod healthy;
 pub(crate) mod partition;
 pub(crate) mod pause;
 pub(crate) mod storm;
+pub(crate) mod swap;
 
 use std::time::Duration;
 
@@ -65,11 +66,14 @@ pub(crate) async fn granted(keeper: &Keeper, lock: &str, log: &Log) -> Guard {
 
 /// Releases it, and writes down how that ended.
 pub(crate) async fn released(guard: Guard, log: &Log) -> Outcome {
-    let token = u64::from(guard.token());
+    let (token, lock) = (u64::from(guard.token()), guard.name().clone());
     log.note(What::Releasing { token });
     let outcome = match guard.release().await {
         Ok(()) => Outcome::Done,
-        Err(error) if error.is_lost() => Outcome::Lost,
+        Err(error) if error.is_lost() => {
+            println!("{token} of {lock} was lost: {error}");
+            Outcome::Lost
+        }
         Err(error) => panic!("a release ends with {error}"),
     };
     log.note(What::Released { token, outcome });

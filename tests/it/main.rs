@@ -72,6 +72,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     faults::partition::cases,
     faults::pause::cases,
     faults::storm::cases,
+    faults::swap::cases,
     guard::cases,
     museum::client::cases,
     museum::designs::cases,
@@ -96,7 +97,8 @@ const MODULES: &[fn() -> Vec<Case>] = &[
 fn main() -> ExitCode {
     if let Some(ended) = scale::child()
         .or_else(support::client::child::child)
-        .or_else(museum::paused::child) {
+        .or_else(museum::paused::child)
+    {
         return ended;
     }
     let mut arguments = Arguments::from_args();

@@ -127,8 +127,7 @@ pub(super) fn ids(found: &[Violation]) -> Vec<&'static str> {
 
 #[track_caller]
 fn breaks(id: &str, lines: &[(u64, &str, What)]) {
-    let found = violations(&history(lines));
-    assert_eq!(ids(&found), [id], "{found:?}");
+    assert_eq!(ids(&violations(&history(lines))), [id]);
 }
 
 /// Two turns, the second of which is lost and told in time.
@@ -214,7 +213,9 @@ async fn two_holders_break_s1(_world: World) {
 
 async fn a_stale_write_breaks_s2(_world: World) {
     let mut history = good();
+
     history.accepted = writes(&[7, 8, 7]);
+
     assert_eq!(ids(&violations(&history)), ["S2"]);
 }
 
@@ -230,9 +231,10 @@ async fn a_guard_that_says_held_after_the_next_grant_breaks_s2b(_world: World) {
 }
 
 async fn a_stopped_process_may_find_a_dead_guard(_world: World) {
+    let (attempt, token) = (1, 7);
     let late = |held| What::Granted {
-        attempt: 1,
-        token: 7,
+        attempt,
+        token,
         held,
     };
     let lines = |held| [(20, "b", granted(1, 8)), (30, "a", late(held))];
@@ -294,17 +296,8 @@ async fn an_orphan_breaks_s5(_world: World) {
 }
 
 async fn a_watch_left_behind_breaks_s7(_world: World) {
-    breaks(
-        "S7",
-        &[(
-            10,
-            "x",
-            What::Watches {
-                before: 0,
-                after: 1,
-            },
-        )],
-    );
+    let (before, after) = (0, 1);
+    breaks("S7", &[(10, "x", What::Watches { before, after })]);
 }
 
 async fn a_release_by_another_or_again_breaks_s9(_world: World) {

@@ -4,15 +4,17 @@
 //! invariants. Elsewhere: S1 by the servers' own transactions in `src/simulation/referee.rs` (here it is by the order of
 //! confirmed releases and by tokens, which the servers give); S6 and S11 with the recipes they are about; S8 in `cost.rs`,
 //! by the embedded server's journal; S10 at each await in `cancel.rs` (here: an attempt that was given up is not granted
-//! later); S13 in `differential.rs`.
+//! later); L6 in numbers in `reconnect.rs`; S13 in `differential.rs`.
 //!
 //! It never excuses a finding: a history in which something is allowed says so with an event.
 
+mod hold;
 mod liveness;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use self::hold::{Hold, holds};
 pub(crate) use self::liveness::{Bounds, recovery, stays_alive};
 use super::events::{Event, Nanos, Outcome, What};
 
@@ -43,19 +45,6 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.id, self.why)
     }
-}
-
-/// A guard, as its client wrote of it.
-#[derive(Clone, Debug)]
-struct Hold<'a> {
-    client: &'a str,
-    attempt: u64,
-    token: u64,
-    granted: Nanos,
-    /// Whether it was still held when its client came to write it down.
-    held: bool,
-    /// The last moment of which the servers confirmed that it was held: when a release began that was done.
-    surely_until: Nanos,
 }
 
 /// Everything that is wrong with a history, but for what has to do with time limits.
@@ -95,41 +84,6 @@ fn locks(events: &[Event]) -> BTreeSet<&str> {
 
 fn of_lock<'a>(events: &'a [Event], lock: &str) -> Vec<&'a Event> {
     events.iter().filter(|event| event.lock == lock).collect()
-}
-
-/// The guards of a lock, in the order in which they were granted.
-fn holds<'a>(events: &[&'a Event]) -> Vec<Hold<'a>> {
-    let mut holds: Vec<Hold<'a>> = Vec::new();
-    let mut releasing: BTreeMap<u64, Nanos> = BTreeMap::new();
-    for event in events {
-        match &event.what {
-            What::Granted {
-                attempt,
-                token,
-                held,
-            } => holds.push(Hold {
-                client: &event.client,
-                attempt: *attempt,
-                token: *token,
-                granted: event.t_ns,
-                held: *held,
-                surely_until: event.t_ns,
-            }),
-            What::Releasing { token } => {
-                releasing.insert(*token, event.t_ns);
-            }
-            What::Released {
-                token,
-                outcome: Outcome::Done,
-            } => {
-                let began = releasing.get(token).copied().unwrap_or(event.t_ns);
-                let theirs = holds.iter_mut().filter(|hold| hold.token == *token);
-                theirs.for_each(|hold| hold.surely_until = hold.surely_until.max(began));
-            }
-            _ => {}
-        }
-    }
-    holds
 }
 
 /// S1: nobody is granted the lock while a ticket that was granted before is known to be there still.

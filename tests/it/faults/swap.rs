@@ -1,0 +1,52 @@
+//! A server that opens another session in silence when a client comes back to its own.
+//!
+//! The client crate takes it for the old one, and every answer of the stranger looks like proof that the old one lives.
+
+use futures_util::future::join_all;
+use tokio::time::timeout;
+
+use super::{SOON, T, granted, keeper, released, watched};
+use crate::support::World;
+use crate::support::checker::{assert_clean, violations};
+use crate::support::client::Fleet;
+use crate::support::events::Outcome;
+use crate::support::proxy::{End, Proxies, Proxy};
+use crate::support::store::Fence;
+
+cases! {
+    both:
+        a_holder_whose_session_was_swapped_knows_before_the_next_one_is_let_in within 60;
+}
+
+async fn a_holder_whose_session_was_swapped_knows_before_the_next_one_is_let_in(world: World) {
+    for round in 0..World::times(1, 20) {
+        let runs = [End::Fin, End::Rst].map(|end| one_swap(&world, end, round));
+        join_all(runs).await;
+    }
+}
+
+async fn one_swap(world: &World, end: End, round: usize) {
+    let lock = format!("swap-{end:?}-{round}");
+    let fleet = Fleet::new(world.connect_string(), &lock, T, Fence::Refuses).await;
+    let (log_a, log_b) = (fleet.log().of("a"), fleet.log().of("b"));
+    let proxies = Proxies::before(world);
+    let (a, b) = (
+        keeper(&proxies.connect_string()).await,
+        keeper(&world.connect_string()).await,
+    );
+    let guard = granted(&a, &lock, &log_a).await;
+
+    proxies.each.iter().for_each(Proxy::swap_next_session);
+    proxies.cut(end).await;
+    let watched = watched(guard, &log_a);
+    let next = timeout(SOON, granted(&b, &lock, &log_b)).await.unwrap();
+    let guard = timeout(SOON, watched).await.unwrap().unwrap();
+
+    let swapped: usize = proxies.each.iter().map(Proxy::swapped).sum();
+    assert_eq!(swapped, 1, "one session was swapped");
+    assert_eq!(released(guard, &log_a).await, Outcome::Lost);
+    assert_eq!(released(next, &log_b).await, Outcome::Done);
+    assert_clean(&violations(&fleet.history()));
+    a.close().await;
+    b.close().await;
+}
