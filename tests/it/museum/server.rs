@@ -279,7 +279,13 @@ async fn refused_at(server: &EmbeddedServer, other: &Keeper, step: Op, code: Cod
         // Asked only by who looks for the ticket of a lost answer.
         faults.on(ours(Op::Create)).drop_reply();
     }
-    faults.on(ours(step)).fail(code);
+    faults
+        .on(match step {
+            // It is for all directories at once.
+            Op::Sync => Match::op(step).session(session),
+            _ => ours(step),
+        })
+        .fail(code);
     let lock = keeper.mutex(&name).unwrap();
     let outcome = if step == Op::Delete {
         // Who gives up deletes.
