@@ -19,6 +19,7 @@ use tokio::time::sleep;
 
 use crate::support::client::child::look;
 use crate::support::events::{Log, Outcome, What, now};
+use crate::support::stall::Stall;
 
 /// The session timeout of most fault cases.
 pub(crate) const T: Duration = Duration::from_secs(1);
@@ -78,6 +79,16 @@ pub(crate) async fn released(guard: Guard, log: &Log) -> Outcome {
     };
     log.note(What::Released { token, outcome });
     outcome
+}
+
+/// Releases a healthy hold. A machine that stalls for long takes leases from everybody.
+pub(crate) async fn released_well(guard: Guard, log: &Log, stall: &Stall) {
+    let outcome = released(guard, log).await;
+    let stall = stall.longest();
+    assert!(
+        outcome == Outcome::Done || stall > T / 10,
+        "a healthy hold ends with {outcome:?}, and the longest stall was {stall:?}"
+    );
 }
 
 /// Asks the guard all the time whether it is held, on a task of its own, and writes down what it says and when its `lost()`
