@@ -5,6 +5,7 @@
 //! connections are arguments.
 
 mod journal;
+mod oddities;
 mod read;
 mod txn;
 mod upkeep;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use self::journal::Journal;
 pub use self::journal::{Deleted, NextSibling};
+use self::oddities::Oddities;
 use super::acl::Identity;
 use super::proto::{Code, ConnectRequest, Request};
 use super::reply::{Answer, Welcome};
@@ -70,6 +72,7 @@ pub(super) struct Core {
     zxid: i64,
     timeouts: (Duration, Duration),
     journal: Journal,
+    oddities: Oddities,
     effects: Vec<Effect>,
 }
 
@@ -83,6 +86,7 @@ impl Core {
             zxid: 0,
             timeouts,
             journal: Journal::default(),
+            oddities: Oddities::default(),
             effects: Vec::new(),
         }
     }
@@ -101,12 +105,12 @@ impl Core {
         address: Identity,
         now: Now,
     ) -> Option<Welcome> {
-        if request.last_zxid > self.zxid {
+        if request.last_zxid > self.zxid_seen_by(request.session, conn) {
             return None;
         }
         let asked = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
         let timeout = asked.clamp(self.timeouts.0, self.timeouts.1);
-        let session = if request.session == 0 {
+        let session = if request.session == 0 || self.is_replaced(request.session) {
             self.zxid += 1;
             self.sessions.open(timeout, conn, now.uptime)
         } else {
@@ -184,6 +188,9 @@ impl Core {
                 result,
                 is_last,
             };
+        }
+        if let Some(reply) = self.answer_from_behind(conn, session, &identities, request) {
+            return reply;
         }
         let result = match request {
             Request::Write(write) => self.write(session, identities, write, now),

@@ -145,6 +145,37 @@ impl Faults {
         expired
     }
 
+    /// Ends a session now, but leaves its ephemeral nodes, as a server does whose removal of them is late. They stay until
+    /// [`Faults::remove_ephemerals_of`]. False if there is no such session.
+    pub fn expire_session_but_keep_its_nodes(&self, session: i64) -> bool {
+        let mut state = self.shared.lock();
+        let expired = state.core.expire_without_its_nodes(session);
+        state.deliver_effects();
+        expired
+    }
+
+    /// Deletes the ephemeral nodes that a session has, or had when it ended; how many there were.
+    pub fn remove_ephemerals_of(&self, session: i64) -> usize {
+        let now = self.shared.now();
+        let mut state = self.shared.lock();
+        let removed = state.core.remove_ephemerals_of(session, now);
+        state.deliver_effects();
+        removed
+    }
+
+    /// Gives the next connection of this session a new session instead, as a server does that does not know the protocol
+    /// well. The old session lives on without a connection. False if there is no such session.
+    pub fn replace_session_at_next_connection(&self, session: i64) -> bool {
+        self.shared.lock().core.replace_at_next_connection(session)
+    }
+
+    /// Makes the next connection of this session one to a server that has seen nothing since now: it refuses a client
+    /// that has seen more, and answers reads as of now, until a sync, a write or a watch makes it catch up. False if
+    /// there is no such session.
+    pub fn lag_at_next_connection(&self, session: i64) -> bool {
+        self.shared.lock().core.lag_at_next_connection(session)
+    }
+
     /// Closes the connection of a session; the session lives on. False if it has none.
     pub fn cut(&self, session: i64) -> bool {
         self.shared.lock().cut(session)

@@ -262,7 +262,7 @@ async fn open(target: &Target, pacer: &Pacer, limit: Duration) -> Result<zk::Cli
     loop {
         tokio::select! {
             Some(opened) = tries.next() => return opened,
-            () = sleep((limit / 8).min(patience / 2)), if tries.len() < most => tries.push(connect()),
+            () = sleep((limit / 8).min(patience)), if tries.len() < most => tries.push(connect()),
         }
     }
 }

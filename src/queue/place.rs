@@ -37,7 +37,7 @@ impl Begun {
 #[must_use = "a place that is dropped leaves the queue"]
 pub(crate) struct Place {
     session: Arc<Session>,
-    /// Given back with the grant: a holder watches nothing.
+    /// What is watched of it is given back with the grant: a holder watches nothing.
     reservation: Option<Reservation>,
     directory: Arc<str>,
     hold: Option<Witness>,
@@ -122,7 +122,9 @@ impl Place {
             *exit = by;
             *seen = Some(Instant::now());
         }
-        self.reservation = None;
+        if let Some(reservation) = &mut self.reservation {
+            reservation.stop_watching();
+        }
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {

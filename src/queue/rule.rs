@@ -53,14 +53,41 @@ mod tests {
         judge(&Ticket::exclusive(mine), names.iter().map(String::as_str))
     }
 
-    // FAILURES.md row 44.
+    /// Shows each order of the numbers once (Heap's algorithm).
+    fn each_order(seqs: &mut [i32], fixed: usize, see: &mut impl FnMut(&[i32])) {
+        if fixed <= 1 {
+            return see(seqs);
+        }
+        for at in 0..fixed {
+            each_order(seqs, fixed - 1, see);
+            seqs.swap(if fixed % 2 == 0 { at } else { 0 }, fixed - 1);
+        }
+    }
+
+    // FAILURES.md row 44: whatever is missing and however the list is shuffled, also across the end of the counter.
     #[test]
-    fn the_nearest_lower_number_is_watched_through_gaps() {
-        assert_eq!(
-            judged(9, &[1, 4, 9, 12]),
-            Verdict::Wait(Ticket::exclusive(4))
-        );
-        assert_eq!(judged(1, &[12, 9, 4, 1]), Verdict::Granted);
+    fn museum_44_of_up_to_seven_children_the_nearest_lower_number_is_watched() {
+        let mut judgements = 0;
+        for start in [0, i32::MAX - 3] {
+            for chosen in 1..1_u32 << 7 {
+                let places = (0..7).filter(|place| chosen & (1 << place) != 0);
+                let ordered: Vec<i32> = places.map(|place| start.wrapping_add(place)).collect();
+                each_order(&mut ordered.clone(), ordered.len(), &mut |shuffled| {
+                    let names = names(shuffled);
+                    for (at, &mine) in ordered.iter().enumerate() {
+                        let mine = Ticket::exclusive(mine);
+                        let expected = match at.checked_sub(1) {
+                            Some(before) => Verdict::Wait(Ticket::exclusive(ordered[before])),
+                            None => Verdict::Granted,
+                        };
+                        let judged = judge(&mine, names.iter().map(String::as_str));
+                        assert_eq!(judged, expected, "{} in {shuffled:?}", mine.name);
+                        judgements += 1;
+                    }
+                });
+            }
+        }
+        assert_eq!(judgements, 2 * 82_201, "every order of every choice");
     }
 
     // FAILURES.md row 45.

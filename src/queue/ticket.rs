@@ -273,7 +273,35 @@ mod tests {
         );
     }
 
+    /// The zeros of scripts whose digits Java's `%010d` prints where the locale asks for them, and a few more.
+    const ZEROS: [char; 6] = [
+        '\u{660}',
+        '\u{6f0}',
+        '\u{966}',
+        '\u{e50}',
+        '\u{ff10}',
+        '\u{1d7ce}',
+    ];
+
     proptest! {
+        // FAILURES.md row 47: a server in an Arabic locale once wrote such names.
+        #[test]
+        fn museum_47_a_number_in_the_digits_of_another_script_is_no_ticket(
+            seq in 0..=i32::MAX,
+            zero in prop::sample::select(&ZEROS[..]),
+            tag in prop::sample::select(&TAGS[..]),
+            foreign in 1..1_u32 << 10,
+        ) {
+            let digits = format!("{seq:010}");
+            let digits = digits.chars().enumerate().map(|(at, digit)| {
+                let moved = char::from_u32(u32::from(zero) + u32::from(digit) - u32::from('0'));
+                moved.filter(|_| foreign & (1 << at) != 0).unwrap_or(digit)
+            });
+            let name = format!("{}{}", tag.0, digits.collect::<String>());
+
+            prop_assert_eq!(Ticket::parse(&name), None);
+        }
+
         #[test]
         fn parse_after_format_is_the_identity(seq: i32) {
             let ticket = Ticket::exclusive(seq);

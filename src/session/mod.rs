@@ -52,6 +52,8 @@ pub(crate) struct Session {
     recognising: tokio::sync::Mutex<()>,
     /// Bytes of paths that this session watches or is about to watch; the pool keeps it below its limit.
     watched_bytes: AtomicUsize,
+    /// Bytes of paths of tickets that this session has or is about to create; the pool keeps it below its limit.
+    ticket_bytes: AtomicUsize,
     id: i64,
 }
 
@@ -94,6 +96,7 @@ impl Session {
             recognising: tokio::sync::Mutex::default(),
             link: Mutex::new(Some(link)),
             watched_bytes: AtomicUsize::new(0),
+            ticket_bytes: AtomicUsize::new(0),
             id,
         })
     }

@@ -1,11 +1,11 @@
-//! The pool: the sessions of one keeper, with waiting places spread over them by watched bytes.
+//! The pool: the sessions of one keeper, with places spread over them by the bytes of their paths.
 //!
 //! The client crate loses a session that watches more than 128 KiB of paths (FAILURES.md row 52), so no session is given
-//! more than half of that. Invariants: there is one home session for the keeper's life, opened again after it is over;
+//! more than half of that; and none has more tickets than its end can name. Invariants: there is one home session for the keeper's life, opened again after it is over;
 //! further sessions live only as long as places on them do; at most one session is being opened, by a task of the pool, so
 //! that no impatient caller can throw it away. The pool never moves a place to another session.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,9 @@ use crate::link::{Code, Fault, Found, Link, Opener, Read, probe};
 
 /// The most bytes of paths that one session watches.
 pub(crate) const WATCHED_LIMIT: usize = 64 * 1024;
+/// The most bytes of paths of tickets that one session has. Its end is one transaction that names them all, and servers
+/// choke on one that is larger than `jute.maxbuffer`, 1 MiB: followers drop out for good (ZOOKEEPER-4306, row 67).
+pub(crate) const TICKETS_LIMIT: usize = 512 * 1024;
 
 /// The pause before servers that refused are asked again.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
@@ -60,11 +63,12 @@ struct Sessions {
 
 type Opening = Shared<BoxFuture<'static, Result<Arc<Session>>>>;
 
-/// A claim on some of a session's watched bytes; given back on drop.
+/// A claim on some of the bytes that a session may watch and have tickets of; given back on drop.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     session: Arc<Session>,
-    bytes: usize,
+    watched: usize,
+    ticket: usize,
 }
 
 impl Reservation {
@@ -72,26 +76,38 @@ impl Reservation {
         &self.session
     }
 
-    fn try_new(session: &Arc<Session>, bytes: usize) -> Option<Self> {
-        let fits = |watched: usize| {
-            (watched == 0 || watched + bytes <= WATCHED_LIMIT).then_some(watched + bytes)
-        };
-        session
+    /// The ticket stays, and watches nothing any more.
+    pub(crate) fn stop_watching(&mut self) {
+        let watched = std::mem::take(&mut self.watched);
+        self.session
             .watched_bytes
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
-            .ok()?;
-        Some(Self {
+            .fetch_sub(watched, Ordering::Relaxed);
+    }
+
+    fn try_new(session: &Arc<Session>, bytes: usize) -> Option<Self> {
+        let claim = |claimed: &AtomicUsize, limit| {
+            let fits =
+                |before: usize| (before == 0 || before + bytes <= limit).then_some(before + bytes);
+            claimed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
+        };
+        claim(&session.watched_bytes, WATCHED_LIMIT).ok()?;
+        let mut reservation = Self {
             session: Arc::clone(session),
-            bytes,
-        })
+            watched: bytes,
+            ticket: 0,
+        };
+        claim(&session.ticket_bytes, TICKETS_LIMIT).ok()?;
+        reservation.ticket = bytes;
+        Some(reservation)
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
+        self.stop_watching();
         self.session
-            .watched_bytes
-            .fetch_sub(self.bytes, Ordering::Relaxed);
+            .ticket_bytes
+            .fetch_sub(self.ticket, Ordering::Relaxed);
     }
 }
 

@@ -33,7 +33,7 @@ cases! {
 const MOST_POLLS: usize = 200;
 
 /// Polls a future so many times, then drops it. `Some` if it ended before.
-async fn cancelled_after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
+pub(crate) async fn cancelled_after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut left = polls;
     poll_fn(|context| {

@@ -66,7 +66,6 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     connect::cases,
     cost::cases,
     differential::cases,
-    guard::cases,
     faults::blackhole::cases,
     faults::dead::cases,
     faults::healthy::cases,
@@ -74,7 +73,20 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     faults::pause::cases,
     faults::storm::cases,
     faults::swap::cases,
+    guard::cases,
     museum::cases,
+    museum::client::cases,
+    museum::designs::cases,
+    museum::hangs::cases,
+    museum::holders::cases,
+    museum::leases::cases,
+    museum::leftovers::cases,
+    museum::order::cases,
+    museum::orphans::cases,
+    museum::paused::cases,
+    museum::quorum::cases,
+    museum::server::cases,
+    museum::wakeups::cases,
     mutex::cases,
     reconnect::cases,
     scale::cases,
@@ -84,7 +96,10 @@ const MODULES: &[fn() -> Vec<Case>] = &[
 ];
 
 fn main() -> ExitCode {
-    if let Some(ended) = scale::child().or_else(support::client::child::child) {
+    if let Some(ended) = scale::child()
+        .or_else(support::client::child::child)
+        .or_else(museum::paused::child)
+    {
         return ended;
     }
     let mut arguments = Arguments::from_args();

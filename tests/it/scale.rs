@@ -137,7 +137,7 @@ fn figure(line: &str, name: &str) -> usize {
 }
 
 /// How many paths of this world each session watches, and their bytes, by the servers' own word.
-async fn watched_by_session(world: &World) -> BTreeMap<String, (usize, usize)> {
+pub(crate) async fn watched_by_session(world: &World) -> BTreeMap<String, (usize, usize)> {
     let mut watched: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     let mut session = String::new();
     for line in world.words_of_all("wchc").await.lines() {

@@ -4,6 +4,7 @@
 # Proves that the tests still catch known bugs. Each patch puts one bug back; its first lines name the test that must
 # fail then:
 #     # test: <name filter>        required
+#     # also: <name filter>, ...   optional: more tests, each of which must fail too
 #     # target: lib | it           optional: unit tests, or the integration suite (default: it)
 # Each named test must run and pass on the tree as it is, and run and fail on the patched one. A patch that does not
 # apply, a mutant that does not build, and a test that does not run are failures, not catches. Works on a copy: the
@@ -36,6 +37,9 @@ git ls-files -z --cached --others --exclude-standard |
     tar --null -T - -c | tar -x -m -C "$tree"
 
 header() { sed -n "1,10s/^# $2: *//p" "$1" | head -n 1; }
+
+# The filters of all tests that must catch a mutant, one a line.
+tests_of() { { header "$1" test; sed -n '1,10s/^# also: *//p' "$1" | tr ',' '\n'; } | sed 's/^ *//; s/ *$//; /^$/d'; }
 
 target_of() {
     case "$(header "$1" target)" in
@@ -76,15 +80,14 @@ wrong() { # name verdict detail file
 echo "== as it is"
 declare -A sound
 for patch in "${patches[@]}"; do
-    name=$(basename "$patch" .patch)
     [ -e "$patch" ] || { echo "error: there is no $patch" >&2; exit 1; }
-    filter=$(header "$patch" test)
-    [ -n "$filter" ] || { echo "error: $patch does not say which test catches it" >&2; exit 1; }
+    [ -n "$(header "$patch" test)" ] || { echo "error: $patch does not say which test catches it" >&2; exit 1; }
     target=$(target_of "$patch")
-    key="$target $filter"
-    if [ -z "${sound[$key]:-}" ]; then
+    while read -r filter; do
+        key="$target $filter"
+        [ -z "${sound[$key]:-}" ] || continue
         # shellcheck disable=SC2086 # the target is two words
-        try "$filter" $target
+        try "$filter" $target </dev/null
         sound[$key]=no
         if [ "$built" = no ]; then
             cat "$copy/build" >&2
@@ -98,33 +101,35 @@ for patch in "${patches[@]}"; do
             sound[$key]=yes
             row "$filter" "passes" "$passed run"
         fi
-    fi
+    done < <(tests_of "$patch")
 done
 
 echo "== with the bug"
 for patch in "${patches[@]}"; do
     name=$(basename "$patch" .patch)
-    filter=$(header "$patch" test)
     target=$(target_of "$patch")
-    [ "${sound["$target $filter"]}" = yes ] || { row "$name" "not tried" "$filter proves nothing"; continue; }
     if ! (cd "$tree" && patch -p1 -F0 --dry-run -s <"$patch") >"$copy/patch" 2>&1; then
         wrong "$name" "no fit" "the patch does not apply" "$copy/patch"
         continue
     fi
     (cd "$tree" && patch -p1 -F0 -s --no-backup-if-mismatch <"$patch")
-    # shellcheck disable=SC2086
-    try "$filter" $target
-    if [ "$built" = no ]; then
-        wrong "$name" "no build" "the mutant does not build" "$copy/build"
-    elif [ "$failed" -gt 0 ] && [ "$code" != 0 ]; then
-        row "$name" "caught" "$filter"
-    elif [ "$code" = 124 ] && grep -Eq '^running [1-9]' "$copy/out"; then
-        row "$name" "caught" "$filter (hangs)"
-    elif [ "$passed" -gt 0 ] && [ "$code" = 0 ]; then
-        wrong "$name" "SURVIVED" "$filter" "$copy/out"
-    else
-        wrong "$name" "unclear" "$filter ended with $code and no result" "$copy/err"
-    fi
+    while read -r filter; do
+        [ "${sound["$target $filter"]}" = yes ] || { row "$name" "not tried" "$filter proves nothing"; continue; }
+        # shellcheck disable=SC2086
+        try "$filter" $target </dev/null
+        if [ "$built" = no ]; then
+            wrong "$name" "no build" "the mutant does not build" "$copy/build"
+            break
+        elif [ "$failed" -gt 0 ] && [ "$code" != 0 ]; then
+            row "$name" "caught" "$filter"
+        elif [ "$code" = 124 ] && grep -Eq '^running [1-9]' "$copy/out"; then
+            row "$name" "caught" "$filter (hangs)"
+        elif [ "$passed" -gt 0 ] && [ "$code" = 0 ]; then
+            wrong "$name" "SURVIVED" "$filter" "$copy/out"
+        else
+            wrong "$name" "unclear" "$filter ended with $code and no result" "$copy/err"
+        fi
+    done < <(tests_of "$patch")
     (cd "$tree" && patch -p1 -F0 -s -R --no-backup-if-mismatch <"$patch")
 done
 

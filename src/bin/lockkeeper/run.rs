@@ -178,6 +178,8 @@ fn tell(child: &mut Child, guard: &Guard, danger: &Danger, grace: Duration) {
         humantime::format_duration(grace)
     ));
     child.send(Signal::SIGTERM);
+    // Not all stops are seen: a shell that is stopped in the middle of starting something does not count as stopped.
+    child.go_on();
 }
 
 /// The first words of the command, for those who look at the queue. Everybody there can read it, so it ends before

@@ -11,6 +11,8 @@ use crate::embedded::reply::Part;
 
 const A: ConnId = ConnId(1);
 const B: ConnId = ConnId(2);
+const C: ConnId = ConnId(3);
+const D: ConnId = ConnId(4);
 const NOW: Now = Now {
     uptime: Duration::from_secs(1),
     wall_ms: 1_000,
@@ -619,4 +621,68 @@ fn dump(core: &Core) -> Vec<(String, Stat)> {
         found.push((path, node.stat()));
     }
     found
+}
+
+fn ephemerals(core: &mut Core, conn: ConnId) -> usize {
+    let request = Request::GetEphemerals {
+        prefix: "/".to_owned(),
+    };
+    match apply(core, conn, &request).unwrap() {
+        Answer::Children(paths, _) => paths.len(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_server_that_lags_behind_catches_up_with_a_sync() {
+    let mut core = core();
+    let welcome = core.connect(C, &hello(0, &[0; 16]), here(), NOW).unwrap();
+    let mut again = hello(welcome.session, &welcome.password);
+    assert!(core.lag_at_next_connection(welcome.session));
+    let node = Request::Write(create("/late", 1));
+    apply(&mut core, C, &node).unwrap();
+    assert_eq!(ephemerals(&mut core, C), 1, "the old server knows");
+
+    again.last_zxid = core.zxid();
+    assert!(
+        core.connect(D, &again, here(), NOW).is_none(),
+        "it refuses whoever has seen more"
+    );
+    again.last_zxid = 0;
+    core.connect(D, &again, here(), NOW).unwrap();
+    assert_eq!(ephemerals(&mut core, D), 0);
+    let sync = Request::Sync {
+        path: "/".to_owned(),
+    };
+    apply(&mut core, D, &sync).unwrap();
+
+    assert_eq!(ephemerals(&mut core, D), 1);
+}
+
+#[test]
+fn a_server_that_forgets_gives_another_session_once() {
+    let mut core = core();
+    let welcome = core.connect(C, &hello(0, &[0; 16]), here(), NOW).unwrap();
+    let again = hello(welcome.session, &welcome.password);
+    assert!(core.replace_at_next_connection(welcome.session));
+
+    let other = core.connect(D, &again, here(), NOW).unwrap().session;
+    let own = core.connect(D, &again, here(), NOW).unwrap().session;
+
+    assert_ne!(other, welcome.session);
+    assert_eq!(own, welcome.session);
+}
+
+#[test]
+fn the_nodes_of_a_session_may_outlive_it() {
+    let mut core = core();
+    let session = join(&mut core, C);
+    apply(&mut core, C, &Request::Write(create("/left", 1))).unwrap();
+
+    assert!(core.expire_without_its_nodes(session));
+
+    assert!(core.sessions.get(session).is_none());
+    assert_eq!(stat(&mut core, "/left").owner, session);
+    assert_eq!(core.remove_ephemerals_of(session, NOW), 1);
+    assert!(core.tree().get("/left").is_none());
 }

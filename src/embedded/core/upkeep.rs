@@ -19,12 +19,7 @@ impl Core {
             uptime: Duration::ZERO,
             wall_ms: 0,
         };
-        let mut txn = self.begin(session, None, now);
-        let paths: Vec<Arc<str>> = self.tree.ephemerals_of(session).cloned().collect();
-        for path in paths {
-            self.remove(&mut txn, &path);
-        }
-        self.commit(txn);
+        self.remove_ephemerals_of(session, now);
         Some(ended)
     }
 

@@ -22,6 +22,8 @@ cases! {
         a_command_that_ignores_term_is_killed_after_the_grace,
         a_tool_that_stood_still_while_its_lock_was_given_away_ends_its_command,
         a_ticket_that_somebody_removed_ends_the_command,
+        a_part_of_the_command_that_stands_still_gets_term_too,
+        a_command_that_was_told_to_end_ends_with_70_though_the_lock_was_saved,
         a_short_silence_disturbs_nobody;
 }
 
@@ -140,7 +142,7 @@ async fn a_tool_that_stood_still_while_its_lock_was_given_away_ends_its_command(
 
 async fn a_ticket_that_somebody_removed_ends_the_command(world: World) {
     let mut command = lockkeeper(&world);
-    let options = ["--session-timeout", "1s", "run", "a", "--", "sh", "-c"];
+    let options = ["--session-timeout", "2s", "run", "a", "--", "sh", "-c"];
     let mut holder = Holder::start(command.args(options).arg(HEEDS)).await;
     let stranger = world.raw().await;
     stranger
@@ -154,6 +156,47 @@ async fn a_ticket_that_somebody_removed_ends_the_command(world: World) {
     assert!(told.starts_with("TERM"), "{told}");
     assert_eq!(code, Some(70), "{stderr:?}");
     assert!(stderr[0].contains("the ticket was removed"), "{stderr:?}");
+}
+
+async fn a_part_of_the_command_that_stands_still_gets_term_too(world: World) {
+    let script = "trap : TERM; sh -c 'echo ready; kill -STOP $$' & \
+                  while kill -0 $! 2>/dev/null; do wait $!; done";
+    let mut command = lockkeeper(&world);
+    let options = ["--session-timeout", "2s", "run", "a", "--", "sh", "-c"];
+    let holder = Holder::start(command.args(options).arg(script)).await;
+    let stranger = world.raw().await;
+    let ticket = "/locks/a/lock-0000000000";
+    stranger.delete(ticket, None).await.unwrap();
+
+    let (code, stderr) = end(holder).await;
+
+    assert_eq!(code, Some(70), "{stderr:?}");
+    assert!(
+        !stderr.iter().any(|line| line.contains("it gets KILL")),
+        "{stderr:?}"
+    );
+}
+
+async fn a_command_that_was_told_to_end_ends_with_70_though_the_lock_was_saved(world: World) {
+    let relay = Relay::to(world.servers()[0]).await;
+    let mut command = lockkeeper(&world);
+    command
+        .args(["--zk", &format!("{}{}", relay.address(), world.chroot())])
+        .args(["--session-timeout", "4s", "run", "a", "--", "sh", "-c"])
+        .arg("trap 'echo TERM; read x; exit 0' TERM; echo ready; while :; do sleep 0.02; done")
+        .stdin(Stdio::piped());
+    let mut holder = Holder::start(&mut command).await;
+
+    relay.set(Way::Refusing);
+    assert_eq!(next_line(&mut holder).await, "TERM");
+    relay.set(Way::Open);
+    // The session is alive again, so nobody else gets the lock; the command has been told all the same.
+    let next = finished(lockkeeper(&world).args(["run", "--wait", "4s", "a", "--", "true"])).await;
+    drop(holder.tool.stdin.take());
+    let (code, stderr) = end(holder).await;
+
+    assert_eq!(next.code, Some(75), "{next:?} {stderr:?}");
+    assert_eq!(code, Some(70), "{stderr:?}");
 }
 
 async fn a_short_silence_disturbs_nobody(world: World) {

@@ -49,7 +49,8 @@ async fn reconnects(world: &World, round: usize) -> bool {
     for third in 0..thirds {
         sleep_until(began + T * u32::try_from(third).unwrap() / 3).await;
         let end = if third % 2 == 0 { End::Rst } else { End::Fin };
-        cuts += proxies.cut(end).await;
+        // A try that the client gave up may still be open beside it.
+        cuts += usize::from(proxies.cut(end).await > 0);
         if watched.is_finished() {
             break;
         }

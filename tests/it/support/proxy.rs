@@ -2,7 +2,8 @@
 //! loses or repeats one reply.
 //!
 //! A black hole loses no byte, as a network does not: what was sent into it, and the end of a connection too, comes out
-//! at the other side after the heal, late. It never invents bytes, but for the connect request that it is told to change.
+//! at the other side after the heal, late. It invents no bytes of its own, but changes the connect request or the reply that
+//! it is told to.
 
 mod connection;
 mod each;
@@ -79,6 +80,8 @@ enum Deed {
     Cut,
     /// It comes twice.
     Duplicate,
+    /// These bytes come in its place.
+    Replace(Vec<u8>),
 }
 
 /// How bytes pass now, by direction.
@@ -296,6 +299,11 @@ impl Proxy {
     /// Gives the reply to the next such request twice.
     pub(crate) fn duplicate_reply(&self, to: Matching) {
         self.rule(to, Deed::Duplicate);
+    }
+
+    /// Gives other bytes in place of the reply to the next such request; the connection goes on.
+    pub(crate) fn replace_reply(&self, to: Matching, bytes: Vec<u8>) {
+        self.rule(to, Deed::Replace(bytes));
     }
 
     fn rule(&self, to: Matching, deed: Deed) {

@@ -175,6 +175,7 @@ async fn read(
                     parcel(bytes.clone(), None);
                     parcel(bytes, None);
                 }
+                Some(Deed::Replace(other)) => parcel(other, None),
                 Some(Deed::Cut) => return dialogue.cut.notify_one(),
             }
         }

@@ -5,6 +5,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+
 use super::{End, Proxy, Way};
 use crate::support::World;
 
@@ -41,11 +43,9 @@ impl Proxies {
     }
 
     pub(crate) async fn cut(&self, end: End) -> usize {
-        let mut count = 0;
-        for proxy in &self.each {
-            count += proxy.cut(end).await;
-        }
-        count
+        // All at once: one after the other would cut a client again that has come back by way of a later one.
+        let counts = join_all(self.each.iter().map(|proxy| proxy.cut(end))).await;
+        counts.iter().sum()
     }
 
     pub(crate) fn black_hole(&self, way: Way) {

@@ -1,0 +1,392 @@
+//! What sits under us: the client crate, whose failures are not to be felt in a lock.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+use futures_util::future::join_all;
+use lockkeeper::Keeper;
+use lockkeeper::embedded::Op;
+use tokio::time::timeout;
+use zookeeper_client::{AddWatchMode, Client, EventType};
+
+use super::{SOON, T, keeper_by, way};
+use crate::mutex::{children, keeper};
+use crate::support::frames::{Matching, Operation};
+use crate::support::proxy::{End, Proxy, Way};
+use crate::support::words::wchs;
+use crate::support::{World, eventually};
+
+cases! {
+    both:
+        museum_51_the_crate_loses_persistent_watches_and_no_waiter_feels_it,
+        museum_52_two_thousand_waiters_with_long_names_survive_a_cut,
+        museum_53_whatever_comes_instead_of_an_answer_the_ticket_is_found,
+        museum_53_whatever_comes_instead_of_an_answer_the_release_is_known,
+        museum_54_a_guard_that_is_dropped_while_its_link_is_reset_is_released,
+        museum_55_a_lock_that_is_cancelled_below_a_long_path_leaves_nothing,
+        museum_56_calls_made_while_disconnected_end_in_time,
+        museum_60_a_runtime_that_ends_under_guards_and_waiters_panics_nowhere;
+}
+
+async fn museum_51_the_crate_loses_persistent_watches_and_no_waiter_feels_it(world: World) {
+    let (proxy, near, stranger) = (
+        Proxy::before(world.servers()[0]),
+        keeper(&world).await,
+        world.raw().await,
+    );
+    let theirs = Client::connect(&way(&proxy, &world)).await.unwrap();
+    let ours = keeper_by(&proxy, &world).await;
+    let held = near.mutex("watched").unwrap().lock().await.unwrap();
+    let mut waiter = ours.mutex("watched").unwrap().enqueue().await.unwrap();
+    assert!(timeout(T / 10, waiter.granted()).await.is_err());
+    let mut watcher = theirs
+        .watch("/locks/watched", AddWatchMode::Persistent)
+        .await
+        .unwrap();
+    let mut sees_a_change = async |what: &str| {
+        let (data, theirs) = (what.as_bytes(), &theirs);
+        stranger.set_data("/locks", b"", None).await.unwrap();
+        stranger
+            .set_data("/locks/watched", data, None)
+            .await
+            .unwrap();
+        // What the server has sent before its answer has arrived with it.
+        eventually("they are connected", SOON, || async {
+            theirs.sync("/locks").await.is_ok()
+        })
+        .await;
+        loop {
+            match timeout(T / 5, watcher.changed()).await {
+                Ok(event) if event.event_type == EventType::NodeDataChanged => return true,
+                Ok(_) => {}
+                Err(_) => return false,
+            }
+        }
+    };
+    assert!(sees_a_change("before").await, "it watches");
+
+    proxy.cut(End::Fin).await;
+    let seen = sees_a_change("after").await;
+
+    assert!(
+        !seen,
+        "the client crate keeps persistent watches across a reconnect now: say so in row 51 and in the link"
+    );
+    held.release().await.unwrap();
+    let granted = timeout(SOON, waiter.granted()).await;
+    let granted = granted.expect("our waiter is woken").unwrap();
+    granted.release().await.unwrap();
+    if world.is_embedded() {
+        let watches = world.embedded().counters().get(Op::AddWatch);
+        assert_eq!(watches, 1, "the only persistent watch was theirs");
+    }
+}
+
+async fn museum_52_two_thousand_waiters_with_long_names_survive_a_cut(world: World) {
+    const WAITERS: usize = 2000;
+    const SERVED: usize = 100;
+    let (proxy, near) = (Proxy::before(world.servers()[0]), keeper(&world).await);
+    let far = Keeper::builder(way(&proxy, &world)).session_timeout(T * 4);
+    let far = far.connect().await.unwrap();
+    let name = "n".repeat(100);
+    let held = near.mutex(&name).unwrap().lock().await.unwrap();
+    let lock = far.mutex(&name).unwrap();
+    let places = join_all((0..WAITERS).map(|_| lock.enqueue())).await;
+    let mut waiters: Vec<_> = places
+        .into_iter()
+        .map(|place| {
+            let mut place = place.unwrap();
+            tokio::spawn(async move { place.granted().await })
+        })
+        .collect();
+    let watches = async || wchs(&world.words_of_all("wchs").await).watches;
+    eventually("all watch", SOON * 4, || async {
+        watches().await >= WAITERS as u64
+    })
+    .await;
+    let sessions = async || {
+        let queue = near.queue(&name).await.unwrap();
+        queue.iter().map(|entry| entry.session).collect::<Vec<_>>()
+    };
+    let before = sessions().await;
+    assert_eq!(before.len(), WAITERS + 1);
+
+    proxy.cut(End::Fin).await;
+    for _ in 0..20 {
+        eprintln!("WATCHES {} conns {}", watches().await, proxy.connections());
+        tokio::time::sleep(T / 4).await;
+    }
+    held.release().await.unwrap();
+    for waiter in waiters.drain(..SERVED) {
+        let guard = timeout(SOON, waiter).await;
+        let guard = guard.expect("it is woken").unwrap().unwrap();
+        guard.release().await.unwrap();
+    }
+
+    // Long enough for a session that cannot come back to have ended.
+    eventually("all are connected", SOON, || async {
+        watches().await >= (WAITERS - SERVED - 1) as u64
+    })
+    .await;
+    assert_eq!(
+        sessions().await,
+        before[SERVED + 1..],
+        "no session was lost"
+    );
+    far.close().await;
+}
+
+/// What may come instead of an answer.
+#[derive(Clone, Debug)]
+enum Instead {
+    Fin,
+    Reset,
+    /// Nothing, and nothing more on this connection.
+    Silence,
+    /// Nothing, and the answer to the next request.
+    Hole,
+    /// The answer, twice.
+    Echo,
+    Bytes(Vec<u8>),
+}
+
+fn instead() -> Vec<(&'static str, Instead)> {
+    let mut mismatch = vec![0, 0, 0, 16];
+    // An answer to a request that nobody sent: xid, zxid, no error.
+    mismatch.extend(0x7000_0000_i32.to_be_bytes());
+    mismatch.extend([0; 12]);
+    vec![
+        ("fin", Instead::Fin),
+        ("reset", Instead::Reset),
+        ("silence", Instead::Silence),
+        ("hole", Instead::Hole),
+        ("echo", Instead::Echo),
+        ("garbage", Instead::Bytes(vec![0, 0, 0, 3, 255, 0, 255])),
+        ("nothing", Instead::Bytes(vec![0, 0, 0, 0])),
+        ("negative", Instead::Bytes(vec![255; 8])),
+        ("mismatch", Instead::Bytes(mismatch)),
+    ]
+}
+
+/// Does some work of which one request is done and its answer is not seen.
+async fn without_answer<T: Send + 'static>(
+    proxy: &Proxy,
+    to: Matching,
+    instead: Instead,
+    work: impl Future<Output = T> + Send + 'static,
+) -> T {
+    let held =
+        matches!(instead, Instead::Fin | Instead::Silence).then(|| proxy.hold_reply(to.clone()));
+    match &instead {
+        Instead::Fin | Instead::Silence => {}
+        Instead::Reset => proxy.cut_at_reply(to),
+        Instead::Hole => proxy.drop_reply(to),
+        Instead::Echo => proxy.duplicate_reply(to),
+        Instead::Bytes(bytes) => proxy.replace_reply(to, bytes.clone()),
+    }
+    let working = tokio::spawn(work);
+    if let Some(held) = held {
+        held.reached().await;
+        if matches!(instead, Instead::Fin) {
+            proxy.cut(End::Fin).await;
+        } else {
+            eventually("the client gives the connection up", SOON, || async {
+                proxy.connections() > 1
+            })
+            .await;
+        }
+    }
+    let worked = timeout(SOON, working).await;
+    worked
+        .unwrap_or_else(|_| panic!("{instead:?}: it hangs"))
+        .unwrap()
+}
+
+async fn museum_53_whatever_comes_instead_of_an_answer_the_ticket_is_found(world: World) {
+    let (proxy, stranger) = (Proxy::before(world.servers()[0]), world.raw().await);
+    let keeper = keeper_by(&proxy, &world).await;
+    for (name, instead) in instead() {
+        let lock = keeper.mutex(name).unwrap();
+        lock.lock().await.unwrap().release().await.unwrap();
+        let to = Matching::op(Operation::CREATE).path(name);
+
+        let locked = without_answer(&proxy, to, instead, async move { lock.lock().await }).await;
+
+        let guard = locked.unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(proxy.armed(), 0, "{name}: the request was met");
+        assert_eq!(children(&stranger, name).await, [guard.node()], "{name}");
+        guard.release().await.unwrap();
+    }
+}
+
+async fn museum_53_whatever_comes_instead_of_an_answer_the_release_is_known(world: World) {
+    let (proxy, stranger) = (Proxy::before(world.servers()[0]), world.raw().await);
+    let keeper = keeper_by(&proxy, &world).await;
+    for (name, instead) in instead() {
+        let guard = keeper.mutex(name).unwrap().lock().await.unwrap();
+        // A beat is a transaction too, but leaves no mark.
+        let to = Matching::op(Operation::MULTI).path("lockkeeper_released");
+
+        let released = without_answer(&proxy, to, instead, guard.release()).await;
+
+        released.unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(proxy.armed(), 0, "{name}: the request was met");
+        assert!(children(&stranger, name).await.is_empty(), "{name}");
+    }
+}
+
+async fn museum_54_a_guard_that_is_dropped_while_its_link_is_reset_is_released(world: World) {
+    let (proxy, near, stranger) = (
+        Proxy::before(world.servers()[0]),
+        keeper(&world).await,
+        world.raw().await,
+    );
+    let far = keeper_by(&proxy, &world).await;
+    let stays = far.mutex("stays").unwrap().lock().await.unwrap();
+    for _ in 0..3 {
+        let guard = far.mutex("dropped").unwrap().lock().await.unwrap();
+        let mut waiter = near.mutex("dropped").unwrap().enqueue().await.unwrap();
+
+        // The delete is on its way, and never arrives.
+        proxy.black_hole(Way::ToServer);
+        proxy.drop_reply(Matching::op(Operation::ANY).path("lockkeeper_released"));
+        drop(guard);
+        eventually("it is on its way", SOON, || async { proxy.armed() == 0 }).await;
+        proxy.cut(End::Rst).await;
+        proxy.heal();
+
+        let next = timeout(SOON, waiter.granted()).await;
+        let next = next.expect("the queue moves on").unwrap();
+        assert_eq!(children(&stranger, "dropped").await, [next.node()]);
+        next.release().await.unwrap();
+    }
+    assert_eq!(
+        children(&stranger, "stays").await,
+        [stays.node()],
+        "the session lives"
+    );
+    stays.release().await.unwrap();
+}
+
+async fn museum_55_a_lock_that_is_cancelled_below_a_long_path_leaves_nothing(world: World) {
+    let (proxy, near, stranger) = (
+        Proxy::before(world.servers()[0]),
+        keeper(&world).await,
+        world.raw().await,
+    );
+    let far = keeper_by(&proxy, &world).await;
+    let name = "services/orders/eu-west/42";
+    let held = near.mutex(name).unwrap().lock().await.unwrap();
+    let lock = far.mutex(name).unwrap();
+    let stays = far.mutex("stays").unwrap().lock().await.unwrap();
+    let tickets = async |count| {
+        let counted = || async { children(&stranger, name).await.len() == count };
+        eventually("as many tickets as there should be", SOON, counted).await;
+    };
+
+    // While it waits.
+    let mut waiting = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.lock().await.map(drop) }
+    });
+    tickets(2).await;
+    assert!(timeout(T / 20, &mut waiting).await.is_err());
+    waiting.abort();
+    tickets(1).await;
+    // Before it knows its ticket.
+    proxy.black_hole(Way::ToClient);
+    let waiting = tokio::spawn(async move { lock.lock().await.map(drop) });
+    tickets(2).await;
+    waiting.abort();
+    proxy.heal();
+    tickets(1).await;
+
+    assert_eq!(children(&stranger, name).await, [held.node()]);
+    assert_eq!(children(&stranger, "stays").await, [stays.node()]);
+    stays.release().await.unwrap();
+    held.release().await.unwrap();
+}
+
+async fn museum_56_calls_made_while_disconnected_end_in_time(world: World) {
+    let mut proxy = Proxy::before(world.servers()[0]);
+    let keeper = Keeper::builder(way(&proxy, &world))
+        .session_timeout(T)
+        .connect_timeout(T / 2)
+        .connect()
+        .await
+        .unwrap();
+    let guard = keeper.mutex("held").unwrap().lock().await.unwrap();
+    let lock = keeper.mutex("other").unwrap();
+    // The crate says that a session is over at 1.8 times its timeout at the latest; then another may be tried for.
+    let at_most = T * 9 / 5 + T / 2 + T / 2;
+
+    proxy.refuse().await;
+    proxy.cut(End::Rst).await;
+    let began = Instant::now();
+    let short = async {
+        let error = lock.lock_timeout(T / 5).await.unwrap_err();
+        assert!(error.is_timeout(), "{error}");
+        assert!(began.elapsed() < T / 5 + T / 10, "{:?}", began.elapsed());
+    };
+    let rest = async {
+        let calls = tokio::join!(
+            async { lock.lock().await.map(drop) },
+            async { lock.try_lock().await.map(drop) },
+            async { lock.enqueue().await.map(drop) },
+            async { keeper.queue("held").await.map(drop) },
+            async { keeper.locks().await.map(drop) },
+            guard.release(),
+        );
+        let (locked, tried, queued, looked, listed, released) = calls;
+        for ended in [locked, tried, queued, looked, listed, released] {
+            let error = ended.unwrap_err();
+            assert!(error.is_lost() || error.is_unreachable(), "{error}");
+        }
+    };
+    let ended = timeout(at_most, async { tokio::join!(short, rest) }).await;
+
+    assert!(
+        ended.is_ok(),
+        "a call was still under way after {at_most:?}"
+    );
+    timeout(T * 2, keeper.close()).await.expect("it closes");
+}
+
+async fn museum_60_a_runtime_that_ends_under_guards_and_waiters_panics_nowhere(world: World) {
+    let connect_string = world.connect_string();
+    // Panics on threads of this name are this case's.
+    let name = std::thread::current().name().unwrap().to_owned();
+    let outcome = tokio::task::spawn_blocking(move || {
+        for round in 0..5 {
+            let theirs = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .thread_name(&name)
+                .enable_all()
+                .build()
+                .unwrap();
+            let kept = theirs.block_on(async {
+                let keeper = Keeper::connect(&connect_string).await.unwrap();
+                let lock = keeper.mutex(format!("ends/{round}")).unwrap();
+                let inside = keeper.mutex(format!("inside/{round}")).unwrap();
+                let (guard, place) = (lock.lock().await.unwrap(), lock.enqueue().await.unwrap());
+                let in_a_task = inside.lock().await.unwrap();
+                // These end with the runtime, in whatever order it drops them.
+                tokio::spawn(async move {
+                    let _held = in_a_task;
+                    std::future::pending::<()>().await;
+                });
+                for _ in 0..3 {
+                    let lock = inside.clone();
+                    tokio::spawn(async move { lock.lock().await.map(drop) });
+                }
+                tokio::task::yield_now().await;
+                (guard, place, keeper)
+            });
+            theirs.shutdown_timeout(SOON);
+            let dropped = catch_unwind(AssertUnwindSafe(|| drop(kept)));
+            assert!(dropped.is_ok(), "a drop without a runtime panics");
+        }
+    });
+    outcome.await.unwrap();
+}
