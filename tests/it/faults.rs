@@ -19,18 +19,20 @@ use tokio::time::sleep;
 
 use crate::support::client::child::look;
 use crate::support::events::{Log, Outcome, What, now};
+use crate::support::eventually;
 use crate::support::stall::Stall;
 
 /// The session timeout of most fault cases.
 pub(crate) const T: Duration = Duration::from_secs(1);
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
+/// Connects, once a server serves: a member that was hurt before may still be looking for a leader.
 pub(crate) async fn keeper(connect_string: &str) -> Keeper {
-    Keeper::builder(connect_string)
-        .session_timeout(T)
-        .connect()
-        .await
-        .expect("a keeper connects")
+    let connect = || async {
+        let builder = Keeper::builder(connect_string).session_timeout(T);
+        builder.connect().await.ok()
+    };
+    eventually("a keeper connects", SOON, connect).await
 }
 
 /// Takes the lock, and writes down how. Asks again when no server could be found.

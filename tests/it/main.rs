@@ -74,7 +74,6 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     faults::storm::cases,
     faults::swap::cases,
     guard::cases,
-    museum::cases,
     museum::client::cases,
     museum::designs::cases,
     museum::hangs::cases,
