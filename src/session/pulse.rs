@@ -380,9 +380,7 @@ impl Pulse {
             None => {}
         }
         match &heard.answer {
-            // A moved session fails in the check itself; that says nothing about the ticket.
-            Err(Fault::Unknown(why) | Fault::Answered(Code::NotNow(why)))
-            | Ok(Err((_, Code::NotNow(why)))) => {
+            Err(Fault::Unknown(why) | Fault::Answered(Code::NotNow(why))) => {
                 tracing::debug!(why, "a beat has no answer");
                 return;
             }

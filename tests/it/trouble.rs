@@ -17,8 +17,7 @@ use crate::support::{World, eventually};
 cases! {
     both:
         a_label_that_is_too_long_is_refused_before_any_io,
-        a_younger_ticket_with_a_lower_number_is_waited_for_quietly,
-        a_hold_that_cannot_be_looked_at_hides_no_other;
+        a_younger_ticket_with_a_lower_number_is_waited_for_quietly;
     embedded:
         museum_71_a_long_held_guard_spares_a_strangers_ticket,
         museum_71_a_refused_mark_spares_a_strangers_ticket,
@@ -516,32 +515,6 @@ async fn a_younger_ticket_with_a_lower_number_is_waited_for_quietly(world: World
         .release()
         .await
         .unwrap();
-}
-
-async fn a_hold_that_cannot_be_looked_at_hides_no_other(world: World) {
-    let builder = Keeper::builder(world.connect_string()).session_timeout(Duration::from_secs(2));
-    let (keeper, stranger) = (builder.connect().await.unwrap(), world.raw().await);
-    // More than one beat checks.
-    let mut guards = Vec::new();
-    for number in 0..120 {
-        let lock = keeper.mutex(format!("many/{number}")).unwrap();
-        guards.push(lock.lock().await.unwrap());
-    }
-    let ticket = |number: usize| format!("/locks/many/{number}/{}", guards[number].node());
-    let write_only = [Acl::new(Permission::WRITE, AuthId::anyone())];
-    stranger
-        .set_acl(&ticket(0), &write_only, None)
-        .await
-        .unwrap();
-
-    // A beat that finds the second one gone has given up on the first before.
-    for number in [1, 110] {
-        stranger.delete(&ticket(number), None).await.unwrap();
-
-        let lost = timeout(SOON, guards[number].lost()).await;
-        lost.unwrap_or_else(|_| panic!("the holder of lock {number} is told"));
-    }
-    assert!(guards[0].is_held() && guards[119].is_held());
 }
 
 async fn one_sweep_settles_every_create_whose_reply_was_lost(world: World) {

@@ -357,7 +357,8 @@ async fn museum_60_a_runtime_that_ends_under_guards_and_waiters_panics_nowhere(w
     let connect_string = world.connect_string();
     // Panics on threads of this name are this case's.
     let name = std::thread::current().name().unwrap().to_owned();
-    let outcome = tokio::task::spawn_blocking(move || {
+    // A thread that knows of no runtime.
+    let outcome = std::thread::spawn(move || {
         for round in 0..5 {
             let theirs = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(1)
@@ -388,5 +389,6 @@ async fn museum_60_a_runtime_that_ends_under_guards_and_waiters_panics_nowhere(w
             assert!(dropped.is_ok(), "a drop without a runtime panics");
         }
     });
-    outcome.await.unwrap();
+    let joined = tokio::task::spawn_blocking(move || outcome.join()).await;
+    joined.unwrap().expect("nothing panics");
 }

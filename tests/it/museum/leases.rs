@@ -320,6 +320,12 @@ async fn museum_28_a_loss_is_final_whatever_comes_back(world: World) {
     // The very same node, as far as names and data go.
     let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     stranger.create(&path, &line, &options).await.unwrap();
+    let began = Instant::now();
+    while began.elapsed() < T / 2 {
+        // Some beats long.
+        assert_lost(&guard);
+        tokio::time::sleep(SLACK / 50).await;
+    }
     for _ in 0..3 {
         proxy.cut(End::Fin).await;
         let reads = || async { keeper.queue("final").await.is_ok() };
