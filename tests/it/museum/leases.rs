@@ -324,7 +324,7 @@ async fn museum_28_a_loss_is_final_whatever_comes_back(world: World) {
     while began.elapsed() < T / 2 {
         // Some beats long.
         assert_lost(&guard);
-        tokio::time::sleep(SLACK / 50).await;
+        sleep(SLACK / 50).await;
     }
     for _ in 0..3 {
         proxy.cut(End::Fin).await;
