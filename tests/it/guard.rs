@@ -144,6 +144,12 @@ async fn work_is_cancelled_when_the_lock_is_lost(world: World) {
     assert!(guard.run(async { 42 }).await.unwrap_err().is_lost());
 }
 
+/// What a node holds by now, whichever server is asked.
+async fn data(stranger: &zookeeper_client::Client, path: &str) -> Vec<u8> {
+    stranger.sync("/").await.unwrap();
+    stranger.get_data(path).await.unwrap().0
+}
+
 async fn fenced_writes_commit_together_while_the_ticket_is_there(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let guard = keeper.mutex("fence").unwrap().lock().await.unwrap();
@@ -161,7 +167,7 @@ async fn fenced_writes_commit_together_while_the_ticket_is_there(world: World) {
         .commit()
         .await
         .unwrap();
-    assert_eq!(stranger.get_data("/a").await.unwrap().0, b"2");
+    assert_eq!(data(&stranger, "/a").await, b"2");
     assert!(stranger.check_stat("/b").await.unwrap().is_none());
     // Somebody else writes into the directory: that is no reason to fail.
     stranger.set_data("/locks/fence", b"", None).await.unwrap();
@@ -177,7 +183,7 @@ async fn fenced_writes_commit_together_while_the_ticket_is_there(world: World) {
         .unwrap_err();
 
     assert!(error.is_lost(), "{error}");
-    assert_eq!(stranger.get_data("/a").await.unwrap().0, b"3");
+    assert_eq!(data(&stranger, "/a").await, b"3");
 }
 
 async fn fenced_writes_say_which_path_is_refused(world: World) {
@@ -193,6 +199,7 @@ async fn fenced_writes_say_which_path_is_refused(world: World) {
         "{text}"
     );
     assert!(!error.is_lost());
+    stranger.sync("/").await.unwrap();
     assert!(
         stranger.check_stat("/first").await.unwrap().is_none(),
         "all or nothing"
