@@ -37,8 +37,9 @@ const HOLDING: &str = "hold";
 /// your look and your write the process may be paused for any length of time. Only a resource that compares
 /// [`token`](Self::token)s, or [`fenced`](Self::fenced) for what is in ZooKeeper itself, refuses a late write.
 ///
-/// It rests on clocks that run at the same rate, and on a `tickTime` of at most half of the session timeout, which servers see to
-/// unless told otherwise.
+/// It rests on clocks that run at the same rate, on a `tickTime` of at most half of the session timeout, which servers see to
+/// unless told otherwise, and on servers that all grant the same session timeouts: a client is not told of a lower one that it is
+/// given when it connects again. On Linux the clock counts the time for which the machine was suspended; elsewhere it does not.
 #[must_use = "the lock is released when the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct Guard {
@@ -118,7 +119,8 @@ impl Guard {
     /// A future that ends when the lock is lost, with the reason: an error for which [`is_lost`](Error::is_lost) is true. It can be
     /// cloned, given away and kept; it keeps nothing alive, and never ends once the guard was released or dropped without a loss.
     ///
-    /// It ends within 50 ms of the end of the lease, even if no packet arrives, and at its next poll after a pause of the process.
+    /// It ends within 50 ms of the end of the lease, even if no packet arrives, as long as the runtime polls its tasks; and at its next
+    /// poll after a pause of the process. A runtime whose threads are all blocked tells nobody: ask [`is_held`](Self::is_held) there.
     pub fn lost(&self) -> Lost {
         Lost {
             witness: self.hold.witness(),

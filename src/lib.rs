@@ -41,7 +41,7 @@
 //! - **Flat**: no step of the usual path depends on the length of the queue. A release wakes exactly one waiter.
 //!
 //! - **Honest**: a guard says that it is lost before the servers can give the lock to somebody else, by a clock that counts pauses
-//!   and suspended time ([`Guard`] says on what that rests). It is advice all the same; the token is the guarantee.
+//!   and, on Linux, suspended time ([`Guard`] says on what that rests). It is advice all the same; the token is the guarantee.
 //!
 //! # Features
 //!

@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
-# usage: tests/mutants/run.sh [PATCH...]     all of tests/mutants/NN-*.patch when none is named
+# usage: tests/mutants/run.sh [--share N | PATCH...]     all of tests/mutants/NN-*.patch when none is named
+#
+# With --share N every Nth patch is tried, beginning with another one at each commit; that all of them still apply is looked at
+# even so.
 #
 # Proves that the tests still catch known bugs. Each patch puts one bug back; its first lines name the test that must
 # fail then:
@@ -16,6 +19,11 @@ cd "$repository"
 unset LOCKKEEPER_TEST_ON LOCKKEEPER_CASES LOCKKEEPER_SOAK RUST_LOG
 
 patches=()
+share=1
+if [ "${1:-}" = --share ]; then
+    share=$2
+    shift 2
+fi
 if [ $# -gt 0 ]; then
     for name in "$@"; do patches+=("$here/$(basename "$name" .patch).patch"); done
 else
@@ -35,6 +43,16 @@ mkdir "$tree"
 git ls-files -z --cached --others --exclude-standard |
     while IFS= read -r -d '' file; do [ ! -e "$file" ] || printf '%s\0' "$file"; done |
     tar --null -T - -c | tar -x -m -C "$tree"
+
+for patch in "${patches[@]}"; do
+    (cd "$tree" && patch -p1 -F0 --dry-run -s <"$patch") >/dev/null || { echo "error: $patch does not apply" >&2; exit 1; }
+done
+if [ "$share" -gt 1 ]; then
+    first=$((0x$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0) % share)) mine=()
+    for ((at = first; at < ${#patches[@]}; at += share)); do mine+=("${patches[at]}"); done
+    echo "every ${share}th of ${#patches[@]} mutants, from number $((first + 1)) on"
+    patches=("${mine[@]}")
+fi
 
 header() { sed -n "1,10s/^# $2: *//p" "$1" | head -n 1; }
 
