@@ -397,8 +397,9 @@ impl Work {
     async fn find(&self, wanted: &Wanted) -> Result<Vec<Orphan>, String> {
         let link = &*self.link;
         let common = common_start(wanted.keys());
-        // Any path will do: the server hands everything on that was committed before.
-        let (synced, listed) = (link.sync("/"), link.ephemerals(&common));
+        // One directory will do for all; if it is gone it cannot be synced everywhere, and that is an answer too.
+        let any = wanted.keys().next().map_or("/", |directory| &**directory);
+        let (synced, listed) = (link.sync(any), link.ephemerals(&common));
         if let Err(Fault::Unknown(why)) = synced.await {
             return Err(why);
         }

@@ -19,17 +19,20 @@ use tokio::time::sleep;
 
 use crate::support::client::child::look;
 use crate::support::events::{Log, Outcome, What, now};
+use crate::support::eventually;
+use crate::support::stall::Stall;
 
 /// The session timeout of most fault cases.
 pub(crate) const T: Duration = Duration::from_secs(1);
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
+/// Connects, once a server serves: a member that was hurt before may still be looking for a leader.
 pub(crate) async fn keeper(connect_string: &str) -> Keeper {
-    Keeper::builder(connect_string)
-        .session_timeout(T)
-        .connect()
-        .await
-        .expect("a keeper connects")
+    let connect = || async {
+        let builder = Keeper::builder(connect_string).session_timeout(T);
+        builder.connect().await.ok()
+    };
+    eventually("a keeper connects", SOON, connect).await
 }
 
 /// Takes the lock, and writes down how. Asks again when no server could be found.
@@ -78,6 +81,16 @@ pub(crate) async fn released(guard: Guard, log: &Log) -> Outcome {
     };
     log.note(What::Released { token, outcome });
     outcome
+}
+
+/// Releases a healthy hold. A machine that stalls for long takes leases from everybody.
+pub(crate) async fn released_well(guard: Guard, log: &Log, stall: &Stall) {
+    let outcome = released(guard, log).await;
+    let stall = stall.longest();
+    assert!(
+        outcome == Outcome::Done || stall > T / 20,
+        "a healthy hold ends with {outcome:?}, and the longest stall was {stall:?}"
+    );
 }
 
 /// Asks the guard all the time whether it is held, on a task of its own, and writes down what it says and when its `lost()`

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::judge::{
-    BOUNDS, asked, asked_for, failed, fault, granted, held, held_until, history, ids, lost,
+    BOUNDS, MS, asked, asked_for, failed, fault, granted, held, held_until, history, ids, lost,
     released, releasing,
 };
 use crate::support::World;
@@ -14,6 +14,7 @@ use crate::support::events::{Outcome, What};
 
 cases! {
     embedded:
+        a_hold_that_was_revoked_has_its_time,
         a_free_lock_that_nobody_gets_breaks_l1,
         a_release_that_takes_long_breaks_l2,
         a_call_beyond_its_limit_breaks_l3,
@@ -27,6 +28,23 @@ fn breaks_in_time(id: &str, lines: &[(u64, &str, What)]) {
     let found = stays_alive(&history(lines), &BOUNDS);
     assert_eq!(ids(&found), [id], "{found:?}");
     assert!(violations(&history(lines)).is_empty());
+}
+
+async fn a_hold_that_was_revoked_has_its_time(_world: World) {
+    let within_ns = 100 * MS;
+    let lines = |revoked, seen| {
+        [
+            (10, "a", granted(1, 7)),
+            (revoked, "x", What::Revoked { within_ns }),
+            (20, "b", granted(1, 8)),
+            (seen, "a", held(7, true)),
+        ]
+    };
+
+    assert_eq!(violations(&history(&lines(15, 115))), []);
+    for (revoked, seen) in [(15, 116), (9, 21)] {
+        assert_eq!(ids(&violations(&history(&lines(revoked, seen)))), ["S2b"]);
+    }
 }
 
 async fn a_free_lock_that_nobody_gets_breaks_l1(_world: World) {

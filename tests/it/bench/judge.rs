@@ -27,7 +27,7 @@ cases! {
         a_hold_that_comes_back_breaks_s12;
 }
 
-const MS: u64 = 1_000_000;
+pub(super) const MS: u64 = 1_000_000;
 
 /// A history of one lock, `x`, with times in milliseconds.
 pub(super) fn history(lines: &[(u64, &str, What)]) -> History {

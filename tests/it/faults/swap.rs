@@ -5,12 +5,13 @@
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
-use super::{SOON, T, granted, keeper, released, watched};
+use super::{SOON, T, granted, keeper, released, released_well, watched};
 use crate::support::World;
 use crate::support::checker::{assert_clean, violations};
 use crate::support::client::Fleet;
 use crate::support::events::Outcome;
 use crate::support::proxy::{End, Proxies, Proxy};
+use crate::support::stall::Stall;
 use crate::support::store::Fence;
 
 cases! {
@@ -27,6 +28,7 @@ async fn a_holder_whose_session_was_swapped_knows_before_the_next_one_is_let_in(
 
 async fn one_swap(world: &World, end: End, round: usize) {
     let lock = format!("swap-{end:?}-{round}");
+    let stall = Stall::watch();
     let fleet = Fleet::new(world.connect_string(), &lock, T, Fence::Refuses).await;
     let (log_a, log_b) = (fleet.log().of("a"), fleet.log().of("b"));
     let proxies = Proxies::before(world);
@@ -45,7 +47,7 @@ async fn one_swap(world: &World, end: End, round: usize) {
     let swapped: usize = proxies.each.iter().map(Proxy::swapped).sum();
     assert_eq!(swapped, 1, "one session was swapped");
     assert_eq!(released(guard, &log_a).await, Outcome::Lost);
-    assert_eq!(released(next, &log_b).await, Outcome::Done);
+    released_well(next, &log_b, &stall).await;
     assert_clean(&violations(&fleet.history()));
     a.close().await;
     b.close().await;

@@ -256,11 +256,15 @@ async fn museum_69_each_refusal_at_each_step_is_typed_or_tried_again_and_leaves_
     }
 }
 
+/// Eight of these go on at the same time.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 async fn refused_at(server: &EmbeddedServer, other: &Keeper, step: Op, code: Code) {
     let here = format!("{code:?} at {step:?}");
     let name = format!("{code:?}/{step:?}");
     let faults = server.faults();
-    let builder = Keeper::builder(server.connect_string()).session_timeout(T);
+    // Long enough for a busy machine, and short enough to wait for its end.
+    let builder = Keeper::builder(server.connect_string()).session_timeout(T * 2);
     let keeper = builder.connect().await.unwrap();
     let session = own_session(&keeper).await;
     let ours = |op| Match::op(op).session(session).path_contains(&name);
@@ -275,7 +279,13 @@ async fn refused_at(server: &EmbeddedServer, other: &Keeper, step: Op, code: Cod
         // Asked only by who looks for the ticket of a lost answer.
         faults.on(ours(Op::Create)).drop_reply();
     }
-    faults.on(ours(step)).fail(code);
+    faults
+        .on(match step {
+            // It is for all directories at once.
+            Op::Sync => Match::op(step).session(session),
+            _ => ours(step),
+        })
+        .fail(code);
     let lock = keeper.mutex(&name).unwrap();
     let outcome = if step == Op::Delete {
         // Who gives up deletes.
@@ -285,20 +295,20 @@ async fn refused_at(server: &EmbeddedServer, other: &Keeper, step: Op, code: Cod
         })
     } else {
         let locking = tokio::spawn(async move { lock.lock().await });
-        eventually("it has come as far as it can", SOON, || async {
+        eventually("it has come as far as it can", PATIENCE, || async {
             locking.is_finished() || step == Op::Multi || faults.armed_rules() == 0
         })
         .await;
         if let Some(held) = held {
             held.release().await.unwrap();
         }
-        let locked = timeout(SOON, locking).await;
+        let locked = timeout(PATIENCE, locking).await;
         let locked = locked
             .unwrap_or_else(|_| panic!("{here}: it hangs"))
             .unwrap();
         match locked {
             Ok(guard) => {
-                let released = timeout(SOON, guard.release()).await;
+                let released = timeout(PATIENCE, guard.release()).await;
                 released
                     .unwrap_or_else(|_| panic!("{here}: its release hangs"))
                     .map(|()| None)
@@ -307,7 +317,7 @@ async fn refused_at(server: &EmbeddedServer, other: &Keeper, step: Op, code: Cod
         }
     };
 
-    eventually(&format!("{here}: it was met"), SOON, || async {
+    eventually(&format!("{here}: it was met"), PATIENCE, || async {
         faults.armed_rules() == 0
     })
     .await;
@@ -336,11 +346,11 @@ async fn refused_at(server: &EmbeddedServer, other: &Keeper, step: Op, code: Cod
         keeper.close().await;
     }
     let left = usize::from(step == Op::Delete);
-    eventually(&format!("{here}: nothing is left"), SOON, || async {
+    eventually(&format!("{here}: nothing is left"), PATIENCE, || async {
         tickets().await == left
     })
     .await;
-    timeout(SOON, keeper.close()).await.expect("it closes");
+    timeout(PATIENCE, keeper.close()).await.expect("it closes");
 }
 
 /// Pieces of names, at and around every border of what ZooKeeper takes.

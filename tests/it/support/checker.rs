@@ -122,7 +122,7 @@ fn fencing(accepted: &[Accepted]) -> Vec<Violation> {
     found
 }
 
-/// S2b: no guard says that it is held when a later ticket has been granted.
+/// S2b: no guard says that it is held when a later ticket has been granted, if the servers keep their word.
 fn honesty(holds: &[Hold<'_>], events: &[&Event], say: &mut impl FnMut(&'static str, String)) {
     for event in events {
         let (token, how) = match &event.what {
@@ -134,6 +134,9 @@ fn honesty(holds: &[Hold<'_>], events: &[&Event], say: &mut impl FnMut(&'static 
             } => (*token, "was given a guard that said that it is held"),
             _ => continue,
         };
+        if is_revoked(token, event.t_ns, holds, events) {
+            continue;
+        }
         let successor = holds
             .iter()
             .find(|hold| hold.token > token && hold.held && hold.granted < event.t_ns);
@@ -150,6 +153,18 @@ fn honesty(holds: &[Hold<'_>], events: &[&Event], say: &mut impl FnMut(&'static 
             );
         }
     }
+}
+
+/// Whether this was the hold when the servers broke their word, and its owner need not know yet.
+fn is_revoked(token: u64, now: Nanos, holds: &[Hold<'_>], events: &[&Event]) -> bool {
+    events.iter().any(|event| {
+        let What::Revoked { within_ns } = event.what else {
+            return false;
+        };
+        let mut before = holds.iter().rev().filter(|hold| hold.granted <= event.t_ns);
+        let was_held = before.next().is_some_and(|hold| hold.token == token);
+        was_held && now <= event.t_ns + within_ns
+    })
 }
 
 /// S3: grants follow the order of the tickets, and a call that was queued before another one began comes before it.

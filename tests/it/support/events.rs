@@ -88,6 +88,11 @@ pub(crate) enum What {
     },
     /// From here on it is whole again.
     Healed,
+    /// The servers broke their word: a session was ended before its time. Whoever held the lock at this moment may be told
+    /// so much later.
+    Revoked {
+        within_ns: Nanos,
+    },
     /// The process of this client was stopped, went on, was killed.
     Stopped,
     Continued,

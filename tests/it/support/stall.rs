@@ -1,4 +1,5 @@
-//! How long the machine itself kept a thread of ours from running: what a bound on time must add on a busy machine.
+//! How long the machine itself kept a thread of ours, or a task of the case, from running: what a bound on time must add on
+//! a busy machine.
 //!
 //! It excuses no wrong answer, only a late one, and by no more than was measured.
 
@@ -16,6 +17,13 @@ struct Shared {
     is_over: AtomicBool,
 }
 
+impl Shared {
+    fn note(&self, late: Duration) {
+        let late = u64::try_from(late.as_micros()).unwrap_or(u64::MAX);
+        self.longest_us.fetch_max(late, Ordering::Relaxed);
+    }
+}
+
 impl Stall {
     pub(crate) fn watch() -> Self {
         const NAP: Duration = Duration::from_millis(5);
@@ -25,9 +33,15 @@ impl Stall {
             while !theirs.is_over.load(Ordering::Relaxed) {
                 let began = Instant::now();
                 std::thread::sleep(NAP);
-                let late = began.elapsed().saturating_sub(NAP);
-                let late = u64::try_from(late.as_micros()).unwrap_or(u64::MAX);
-                theirs.longest_us.fetch_max(late, Ordering::Relaxed);
+                theirs.note(began.elapsed().saturating_sub(NAP));
+            }
+        });
+        let theirs = shared.clone();
+        tokio::spawn(async move {
+            while !theirs.is_over.load(Ordering::Relaxed) {
+                let began = Instant::now();
+                tokio::time::sleep(NAP).await;
+                theirs.note(began.elapsed().saturating_sub(NAP));
             }
         });
         Self(shared)

@@ -51,6 +51,12 @@ impl Hurt {
         }
     }
 
+    /// A session is about to be ended before its time: its client need not know before its lease ends.
+    fn revoke(&self, timeout: Duration) {
+        let within_ns = u64::try_from(timeout.as_nanos()).expect("a short time");
+        self.log.note(What::Revoked { within_ns });
+    }
+
     pub(super) fn count(&self) -> usize {
         self.kinds().values().sum()
     }
@@ -267,6 +273,7 @@ pub(super) async fn embedded(server: &EmbeddedServer, plan: &[Step<EmbeddedFault
                 // Whichever the length of the step picks.
                 let pick = step.lasts.as_millis() as usize % sessions.len().max(1);
                 if let Some(session) = sessions.get(pick) {
+                    hurt.revoke(session.timeout);
                     server.faults().expire_session(session.id);
                 }
                 sleep(step.lasts).await;
