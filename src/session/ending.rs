@@ -91,6 +91,11 @@ impl Ending {
             .send_if_modified(|renounced| renounced.replace(reason).is_none());
     }
 
+    /// Whether it was we who ended it. The client then still believes in it.
+    pub(super) fn is_renounced(&self) -> bool {
+        self.renounced.borrow().is_some()
+    }
+
     /// How the session ended, if it has.
     pub(super) fn end(&self) -> Option<End> {
         if *self.closing.borrow() {

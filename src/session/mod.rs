@@ -251,6 +251,10 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.beating.abort();
+        if self.ending.is_renounced() {
+            // With its last reference the client tells the server of the end, which removes what is left.
+            self.janitor.abort();
+        }
         tracing::info!(session = format_args!("{:#x}", self.id), "session given up");
     }
 }

@@ -27,6 +27,11 @@ pub(super) const ANOTHER_SESSION: &str = "the server has given us another sessio
 const BATCH: usize = 100;
 /// Beats without an answer yet, at most; the link gives up each after a session timeout, which is six beats.
 const UNDER_WAY: usize = 8;
+/// So many beats in a row without an answer, on a connection that does not break, and the session is given up: the client can wait for
+/// ever for the rest of an answer that is none, and its pings then keep our tickets in their queues. That takes almost three
+/// session timeouts.
+const MOST_UNANSWERED: usize = 12;
+const DEAF: &str = "the server answers nothing";
 /// After so many beats the next round of tickets is read too, because a check knows names only.
 const READ_EVERY: u64 = 6;
 
@@ -274,7 +279,7 @@ impl Pulse {
                     // Each change may hide a reconnect between two looks.
                     if *states.borrow_and_update() == SessionState::Connected {
                         self.reconnects.fetch_add(1, Ordering::Relaxed);
-                        rounds.is_urgent = true;
+                        (rounds.is_urgent, rounds.unanswered) = (true, 0);
                     }
                 }
                 () = self.clock.until(next), if may_beat => {
@@ -382,6 +387,11 @@ impl Pulse {
         match &heard.answer {
             Err(Fault::Unknown(why) | Fault::Answered(Code::NotNow(why))) => {
                 tracing::debug!(why, "a beat has no answer");
+                rounds.unanswered += 1;
+                if self.is_connected() && rounds.unanswered >= MOST_UNANSWERED {
+                    self.ending.renounce(DEAF);
+                    state.lose_all(Loss::Ended(End::Over(DEAF)));
+                }
                 return;
             }
             Ok(Err((at, code))) => {
@@ -404,6 +414,7 @@ impl Pulse {
                 _ => {}
             }
         }
+        rounds.unanswered = 0;
         state.lease.answered(heard.sent, now);
         let is_leased = state.lease.valid_until(now).is_some();
         self.leased
@@ -452,6 +463,8 @@ struct Rounds {
     is_reading: bool,
     /// The beat from which on the next round reads.
     reads_at: u64,
+    /// Beats in a row without an answer, on this connection.
+    unanswered: usize,
 }
 
 impl Default for Rounds {
@@ -463,6 +476,7 @@ impl Default for Rounds {
             is_urgent: false,
             is_reading: false,
             reads_at: 0,
+            unanswered: 0,
         }
     }
 }

@@ -24,6 +24,7 @@ cases! {
         museum_53_whatever_comes_instead_of_an_answer_the_ticket_is_found,
         museum_53_whatever_comes_instead_of_an_answer_the_release_is_known,
         museum_54_a_guard_that_is_dropped_while_its_link_is_reset_is_released,
+        museum_53_a_connection_that_swallows_every_answer_is_given_up,
         museum_55_a_lock_that_is_cancelled_below_a_long_path_leaves_nothing,
         museum_56_calls_made_while_disconnected_end_in_time,
         museum_60_a_runtime_that_ends_under_guards_and_waiters_panics_nowhere;
@@ -400,4 +401,32 @@ async fn museum_60_a_runtime_that_ends_under_guards_and_waiters_panics_nowhere(w
     });
     let joined = tokio::task::spawn_blocking(move || outcome.join()).await;
     joined.unwrap().expect("nothing panics");
+}
+
+async fn museum_53_a_connection_that_swallows_every_answer_is_given_up(world: World) {
+    let proxy = Proxy::before(world.servers()[0]);
+    let builder = Keeper::builder(way(&proxy, &world)).session_timeout(T / 2);
+    let (near, other) = (builder.connect().await.unwrap(), keeper(&world).await);
+    let guard = near.mutex("swallowed").unwrap().lock().await.unwrap();
+    let mut place = other.mutex("swallowed").unwrap().enqueue().await.unwrap();
+
+    // Not the server speaks, and the client waits for a frame of more than a gigabyte, while its pings are heard.
+    let page = b"HTTP/1.1 400 Bad Request".to_vec();
+    proxy.replace_reply(Matching::op(Operation::MULTI), page);
+    assert!(timeout(SOON, guard.lost()).await.unwrap().is_lost());
+    drop(guard);
+
+    let next = timeout(SOON * 3, place.granted()).await;
+    next.expect("the ticket does not stay for ever")
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let again = timeout(SOON, near.mutex("swallowed").unwrap().lock()).await;
+    again
+        .expect("on another session")
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
