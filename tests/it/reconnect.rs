@@ -14,7 +14,7 @@ use crate::support::relay::{Relay, Way};
 
 cases! {
     both:
-        a_long_refusal_delays_nobody_after_its_end;
+        museum_57_a_long_refusal_delays_nobody_after_its_end;
     embedded:
         whatever_cut_the_servers_off_they_are_found_soon_after within 90,
         a_silent_server_does_not_hide_a_healthy_one;
@@ -78,7 +78,7 @@ fn connect_string(world: &World, relays: &[Relay]) -> String {
     format!("{}{}", addresses.join(","), world.chroot())
 }
 
-async fn a_long_refusal_delays_nobody_after_its_end(world: World) {
+async fn museum_57_a_long_refusal_delays_nobody_after_its_end(world: World) {
     // The client crate alone would have waited for 1.6 s by then, with one server, and would go on for another second.
     let outages = [1, 1, 3, 3].map(|servers| Outage {
         way: Way::Refusing,

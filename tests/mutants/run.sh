@@ -9,6 +9,7 @@
 #     # test: <name filter>        required
 #     # also: <name filter>, ...   optional: more tests, each of which must fail too
 #     # target: lib | it           optional: unit tests, or the integration suite (default: it)
+#     # on: zookeeper | ensemble   optional: the server that the integration suite runs on (default: embedded)
 # Each named test must run and pass on the tree as it is, and run and fail on the patched one. A patch that does not
 # apply, a mutant that does not build, and a test that does not run are failures, not catches. Works on a copy: the
 # tree is never changed.
@@ -67,7 +68,10 @@ target_of() {
     esac
 }
 
-# Runs one filter and sets: built, passed, failed, code.
+# The server that a mutant's tests run on.
+server_of() { local on; on=$(header "$1" on); echo "${on:-embedded}"; }
+
+# Runs one filter on a server and sets: built, passed, failed, code.
 try() { # filter target...
     local filter=$1
     shift
@@ -75,7 +79,7 @@ try() { # filter target...
     (cd "$tree" && cargo test --all-features "$@" --no-run) >"$copy/build" 2>&1 || return 0
     built=yes
     # The results are on stdout; panics go to stderr and would tear them apart.
-    (cd "$tree" && exec timeout 300 cargo test --all-features "$@" -- "$filter") \
+    (cd "$tree" && LOCKKEEPER_TEST_ON=$server exec timeout 300 cargo test --all-features "$@" -- "$filter") \
         >"$copy/out" 2>"$copy/err" || code=$?
     local result
     result=$(sed -nE 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed.*/\1 \2/p' "$copy/out")
@@ -100,9 +104,9 @@ declare -A sound
 for patch in "${patches[@]}"; do
     [ -e "$patch" ] || { echo "error: there is no $patch" >&2; exit 1; }
     [ -n "$(header "$patch" test)" ] || { echo "error: $patch does not say which test catches it" >&2; exit 1; }
-    target=$(target_of "$patch")
+    target=$(target_of "$patch") server=$(server_of "$patch")
     while read -r filter; do
-        key="$target $filter"
+        key="$server $target $filter"
         [ -z "${sound[$key]:-}" ] || continue
         # shellcheck disable=SC2086 # the target is two words
         try "$filter" $target </dev/null
@@ -125,14 +129,14 @@ done
 echo "== with the bug"
 for patch in "${patches[@]}"; do
     name=$(basename "$patch" .patch)
-    target=$(target_of "$patch")
+    target=$(target_of "$patch") server=$(server_of "$patch")
     if ! (cd "$tree" && patch -p1 -F0 --dry-run -s <"$patch") >"$copy/patch" 2>&1; then
         wrong "$name" "no fit" "the patch does not apply" "$copy/patch"
         continue
     fi
     (cd "$tree" && patch -p1 -F0 -s --no-backup-if-mismatch <"$patch")
     while read -r filter; do
-        [ "${sound["$target $filter"]}" = yes ] || { row "$name" "not tried" "$filter proves nothing"; continue; }
+        [ "${sound["$server $target $filter"]}" = yes ] || { row "$name" "not tried" "$filter proves nothing"; continue; }
         # shellcheck disable=SC2086
         try "$filter" $target </dev/null
         if [ "$built" = no ]; then
