@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, lookup_host};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::error::{AddressFailure, UnreachableReason};
 
@@ -18,9 +18,7 @@ pub(crate) async fn probe(servers: &str, limit: Duration) -> Vec<AddressFailure>
     for address in servers.split(',') {
         let address = address.to_owned();
         probes.push(tokio::spawn(async move {
-            let reason = timeout(limit, look(&address))
-                .await
-                .unwrap_or(UnreachableReason::Silent);
+            let reason = look(&address, Instant::now() + limit).await;
             AddressFailure::new(address, reason)
         }));
     }
@@ -32,21 +30,26 @@ pub(crate) async fn probe(servers: &str, limit: Duration) -> Vec<AddressFailure>
     failures
 }
 
-async fn look(address: &str) -> UnreachableReason {
-    let resolved = match lookup_host(with_port(address)).await {
-        Ok(addresses) => addresses.collect::<Vec<_>>(),
-        Err(error) => return UnreachableReason::NotResolved(error.to_string()),
+async fn look(address: &str, deadline: Instant) -> UnreachableReason {
+    let resolved = match timeout_at(deadline, lookup_host(with_port(address))).await {
+        Ok(Ok(addresses)) => addresses.collect::<Vec<_>>(),
+        Ok(Err(error)) => return UnreachableReason::NotResolved(error.to_string()),
+        Err(_) => return UnreachableReason::NotResolved("no answer in time".into()),
     };
     if resolved.is_empty() {
         return UnreachableReason::NotResolved("no address".into());
     }
-    match TcpStream::connect(&resolved[..]).await {
-        Err(error) => UnreachableReason::Refused(error.to_string()),
-        Ok(stream) => match ask(stream).await {
-            Ok(answer) if is_zookeeper(&answer) => UnreachableReason::NotServing,
-            _ => UnreachableReason::NotZooKeeper,
-        },
-    }
+    let asked = async {
+        match TcpStream::connect(&resolved[..]).await {
+            Err(error) => UnreachableReason::Refused(error.to_string()),
+            Ok(stream) => match ask(stream).await {
+                Ok(answer) if is_zookeeper(&answer) => UnreachableReason::NotServing,
+                _ => UnreachableReason::NotZooKeeper,
+            },
+        }
+    };
+    let reason = timeout_at(deadline, asked).await;
+    reason.unwrap_or(UnreachableReason::Silent)
 }
 
 /// ZooKeeper's default port, as the client crate adds it.
