@@ -33,12 +33,12 @@ async fn a_healthy_holder_keeps_its_token_through_reconnects(world: World) {
 
 /// Cuts a holder's connection three times in each session timeout. False if the machine stalled, which is not health.
 async fn reconnects(world: &World, round: usize) -> bool {
-    const T: Duration = Duration::from_secs(3);
+    let timeout = Duration::from_secs(World::times(3, 10) as u64);
     let lock = format!("healthy-{round}");
-    let fleet = Fleet::new(world.connect_string(), &lock, T, Fence::Refuses).await;
+    let fleet = Fleet::new(world.connect_string(), &lock, timeout, Fence::Refuses).await;
     let log = fleet.log().of("a");
     let proxies = Proxies::before(world);
-    let builder = Keeper::builder(proxies.connect_string()).session_timeout(T);
+    let builder = Keeper::builder(proxies.connect_string()).session_timeout(timeout);
     let keeper = builder.connect().await.unwrap();
     let guard = granted(&keeper, &lock, &log).await;
     let watched = watched(guard, &log);
@@ -47,7 +47,7 @@ async fn reconnects(world: &World, round: usize) -> bool {
     let mut cuts = 0;
     let thirds = 3 * World::times(3, 50);
     for third in 0..thirds {
-        sleep_until(began + T * u32::try_from(third).unwrap() / 3).await;
+        sleep_until(began + timeout * u32::try_from(third).unwrap() / 3).await;
         let end = if third % 2 == 0 { End::Rst } else { End::Fin };
         // A try that the client gave up may still be open beside it.
         cuts += usize::from(proxies.cut(end).await > 0);
@@ -55,7 +55,7 @@ async fn reconnects(world: &World, round: usize) -> bool {
             break;
         }
     }
-    sleep_until(began + T * u32::try_from(thirds).unwrap() / 3).await;
+    sleep_until(began + timeout * u32::try_from(thirds).unwrap() / 3).await;
 
     let (is_lost, stall) = (watched.is_finished(), stall.longest());
     watched.abort();
@@ -63,7 +63,7 @@ async fn reconnects(world: &World, round: usize) -> bool {
     let history = fleet.history();
     println!("{cuts} cuts of {thirds}, lost {is_lost}, the longest stall {stall:?}");
     keeper.close().await;
-    if is_lost && stall > T / 20 {
+    if is_lost && stall > timeout / 20 {
         return false;
     }
     assert!(
