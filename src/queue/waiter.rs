@@ -324,9 +324,9 @@ impl Waiter {
     fn grant(&mut self, directory: &Node, ahead: Option<i64>) -> Result<Phase> {
         let (ticket, czxid) = self.ticket()?;
         let data = DirectoryData::parse(&directory.data);
-        if let Some(delay) = self.delay
-            && !data.ended_well(ahead, ticket.seq, delay.directories_forget)
-        {
+        let is_due =
+            |delay: &LockDelay| !data.ended_well(ahead, ticket.seq, delay.directories_forget);
+        if let Some(delay) = self.delay.filter(is_due) {
             tracing::debug!(delay = ?delay.length, "the lock delay begins");
             let until = self.place.session().pulse.now() + delay.length;
             return Ok(Phase::Delaying { until });
