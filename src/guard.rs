@@ -33,7 +33,9 @@ const HOLDING: &str = "hold";
 /// The guard of a healthy session holds for as long as you keep it. When the network, the servers or this process fail for too
 /// long, the servers give the lock to somebody else, and the guard says so before they can: its *lease* ends nine tenths of the
 /// session timeout after the last moment at which the servers surely knew that we live (about 0.57 of it after the last answer in
-/// a quiet time), by this machine's clock, without a packet having to arrive. What a guard says is nevertheless advice: between
+/// a quiet time), by this machine's clock, without a packet having to arrive. A ticket that somebody
+/// removes by hand is noticed with the next beat, within a sixth of the session timeout for each hundred locks that the
+/// session holds; a session that an operator ends by force, when the client is told. What a guard says is nevertheless advice: between
 /// your look and your write the process may be paused for any length of time. Only a resource that compares
 /// [`token`](Self::token)s, or [`fenced`](Self::fenced) for what is in ZooKeeper itself, refuses a late write.
 ///

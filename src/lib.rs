@@ -36,12 +36,12 @@
 //! - **Exclusive while the session lives**: at each transaction of the ensemble at most one ticket is first. A process that
 //!   is paused or cut off can outlive its session without knowing; no lock service can prevent that (see [`Token`]).
 //! - **Tokens grow** with every grant, across sessions and restarts, while the ensemble keeps its data.
-//! - **Cancel safe** means, of every `async fn` here: dropped at any await it leaves no ticket, no watch and no task behind,
+//! - **Cancel safe** means, of every `async fn` here but [`Fenced::commit`]: dropped at any await it leaves no ticket, no watch and no task behind,
 //!   and blocks nobody. What is lost is said in each method's *Cancel safety*.
 //! - **Flat**: no step of the usual path depends on the length of the queue. A release wakes exactly one waiter.
-//!
-//! - **Honest**: a guard says that it is lost before the servers can give the lock to somebody else, by a clock that counts pauses
-//!   and, on Linux, suspended time ([`Guard`] says on what that rests). It is advice all the same; the token is the guarantee.
+//! - **Honest**: when a session ends, its guards say that they are lost before the servers can give the lock to somebody else, by a clock that counts pauses
+//!   and, on Linux, suspended time ([`Guard`] says on what that rests). A ticket that
+//!   somebody removes by hand is noticed with the next beat. It is advice all the same; the token is the guarantee.
 //!
 //! # Features
 //!
