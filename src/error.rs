@@ -140,6 +140,54 @@ pub enum Error {
         waited: Duration,
     },
 
+    /// The owner holds the lock for reading and asked to write: it would wait for itself.
+    #[error(
+        "{owner} holds {name} for reading and cannot have it for writing as well: release it first, or try to upgrade it"
+    )]
+    #[non_exhaustive]
+    HeldForReading {
+        /// The lock.
+        name: String,
+        /// The owner's name.
+        owner: String,
+    },
+
+    /// A read lock was not upgraded, because others hold the lock or wait in front.
+    #[error("the read lock of {name} cannot be upgraded: {others} others hold it or wait in front")]
+    #[non_exhaustive]
+    NotUpgradable {
+        /// The lock.
+        name: String,
+        /// How many they are.
+        others: usize,
+    },
+
+    /// A semaphore is used with another limit than the one that is stored with it.
+    #[error(
+        "semaphore {name} has a limit of {theirs}, not {ours}: use the same everywhere, or resize it"
+    )]
+    #[non_exhaustive]
+    LimitMismatch {
+        /// The semaphore.
+        name: String,
+        /// The limit that was given here.
+        ours: u32,
+        /// The limit that is stored.
+        theirs: u32,
+    },
+
+    /// More permits were asked for than the semaphore has in all, so that they would never be there.
+    #[error("semaphore {name} has {limit} permits in all, so {asked} at once are never there")]
+    #[non_exhaustive]
+    TooManyPermits {
+        /// The semaphore.
+        name: String,
+        /// The permits that were asked for.
+        asked: u32,
+        /// The semaphore's limit.
+        limit: u32,
+    },
+
     /// The [`Keeper`](crate::Keeper) was closed.
     #[error("the keeper was closed while trying to {doing} {name}")]
     #[non_exhaustive]
@@ -193,6 +241,18 @@ impl Error {
     /// A write of [`Guard::fenced`](crate::Guard::fenced) may have happened, or not: [`Error::OutcomeUnknown`].
     pub fn is_unknown(&self) -> bool {
         matches!(self, Self::OutcomeUnknown { .. })
+    }
+
+    /// The call can never be granted as it was made: the owner would wait for itself, the read lock cannot be upgraded now, the
+    /// semaphore's limit is another or too low. Nothing was changed.
+    pub fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            Self::HeldForReading { .. }
+                | Self::NotUpgradable { .. }
+                | Self::LimitMismatch { .. }
+                | Self::TooManyPermits { .. }
+        )
     }
 
     /// The ZooKeeper session ended.

@@ -3,15 +3,14 @@
 //! Invariant: the ticket's check and the writes are one `multi`. It never repeats a write whose outcome is unknown.
 
 use crate::error::{Error, Result};
-use crate::guard::Guard;
 use crate::link::{ANY_VERSION, Code, Fault, Found, Read, Write};
-use crate::session::pulse::Loss;
+use crate::queue::walk::{REMOVED, REPLACED};
 use crate::session::{Failure, failed, refused};
-use crate::token::Token;
+use crate::tenure::{Seat, Tenure};
 
 const WRITING: &str = "write to";
 
-/// Writes that commit, all or none, only while the lock is held; from [`Guard::fenced`].
+/// Writes that commit, all or none, only while the lock is held; from [`Guard::fenced`](crate::Guard::fenced).
 ///
 /// The servers themselves decide: however late the request arrives, it changes nothing once the ticket is gone, so no token and no
 /// clock is needed. For data that lives in ZooKeeper. Paths are absolute, below the chroot of the connect string; versions are those
@@ -43,7 +42,7 @@ const WRITING: &str = "write to";
 #[derive(Debug)]
 #[must_use = "nothing is written until commit is called"]
 pub struct Fenced<'a> {
-    guard: &'a Guard,
+    tenure: &'a Tenure,
     changes: Vec<Change>,
 }
 
@@ -78,9 +77,9 @@ impl Change {
 }
 
 impl<'a> Fenced<'a> {
-    pub(crate) fn new(guard: &'a Guard) -> Self {
+    pub(crate) fn new(tenure: &'a Tenure) -> Self {
         Self {
-            guard,
+            tenure,
             changes: Vec::new(),
         }
     }
@@ -124,38 +123,44 @@ impl<'a> Fenced<'a> {
     /// Not cancel safe: once it was polled, the writes may happen although the future was dropped. They never happen after
     /// the ticket is gone.
     pub async fn commit(self) -> Result<()> {
-        let guard = self.guard;
-        let session = guard.place.session();
-        let (ticket, directory) = (guard.path(), &**guard.place.directory());
-        let unless_lost = |loss: Loss| guard.error(loss);
+        let tenure = self.tenure;
+        let session = tenure.seat().session();
+        let tickets: Vec<String> = tenure.seats().iter().map(Seat::path).collect();
         loop {
-            if let Some(loss) = guard.hold().loss() {
-                return Err(unless_lost(loss));
+            if let Some(loss) = tenure.loss() {
+                return Err(loss);
             }
-            let version = tokio::select! {
-                biased;
-                error = guard.lost() => return Err(error),
-                looked = self.look(&ticket) => looked?,
+            let looked = async {
+                let mut versions = Vec::new();
+                for seat in tenure.seats() {
+                    versions.push(Self::look(seat).await?);
+                }
+                Ok::<_, Error>(versions)
             };
-            let mut writes = vec![
-                Write::check(&ticket),
-                Write::Check {
-                    path: directory,
-                    version,
-                },
-            ];
+            let versions = tokio::select! {
+                biased;
+                error = tenure.lost() => return Err(error),
+                looked = looked => looked?,
+            };
+            let mut writes = Vec::new();
+            for ((seat, ticket), version) in tenure.seats().iter().zip(&tickets).zip(versions) {
+                let path = &**seat.place.directory();
+                writes.push(Write::check(ticket));
+                writes.push(Write::Check { path, version });
+            }
             let own = writes.len();
             writes.extend(self.changes.iter().map(Change::write));
             let link = session
                 .link()
-                .map_err(|end| end.while_trying(WRITING, guard.name()))?;
+                .map_err(|end| end.while_trying(WRITING, &tenure.seat().name))?;
             let reply = link.attempt(&writes);
             let answer = tokio::select! {
                 answer = reply => answer,
                 end = session.ended() => return Err(self.unknown(&format!("{end:?}"))),
             };
+            let directory = &**tenure.seat().place.directory();
             let (at, code) = match answer {
-                Ok(Ok(())) => return Ok(()),
+                Ok(Ok(_)) => return Ok(()),
                 Ok(Err(refusal)) => refusal,
                 Err(Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why)) => {
                     return Err(self.unknown(&why));
@@ -171,43 +176,41 @@ impl<'a> Fenced<'a> {
                 }
                 // The directory has changed since the look, or the ticket is gone: the next look tells.
                 None if matches!(code, Code::NoNode | Code::BadVersion) => {}
-                None => return Err(refused(&*link, WRITING, &ticket, &code)),
+                None => {
+                    let ticket = tickets.get(at / 2).map_or(directory, String::as_str);
+                    return Err(refused(&*link, WRITING, ticket, &code));
+                }
             }
         }
     }
 
     /// Reads whether the ticket is ours, and the version of its directory.
-    async fn look(&self, ticket: &str) -> Result<i32> {
-        let guard = self.guard;
-        let session = guard.place.session();
-        let directory = &**guard.place.directory();
-        let reads = [Read::Data(directory), Read::Data(ticket)];
+    async fn look(seat: &Seat) -> Result<i32> {
+        let session = seat.session();
+        let (directory, ticket) = (&**seat.place.directory(), seat.path());
+        let reads = [Read::Data(directory), Read::Data(&ticket)];
         let found = session.read(|link| link.multi_read(&reads)).await;
-        let refused = |failure| failed(session, "look at", guard.name(), ticket, failure);
+        let refused = |failure| failed(session, "look at", &seat.name, &ticket, failure);
         let found = found.map_err(refused)?;
-        let gone = match &found[..] {
-            [Found::Node(directory), Found::Node(mine)]
-                if Token::new(mine.czxid) == guard.token() =>
-            {
-                return Ok(directory.version);
+        match &found[..] {
+            [Found::Node(directory), Found::Node(mine)] if mine.czxid == seat.czxid() => {
+                Ok(directory.version)
             }
-            [_, Found::Node(_)] => "another ticket stands under its name",
-            [_, Found::Failed(Code::NoNode)] => "the ticket was removed",
+            [_, Found::Node(_)] => Err(seat.lose(REPLACED)),
+            [_, Found::Failed(Code::NoNode)] => Err(seat.lose(REMOVED)),
             [Found::Failed(code), _] | [_, Found::Failed(code)] => {
-                return Err(refused(Failure::Answered(code.clone())));
+                Err(refused(Failure::Answered(code.clone())))
             }
             other => {
                 let code = Code::Other(format!("unexpected answer {other:?}"));
-                return Err(refused(Failure::Answered(code)));
+                Err(refused(Failure::Answered(code)))
             }
-        };
-        guard.hold().lose(gone);
-        Err(guard.error(Loss::Gone(gone)))
+        }
     }
 
     fn unknown(&self, why: &str) -> Error {
         Error::OutcomeUnknown {
-            name: self.guard.name().to_string(),
+            name: self.tenure.seat().name.to_string(),
             doing: "write",
             why: why.to_owned(),
         }

@@ -5,14 +5,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::door::Door;
+use crate::election::Election;
 use crate::error::{Error, Result};
+use crate::holders::Holders;
 use crate::link::Create;
 use crate::link::zookeeper::Target;
+use crate::multi::{MultiGuard, MultiLock};
 use crate::mutex::Mutex;
 use crate::name::LockName;
 use crate::queue::Queue;
-use crate::queue::ticket::DataLine;
+use crate::queue::ticket::{Claim, DataLine};
 use crate::queue::view::{self, LockSummary, QueueEntry};
+use crate::rwlock::RwLock;
+use crate::semaphore::Semaphore;
 use crate::session::clock::SystemClock;
 use crate::session::pool::{Access, Pool};
 use crate::session::pulse::LeaseStrength;
@@ -53,9 +59,10 @@ pub struct Keeper {
     pool: Arc<Pool>,
     root: Arc<str>,
     kind: Create,
-    line: DataLine,
+    line: Arc<DataLine>,
     session_timeout: Duration,
     lock_delay: Duration,
+    holders: Arc<Holders>,
 }
 
 /// Options for a [`Keeper`], from [`Keeper::builder`].
@@ -111,7 +118,102 @@ impl Keeper {
         N: TryInto<LockName>,
         Error: From<N::Error>,
     {
-        Ok(Mutex::new(self.queue_of(name.try_into()?)))
+        Ok(Mutex::new(self.door(name.try_into()?, Claim::Lock)))
+    }
+
+    /// Makes a fair read-write lock with this name, which is text or a [`LockName`]. No I/O.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`] with the rule that the name breaks.
+    pub fn rw_lock<N>(&self, name: N) -> Result<RwLock>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        let name = name.try_into()?;
+        let read = self.door(name.clone(), Claim::Read);
+        Ok(RwLock::new(read, self.door(name, Claim::Write)))
+    }
+
+    /// Makes a semaphore with this name, of so many permits. No I/O.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`] with the rule that the name breaks; [`Error::InvalidOption`] for a limit of 0.
+    pub fn semaphore<N>(&self, name: N, limit: u32) -> Result<Semaphore>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        Semaphore::new(self.door(name.try_into()?, Claim::Lock), limit)
+    }
+
+    /// Makes an election with this name, which is text or a [`LockName`]. No I/O.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`] with the rule that the name breaks.
+    pub fn election<N>(&self, name: N) -> Result<Election>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        Ok(Election::new(self.door(name.try_into()?, Claim::Lead)))
+    }
+
+    /// Makes a set of fair locks that are taken together, all or none, and without deadlocks. No I/O. Names that are given twice
+    /// count once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`] with the rule that a name breaks. [`Error::InvalidOption`] for no name at all, for more than 128, and
+    /// for names so long that one session could not watch them all (512 bytes each on average).
+    pub fn multi_lock<I>(&self, names: I) -> Result<MultiLock>
+    where
+        I: IntoIterator,
+        I::Item: TryInto<LockName>,
+        Error: From<<I::Item as TryInto<LockName>>::Error>,
+    {
+        let names = names.into_iter().map(|name| Ok(name.try_into()?));
+        let names = names.collect::<Result<_>>()?;
+        let queue = |name| self.queue_of(name, Claim::Lock);
+        MultiLock::new(names, Arc::clone(&self.holders), queue)
+    }
+
+    /// Takes several locks together: [`multi_lock`](Self::multi_lock) and [`MultiLock::lock`].
+    ///
+    /// # Errors
+    ///
+    /// As those two.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`MultiLock::lock`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use lockkeeper::{Keeper, embedded::EmbeddedServer};
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = EmbeddedServer::start().await?;
+    /// # let keeper = Keeper::connect(server.connect_string()).await?;
+    /// let guard = keeper.lock_all(["accounts/17", "accounts/4"]).await?;
+    /// guard.release().await?;
+    /// # keeper.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn lock_all<I>(&self, names: I) -> Result<MultiGuard>
+    where
+        I: IntoIterator,
+        I::Item: TryInto<LockName>,
+        Error: From<<I::Item as TryInto<LockName>>::Error>,
+    {
+        // The names are not kept across the wait.
+        let lock = self.multi_lock(names)?;
+        lock.lock().await
     }
 
     /// Lists the locks below the root that somebody holds or waits for, by name.
@@ -142,7 +244,53 @@ impl Keeper {
         N: TryInto<LockName>,
         Error: From<N::Error>,
     {
-        self.queue_of(name.try_into()?).entries().await
+        self.queue_of(name.try_into()?, Claim::Lock).entries().await
+    }
+
+    /// Removes a ticket that [`queue`](Self::queue) has shown, whosever it is: an operator's tool for a holder that hangs, or a
+    /// waiter that nobody wants any more. `true` if it was removed now, `false` if it was gone already, whoever stands in its
+    /// place: a ticket is known by its token, and no other one is touched.
+    ///
+    /// Who is evicted is not asked. A guard of its learns that it is [lost](crate::GuardState::Lost) with the next beat of its session, within
+    /// a sixth of the session timeout or at once from [`check`](crate::Guard::check); until then it may work on while the next in the queue is let in, which only
+    /// a resource that compares tokens notices. The call of one that waits ends with [`Error::PlaceLost`], but
+    /// not before whoever it waits for has left: only then does it look. A guest of an evicted holder stays, and is evicted
+    /// by its own entry.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`]; [`Error::InvalidOption`] if the entry is not of this lock. [`Error::Denied`] if we may not remove or read
+    /// the ticket. [`Error::Refused`] if it is another program's node and has children. Otherwise as [`locks`](Self::locks).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped at any await after its first poll, the ticket may still be removed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use lockkeeper::{Keeper, embedded::EmbeddedServer};
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = EmbeddedServer::start().await?;
+    /// # let keeper = Keeper::connect(server.connect_string()).await?;
+    /// let stuck = keeper.mutex("orders/42")?.lock().await?;
+    /// let queue = keeper.queue("orders/42").await?;
+    /// assert!(keeper.evict("orders/42", &queue[0]).await?);
+    /// assert!(!keeper.evict("orders/42", &queue[0]).await?);
+    /// assert!(stuck.check().await.unwrap_err().is_lost());
+    /// # keeper.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn evict<N>(&self, name: N, entry: &QueueEntry) -> Result<bool>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        self.queue_of(name.try_into()?, Claim::Lock)
+            .evict(entry)
+            .await
     }
 
     /// Follows the keeper's own session: lost, doubtful, opened again. Further sessions, which the keeper opens for very many waiters,
@@ -168,13 +316,18 @@ impl Keeper {
         self.pool.close(self.session_timeout).await;
     }
 
-    fn queue_of(&self, name: LockName) -> Queue {
+    fn door(&self, name: LockName, claim: Claim) -> Door {
+        Door::new(self.queue_of(name, claim), Arc::clone(&self.holders))
+    }
+
+    fn queue_of(&self, name: LockName, claim: Claim) -> Queue {
         Queue::new(
             Arc::clone(&self.pool),
             &self.root,
             name,
             self.kind,
-            self.line.clone(),
+            claim,
+            Arc::clone(&self.line),
             self.lock_delay,
         )
     }
@@ -217,6 +370,7 @@ impl KeeperBuilder {
     /// was another program's (which never says). For resources that cannot check tokens, so that what the old holder sent has
     /// time to arrive; default zero. Every user of a lock should set the same.
     ///
+    /// A hold that had guests (see [`Owner`](crate::Owner)) ends without a word too. A guest waits like its host, which may not be in yet.
     /// The wait begins when the next in the queue learns that it is the first. In a container, which forgets its past when it is
     /// removed, the first ticket of a new directory waits too: see [`persistent_directories`](Self::persistent_directories).
     /// [`try_lock`](Mutex::try_lock) sits the delay out, because leaving would begin it anew.
@@ -257,9 +411,10 @@ impl KeeperBuilder {
             pool,
             root: root.into(),
             kind: self.kind,
-            line,
+            line: Arc::new(line),
             session_timeout,
             lock_delay: self.lock_delay,
+            holders: Arc::default(),
         })
     }
 

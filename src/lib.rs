@@ -24,11 +24,15 @@
 //! # fn write_row(_: &str, _: lockkeeper::Token) {}
 //! ```
 //!
+//! The other recipes ride the same queue and keep the same promises: [`RwLock`], [`Semaphore`], [`MultiLock`] (several locks in one
+//! transaction), [`Election`], and [`Owner`] for a lock that lets in again whoever holds it.
+//!
 //! # The words
 //!
 //! A lock is a *queue* at a *name*. Whoever wants it takes a *ticket*, an ephemeral sequential node; that is its *place* in
 //! the queue. When nobody is before it, it is *granted* and becomes a *guard*. A release leaves a *mark*, which lets the
-//! next one in with one small read. The *session* is who you are to the servers.
+//! next one in with one small read. An *owner* that holds a lock goes in again elsewhere as a *guest* of its first ticket. The
+//! *session* is who you are to the servers.
 //!
 //! # What is promised
 //!
@@ -36,9 +40,12 @@
 //! - **Exclusive while the session lives**: at each transaction of the ensemble at most one ticket is first. A process that
 //!   is paused or cut off can outlive its session without knowing; no lock service can prevent that (see [`Token`]).
 //! - **Tokens grow** with every grant, across sessions and restarts, while the ensemble keeps its data.
-//! - **Cancel safe** means, of every `async fn` here but [`Fenced::commit`]: dropped at any await it leaves no ticket, no watch and no task behind,
-//!   and blocks nobody. What is lost is said in each method's *Cancel safety*.
-//! - **Flat**: no step of the usual path depends on the length of the queue. A release wakes exactly one waiter.
+//! - **Cancel safe** means, of every `async fn` here: dropped at any await it leaves no ticket, no watch and no task behind,
+//!   and blocks nobody. ([`Fenced::commit`] and [`Leadership::proclaim`] may have written or not.) What is lost is said in each
+//!   method's *Cancel safety*.
+//! - **Flat**: no step of the usual path of an exclusive lock depends on the length of the queue, and a release wakes exactly one
+//!   waiter. A reader, and whoever has an owner and does not find the lock free, lists the queue once; the head of a semaphore lists the permits that are held;
+//!   an observer lists the candidates when the leader changes.
 //! - **Honest**: when a session ends, its guards say that they are lost before the servers can give the lock to somebody else, by a clock that counts pauses
 //!   and, on Linux, suspended time ([`Guard`] says on what that rests). A ticket that
 //!   somebody removes by hand is noticed with the next beat. It is advice all the same; the token is the guarantee.
@@ -52,30 +59,50 @@
 //!
 //! Needs ZooKeeper 3.6 or newer and a tokio runtime.
 
+mod conversion;
+mod door;
+mod election;
 #[cfg(feature = "embedded")]
 pub mod embedded;
 mod error;
+#[cfg(test)]
+mod exhaustive;
 mod fenced;
 mod guard;
+mod holders;
 mod keeper;
 mod link;
+mod multi;
 mod mutex;
 mod name;
+mod owner;
+mod proclaim;
 mod queue;
+mod rwlock;
+mod semaphore;
 mod session;
 #[cfg(test)]
 mod simulation;
+mod tenure;
 mod token;
 
+pub use election::{Election, Leadership, Reign};
 pub use error::{AddressFailure, Error, Result, UnreachableReason};
 pub use fenced::Fenced;
-pub use guard::{Guard, GuardState, Lost};
+pub use guard::Guard;
 pub use keeper::{Keeper, KeeperBuilder};
+pub use multi::{MultiGuard, MultiLock};
 pub use mutex::{Mutex, Place};
 pub use name::LockName;
-pub use queue::view::{LockSummary, QueueEntry};
+pub use owner::Owner;
+pub use queue::observer::Observer;
+pub use queue::view::{EntryKind, LockSummary, QueueEntry};
+pub use queue::vigil::Leader;
+pub use rwlock::{NotUpgraded, ReadGuard, RwLock, WriteGuard};
+pub use semaphore::{Permit, Semaphore};
 pub use session::pulse::LeaseStrength;
 pub use session::watchman::{SessionEvent, SessionEvents};
+pub use tenure::{GuardState, Lost};
 pub use token::Token;
 
 #[cfg(all(doctest, feature = "embedded"))]

@@ -2,20 +2,22 @@
 
 use std::time::Duration;
 
-use tokio::time::timeout;
 use tracing::{Instrument, Span};
 
+use crate::door::Door;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::name::LockName;
-use crate::queue::{Queue, Waiter};
+use crate::owner::Owner;
+use crate::queue::Waiter;
 
 /// A fair distributed lock.
 ///
 /// Granted in the order in which tickets reach the server, whatever process or language they come from. It holds no
 /// state and does no I/O until asked: make one from a [`Keeper`](crate::Keeper), clone it, share it.
 ///
-/// Not reentrant: locking a mutex that the same task holds waits for ever, like any other contender.
+/// Reentrant for an [`Owner`] only ([`with_owner`](Self::with_owner)): without one, locking a mutex that the same task holds waits
+/// for ever, like any other contender, with a `warn` event that says so.
 ///
 /// # Cost
 ///
@@ -40,28 +42,41 @@ use crate::queue::{Queue, Waiter};
 /// ```
 #[derive(Debug, Clone)]
 pub struct Mutex {
-    queue: Queue,
-    rejoins: bool,
+    door: Door,
 }
 
 impl Mutex {
-    pub(crate) fn new(queue: Queue) -> Self {
-        Self {
-            queue,
-            rejoins: true,
-        }
+    pub(crate) fn new(door: Door) -> Self {
+        Self { door }
     }
 
     /// The lock's name.
     pub fn name(&self) -> &LockName {
-        self.queue.name()
+        self.door.name()
     }
 
     /// Sets a short text, of at most 1024 bytes, that [`Keeper::queue`](crate::Keeper::queue) and `lockkeeper queue` show beside our tickets: what the
     /// work is, say. It is written into each ticket. A longer one is refused when the lock is asked for.
     #[must_use]
     pub fn with_label(mut self, label: impl Into<String>) -> Self {
-        self.queue.set_label(label.into());
+        self.door.queue.set_label(label.into());
+        self
+    }
+
+    /// Locks in the name of an owner: while the owner holds the lock, its further calls get the same hold again, with the same
+    /// token. The lock is free for others when the last of its guards is gone.
+    ///
+    /// From this keeper that costs no round trip. From another one, in another process say, the call looks whose the first ticket
+    /// is when it joins the queue and each time it is woken there, and goes in beside it; it then has the same token, and a ticket
+    /// of its own, which keeps others out also when the first holder is gone. One that was in the queue already when its owner was
+    /// granted elsewhere learns of that only when it is woken, or when another call of the owner comes to the same keeper: an owner
+    /// that holds should not wait for a call of its own that began to wait before.
+    ///
+    /// Calls of one owner in one keeper wait behind each other for what the first of them gets. A future that is in the middle of a
+    /// call and is kept without being polled holds them up.
+    #[must_use]
+    pub fn with_owner(mut self, owner: &Owner) -> Self {
+        self.door.set_owner(owner);
         self
     }
 
@@ -69,7 +84,7 @@ impl Mutex {
     /// the queue again, at its end, with the keeper's next session.
     #[must_use]
     pub fn without_rejoin(mut self) -> Self {
-        self.rejoins = false;
+        self.door.never_rejoin();
         self
     }
 
@@ -87,15 +102,7 @@ impl Mutex {
     /// Cancel safe: dropped at any await, our ticket leaves the queue in the background, and nobody is blocked. The place in
     /// the queue is lost; use [`enqueue`](Self::enqueue) to keep it across a `select!`.
     pub async fn lock(&self) -> Result<Guard> {
-        let acquire = async {
-            loop {
-                match self.acquire().await {
-                    Err(error) if self.joins_again(&error) => {}
-                    result => return result,
-                }
-            }
-        };
-        acquire.instrument(self.queue.span()).await
+        self.door.lock().await.map(Guard::new)
     }
 
     /// Takes the lock if nobody holds it or waits for it. Reads first: on a held lock it writes nothing.
@@ -110,19 +117,7 @@ impl Mutex {
     ///
     /// Cancel safe: dropped at any await, nothing is left in the queue.
     pub async fn try_lock(&self) -> Result<Option<Guard>> {
-        let acquire = async {
-            loop {
-                match self.queue.try_join().await {
-                    Ok(joined) => {
-                        let guard = joined.map(|(waiter, hold)| Guard::new(waiter, hold));
-                        return guard.transpose();
-                    }
-                    Err(error) if self.joins_again(&error) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-        };
-        acquire.instrument(self.queue.span()).await
+        Ok(self.door.try_lock().await?.map(Guard::new))
     }
 
     /// Waits for our turn for at most `limit`. Then our ticket leaves the queue, and the call returns within 100 ms, even
@@ -136,11 +131,7 @@ impl Mutex {
     ///
     /// As [`lock`](Self::lock).
     pub async fn lock_timeout(&self, limit: Duration) -> Result<Guard> {
-        let timed_out = |_| Error::TimedOut {
-            name: self.name().to_string(),
-            waited: limit,
-        };
-        timeout(limit, self.lock()).await.map_err(timed_out)?
+        self.door.within(limit, self.lock()).await
     }
 
     /// Takes a place at the end of the queue and returns as soon as it is fixed, before it is granted.
@@ -153,36 +144,12 @@ impl Mutex {
     ///
     /// As [`lock`](Self::lock).
     pub async fn enqueue(&self) -> Result<Place> {
-        let span = self.queue.span();
-        let join = async {
-            loop {
-                match self.queue.join().await {
-                    Err(error) if self.joins_again(&error) => {}
-                    result => return result,
-                }
-            }
-        };
-        let waiter = join.instrument(span.clone()).await?;
+        let (waiter, span) = self.door.enqueue().await?;
         Ok(Place {
             waiter: Some(waiter),
-            name: self.name().clone(),
+            door: self.door.clone(),
             span,
         })
-    }
-
-    async fn acquire(&self) -> Result<Guard> {
-        let mut waiter = self.queue.join().await?;
-        let hold = waiter.granted().await?;
-        Guard::new(waiter, hold)
-    }
-
-    /// Whether a session's end is a reason to begin again.
-    fn joins_again(&self, error: &Error) -> bool {
-        let joins_again = self.rejoins && error.is_session_over();
-        if joins_again {
-            tracing::debug!(%error, "joins again");
-        }
-        joins_again
     }
 }
 
@@ -216,14 +183,14 @@ impl Mutex {
 pub struct Place {
     /// Gone once it became a guard.
     waiter: Option<Waiter>,
-    name: LockName,
+    door: Door,
     span: Span,
 }
 
 impl Place {
     /// The lock's name.
     pub fn name(&self) -> &LockName {
-        &self.name
+        self.door.name()
     }
 
     /// Waits until it is our turn. To be called until it returns a guard; after that the place is spent.
@@ -239,7 +206,7 @@ impl Place {
         let span = self.span.clone();
         let hold = self.waiter()?.granted().instrument(span.clone()).await?;
         match self.waiter.take() {
-            Some(waiter) => span.in_scope(|| Guard::new(waiter, hold)),
+            Some(waiter) => span.in_scope(|| Ok(Guard::new(self.door.tenure(waiter, hold)))),
             None => Err(self.spent()),
         }
     }
@@ -269,11 +236,8 @@ impl Place {
     ///
     /// Cancel safe: it only reads.
     pub async fn position(&self) -> Result<usize> {
-        self.waiter
-            .as_ref()
-            .ok_or_else(|| self.spent())?
-            .position()
-            .await
+        let waiter = self.waiter.as_ref().ok_or_else(|| self.spent())?;
+        Ok(waiter.ahead().await?.len())
     }
 
     fn waiter(&mut self) -> Result<&mut Waiter> {
@@ -283,7 +247,7 @@ impl Place {
 
     fn spent(&self) -> Error {
         Error::PlaceLost {
-            name: self.name.to_string(),
+            name: self.door.name().to_string(),
             why: "it has become a guard already",
         }
     }

@@ -20,6 +20,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use crate::door::Door;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::link::Create;
@@ -28,7 +29,7 @@ use crate::link::simulated::{Author, CALL, Dice, Entry, SimOpener, SimWorld, Ste
 use crate::mutex::Mutex;
 use crate::name::LockName;
 use crate::queue::Queue;
-use crate::queue::ticket::DataLine;
+use crate::queue::ticket::Claim;
 use crate::session::clock::Clock;
 use crate::session::lease::Moment;
 use crate::session::pool::{Access, Pool};
@@ -181,12 +182,13 @@ async fn storm(world: &Arc<SimWorld>, mut dice: Dice, is_near_end: bool) -> Resu
             "/locks",
             name,
             Create::Container,
-            DataLine::default(),
+            Claim::Lock,
+            Arc::default(),
             Duration::ZERO,
         );
         let client = Client {
             world: Arc::clone(world),
-            lock: Mutex::new(queue),
+            lock: Mutex::new(Door::new(queue, Arc::default())),
             calls: Arc::clone(&calls),
             dice: Dice::new(world.seed, 1_000 + number as u64),
             calmed: calmed.clone(),
@@ -437,12 +439,7 @@ impl Weather {
                 self.act("stranger", Action::Create { path, data, kind });
             }
             6 | 7 => self.remove_foreign(50),
-            _ => self.act(
-                "reaper",
-                Action::Delete {
-                    path: DIRECTORY.into(),
-                },
-            ),
+            _ => self.act("reaper", Action::delete(DIRECTORY)),
         }
     }
 
@@ -452,13 +449,12 @@ impl Weather {
         if self.dice.percent(30) {
             for ticket in tickets {
                 let path = format!("{DIRECTORY}/{ticket}");
-                self.act("operator", Action::Delete { path });
+                self.act("operator", Action::delete(path));
             }
-            let path = DIRECTORY.into();
-            self.act("operator", Action::Delete { path });
+            self.act("operator", Action::delete(DIRECTORY));
         } else if !tickets.is_empty() {
             let path = format!("{DIRECTORY}/{}", tickets[self.dice.below(tickets.len())]);
-            self.act("operator", Action::Delete { path });
+            self.act("operator", Action::delete(path));
         }
     }
 
@@ -498,7 +494,7 @@ impl Weather {
             let is_foreign = child.starts_with("_c_") || child == "junk";
             if is_foreign && self.dice.percent(percent) {
                 let path = format!("{DIRECTORY}/{child}");
-                self.act("foreigner", Action::Delete { path });
+                self.act("foreigner", Action::delete(path));
             }
         }
     }

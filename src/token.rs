@@ -55,6 +55,13 @@ impl Token {
     }
 }
 
+impl Token {
+    /// The identity of the ticket that it stands for.
+    pub(crate) fn czxid(self) -> i64 {
+        i64::from_ne_bytes(self.0.to_ne_bytes())
+    }
+}
+
 impl From<u64> for Token {
     fn from(number: u64) -> Self {
         Self(number)

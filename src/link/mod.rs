@@ -120,6 +120,12 @@ pub(crate) enum Write<'a> {
         path: &'a str,
         data: &'a [u8],
     },
+    /// A node of this session, with a number appended to its name if it is sequential.
+    Ephemeral {
+        path: &'a str,
+        data: &'a [u8],
+        is_sequential: bool,
+    },
     Set {
         path: &'a str,
         data: &'a [u8],
@@ -146,7 +152,7 @@ impl<'a> Write<'a> {
     }
 }
 
-/// A data watch that was armed. Dropping it takes it back from the server.
+/// A watch on a node, or on a directory's children, that was armed. Dropping it takes it back from the server.
 pub(crate) struct Watch {
     /// The mutex is never locked: it lets whatever holds a watch be shared between threads, as a future alone cannot.
     told: Mutex<Pin<Box<dyn Future<Output = Change> + Send>>>,
@@ -192,9 +198,10 @@ impl fmt::Debug for Watch {
 /// What a watch told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
+    /// The node is gone, or the directory whose children were watched.
     Deleted,
-    /// The node is still there; the watch is spent.
-    DataChanged,
+    /// What was watched has changed: the node's data, or which children there are. The watch is spent.
+    Changed,
     SessionOver,
 }
 
@@ -218,10 +225,13 @@ pub(crate) trait Link: Send + Sync + fmt::Debug {
     fn delete(&self, path: &str) -> Reply<'_, ()>;
     /// Reads a node and watches it. On a missing node no watch is left.
     fn watch(&self, path: &str) -> Reply<'_, (Node, Watch)>;
+    /// Lists a directory's children, without their paths, and watches which there are. On a missing node no watch is left.
+    fn watch_children(&self, path: &str) -> Reply<'_, (Vec<String>, Watch)>;
     fn multi_read(&self, reads: &[Read<'_>]) -> Reply<'_, Vec<Found>>;
-    fn multi(&self, writes: &[Write<'_>]) -> Reply<'_, ()>;
+    /// The paths of the nodes that were created, in the order of the writes that created them, with their numbers.
+    fn multi(&self, writes: &[Write<'_>]) -> Reply<'_, Vec<String>>;
     /// As `multi`, and tells which of the writes the server refused, and why.
-    fn attempt(&self, writes: &[Write<'_>]) -> Reply<'_, Result<(), (usize, Code)>>;
+    fn attempt(&self, writes: &[Write<'_>]) -> Reply<'_, Result<Vec<String>, (usize, Code)>>;
     /// This session's ephemeral nodes whose path starts with a plain string.
     fn ephemerals(&self, prefix: &str) -> Reply<'_, Vec<String>>;
     /// Answers once this server has seen everything that was committed before.

@@ -5,6 +5,7 @@
 //! with a sync; a watch tells before any answer from a later prefix. It knows nothing of locks.
 
 pub(crate) mod session;
+mod tests;
 pub(crate) mod tree;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -234,10 +235,7 @@ impl SimWorld {
     fn end_session(&self, session: i64) -> i64 {
         let before = self.end();
         let own = self.tree().of_session(session);
-        let removals: Vec<Action> = own
-            .into_iter()
-            .map(|path| Action::Delete { path })
-            .collect();
+        let removals: Vec<Action> = own.into_iter().map(Action::delete).collect();
         // They are all there, and have no children.
         self.commit(Author::End(session), session, None, &removals)
             .ok();

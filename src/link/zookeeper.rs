@@ -3,6 +3,10 @@
 //! It uses the crate's plain operations only. The crate's lock recipe, its persistent watches across reconnects and its
 //! session state as proof are not used (FAILURES.md section G says why).
 
+#[cfg(test)]
+#[cfg(feature = "embedded")]
+mod served;
+
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,6 +107,18 @@ impl ZooKeeper {
                     let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
                     writer.add_create(path, data, &options)?;
                 }
+                Write::Ephemeral {
+                    path,
+                    data,
+                    is_sequential,
+                } => {
+                    let mode = if is_sequential {
+                        zk::CreateMode::EphemeralSequential
+                    } else {
+                        zk::CreateMode::Ephemeral
+                    };
+                    writer.add_create(path, data, &mode.with_acls(zk::Acls::anyone_all()))?;
+                }
                 Write::Set {
                     path,
                     data,
@@ -168,6 +184,15 @@ impl Link for ZooKeeper {
         })
     }
 
+    fn watch_children(&self, path: &str) -> Reply<'_, (Vec<String>, Watch)> {
+        let sent = self.client.list_and_watch_children(path);
+        self.bounded(async move {
+            let (children, watcher) = sent.await?;
+            let watch = Watch::new(async move { change(&watcher.changed().await) });
+            Ok::<_, zk::Error>((children, watch))
+        })
+    }
+
     fn multi_read(&self, reads: &[Read<'_>]) -> Reply<'_, Vec<Found>> {
         let mut reader = self.client.new_multi_reader();
         for read in reads {
@@ -194,23 +219,25 @@ impl Link for ZooKeeper {
         })
     }
 
-    fn multi(&self, writes: &[Write<'_>]) -> Reply<'_, ()> {
+    fn multi(&self, writes: &[Write<'_>]) -> Reply<'_, Vec<String>> {
         match self.writer(writes) {
             Ok(mut writer) => {
                 let sent = writer.commit();
-                self.bounded(async move { sent.await.map(drop) })
+                let asked = creates(writes);
+                self.bounded(async move { created(sent.await.map_err(zk::Error::from)?, asked) })
             }
             Err(error) => Self::refused(error),
         }
     }
 
-    fn attempt(&self, writes: &[Write<'_>]) -> Reply<'_, Result<(), (usize, Code)>> {
+    fn attempt(&self, writes: &[Write<'_>]) -> Reply<'_, Result<Vec<String>, (usize, Code)>> {
         match self.writer(writes) {
             Ok(mut writer) => {
                 let sent = writer.commit();
+                let asked = creates(writes);
                 self.bounded(async move {
                     match sent.await {
-                        Ok(_) => Ok(Ok(())),
+                        Ok(results) => created(results, asked).map(Ok),
                         Err(zk::MultiWriteError::OperationFailed { index, source }) => {
                             refusal(index, source)
                         }
@@ -308,8 +335,8 @@ fn change(event: &zk::WatchedEvent) -> Change {
     match event.event_type {
         zk::EventType::NodeDeleted => Change::Deleted,
         zk::EventType::Session => Change::SessionOver,
-        // A data watch knows no other event; whatever it is, the watch is spent and the node is looked at again.
-        _ => Change::DataChanged,
+        // Whatever else it is, the watch is spent and the node, or its children, are looked at again.
+        _ => Change::Changed,
     }
 }
 
@@ -329,6 +356,29 @@ fn found(result: zk::MultiReadResult) -> Found {
         zk::MultiReadResult::Children { children } => Found::Children(children),
         zk::MultiReadResult::Error { err } => Found::Failed(code(&err)),
         other => Found::Failed(Code::Other(format!("{other:?}"))),
+    }
+}
+
+fn creates(writes: &[Write<'_>]) -> usize {
+    let is_create =
+        |write: &&Write<'_>| matches!(write, Write::Create { .. } | Write::Ephemeral { .. });
+    writes.iter().filter(is_create).count()
+}
+
+/// The paths that were created, without the chroot: the crate has taken it off.
+fn created(results: Vec<zk::MultiWriteResult>, asked: usize) -> Result<Vec<String>, zk::Error> {
+    let paths = results.into_iter().filter_map(|result| match result {
+        zk::MultiWriteResult::Create { path, .. } => Some(path),
+        _ => None,
+    });
+    let paths: Vec<String> = paths.collect();
+    if paths.len() == asked {
+        Ok(paths)
+    } else {
+        Err(zk::Error::UnexpectedError(format!(
+            "{} paths for {asked} creates",
+            paths.len()
+        )))
     }
 }
 
@@ -360,7 +410,7 @@ fn fault(error: zk::Error) -> Fault {
 
 /// What a refused write of several says. Servers that are about to end our session, or have moved it, say so in the place of
 /// a write's result: that is no answer about a node, and no sign of life.
-fn refusal(index: usize, error: zk::Error) -> Result<Result<(), (usize, Code)>, zk::Error> {
+fn refusal<T>(index: usize, error: zk::Error) -> Result<Result<T, (usize, Code)>, zk::Error> {
     match fault(error.clone()) {
         Fault::Answered(Code::NotNow(_)) | Fault::Unknown(_) => Err(error),
         Fault::Answered(code) => Ok(Err((index, code))),
@@ -390,11 +440,11 @@ mod tests {
     #[test]
     fn the_end_of_the_session_is_no_answer_to_a_write() {
         assert_eq!(
-            refusal(3, zk::Error::NoNode).unwrap(),
+            refusal::<()>(3, zk::Error::NoNode).unwrap(),
             Err((3, Code::NoNode))
         );
         for unknown in [zk::Error::SessionExpired, zk::Error::SessionMoved] {
-            assert!(refusal(0, unknown.clone()).is_err(), "{unknown:?}");
+            assert!(refusal::<()>(0, unknown.clone()).is_err(), "{unknown:?}");
         }
     }
 

@@ -36,6 +36,19 @@ impl Directory {
         }
     }
 
+    /// A directory in this one.
+    pub(crate) fn below(&self, segment: &str) -> Self {
+        Self {
+            path: format!("{}/{segment}", self.path).into(),
+            ..self.clone()
+        }
+    }
+
+    /// Whether the servers remove it when it is empty.
+    pub(crate) fn is_container(&self) -> bool {
+        self.kind == Create::Container
+    }
+
     /// Makes the directory and everything above it; all creates are sent at once and answered in order.
     pub(crate) async fn make(&self, session: &Session, name: &LockName) -> Result<()> {
         let doing = "make the directory";

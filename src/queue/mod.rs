@@ -5,46 +5,52 @@
 //! name, no watch and no child list.
 
 pub(crate) mod directory;
+mod eviction;
+mod head;
+mod joining;
+mod look;
 pub(crate) mod mark;
+pub(crate) mod observer;
+pub(crate) mod permits;
 pub(crate) mod place;
 pub(crate) mod rule;
+pub(crate) mod several;
+mod sharing;
+pub(crate) mod supply;
 pub(crate) mod ticket;
 pub(crate) mod view;
+pub(crate) mod vigil;
 mod waiter;
+pub(crate) mod walk;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tracing::Span;
 use tracing::field::Empty;
-use uuid::Uuid;
 
 use crate::error::{Error, Result};
-use crate::link::{Code, Create, Fault, Found, Read};
+use crate::link::{Code, Create, Found, Read};
 use crate::name::LockName;
-use crate::session::janitor::Left;
-use crate::session::pool::{Pool, Reservation};
+use crate::session::pool::Pool;
 use crate::session::pulse::Hold;
-use crate::session::{End, Failure, Session, failed, refused};
+use crate::session::{Failure, Session, failed};
 use directory::Directory;
+use joining::Joining;
 use mark::DirectoryData;
 use place::Place;
-use ticket::{DataLine, PREFIX, Ticket};
-use waiter::LockDelay;
+use ticket::{Claim, DataLine, Kind, Ticket};
 pub(crate) use waiter::Waiter;
+use walk::Walk;
 
-/// How often a create may come to nothing before that is an error.
-const MOST_SETBACKS: u32 = 64;
-/// The longest label, in bytes.
+/// The longest label or owner, in bytes.
 const MOST_LABEL: usize = 1024;
-/// Pauses between creates whose outcome was unknown and which made nothing.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// Bytes of `/lock-` and the longest number, for the reservation of watched bytes.
-const TICKET_LEN: usize = "/lock--2147483648".len();
-
-const JOINING: &str = "join the queue of";
-const CREATING: &str = "create a ticket in";
+/// The longest value of a candidate, in bytes.
+pub(crate) const MOST_VALUE: usize = 64 * 1024;
+/// Bytes of a slash, the longest prefix and the longest number, for the reservation of watched bytes.
+const TICKET_LEN: usize = "/__WRIT__-2147483648".len();
+/// Bytes that a guest's ticket has more.
+const GUEST_LEN: usize = "_c_01234567-89ab-cdef-0123-456789abcdef-".len();
 
 /// One lock's queue. Holds no state of its own: that is in the tickets.
 #[derive(Debug, Clone)]
@@ -52,8 +58,12 @@ pub(crate) struct Queue {
     pool: Arc<Pool>,
     name: LockName,
     directory: Directory,
-    line: DataLine,
-    delay: LockDelay,
+    claim: Claim,
+    line: Arc<DataLine>,
+    /// How long to wait for the resource of a holder that may not have ended well.
+    delay: Duration,
+    /// Bytes of what the first in the queue of a semaphore watches.
+    head_watches: usize,
 }
 
 impl Queue {
@@ -62,20 +72,19 @@ impl Queue {
         root: &str,
         name: LockName,
         kind: Create,
-        line: DataLine,
-        lock_delay: Duration,
+        claim: Claim,
+        line: Arc<DataLine>,
+        delay: Duration,
     ) -> Self {
-        let delay = LockDelay {
-            length: lock_delay,
-            directories_forget: kind == Create::Container,
-        };
         let directory = Directory::new(root, &name, kind);
         Self {
             pool,
             name,
             directory,
+            claim,
             line,
             delay,
+            head_watches: 0,
         }
     }
 
@@ -89,14 +98,32 @@ impl Queue {
         tracing::debug_span!(
             "acquire",
             path,
-            kind = "exclusive",
+            kind = self.claim.word(),
             ticket = Empty,
             session = Empty
         )
     }
 
+    /// Whether its tickets exclude each other.
+    pub(crate) fn kind(&self) -> Kind {
+        self.claim.kind()
+    }
+
+    /// The lock's directory.
+    pub(crate) fn path(&self) -> &Arc<str> {
+        &self.directory.path
+    }
+
     pub(crate) fn set_label(&mut self, label: String) {
-        self.line.label = Some(label);
+        Arc::make_mut(&mut self.line).label = Some(label);
+    }
+
+    pub(crate) fn set_owner(&mut self, owner: &str) {
+        Arc::make_mut(&mut self.line).owner = Some(owner.to_owned());
+    }
+
+    pub(crate) fn set_value(&mut self, value: String) {
+        Arc::make_mut(&mut self.line).value = Some(value);
     }
 
     /// Puts a ticket at the end of the queue.
@@ -106,144 +133,55 @@ impl Queue {
     /// Dropped at any await, whatever was created is removed by the janitor.
     pub(crate) async fn join(&self) -> Result<Waiter> {
         // On the heap: it is over long before the wait, and would otherwise make every waiter's future as large.
-        Box::pin(self.walk_in()).await
+        let joined = match Joining::of(std::slice::from_ref(self)) {
+            Some(joining) => Box::pin(joining.walk_in()).await?.pop(),
+            None => None,
+        };
+        joined.ok_or_else(|| self.lost("it was not joined"))
     }
 
-    async fn walk_in(&self) -> Result<Waiter> {
-        self.check_label()?;
-        let mut reservation = self.reserve().await?;
-        let start = format!("{}/{PREFIX}", self.directory.path);
-        for setback in 0..MOST_SETBACKS {
-            match self.create(reservation, &start).await? {
-                Joined::Seated(place) => {
-                    return Ok(Waiter::new(place, self.name.clone(), self.delay));
-                }
-                Joined::NoDirectory(again) => {
-                    self.directory.make(again.session(), &self.name).await?;
-                    reservation = again;
-                }
-                Joined::CounterRanOut(again) => {
-                    self.directory.wait_out(again.session(), &self.name).await?;
-                    reservation = again;
-                }
-                Joined::Nothing(again) => {
-                    let pause = LONGEST_PAUSE.min(SHORTEST_PAUSE * (1 << setback.min(8)));
-                    let back = again.session().reconnected(pause).await;
-                    back.map_err(|end| end.while_trying(JOINING, &self.name))?;
-                    reservation = again;
-                }
-            }
-        }
-        let why = Code::Other(format!(
-            "no ticket came of {MOST_SETBACKS} tries: the directory or the connection is lost"
-        ));
-        Err(failed(
-            reservation.session(),
-            CREATING,
-            &self.name,
-            &self.directory.path,
-            Failure::Answered(why),
+    /// The waiter of a ticket that is in the queue.
+    fn waiter(&self, place: Place) -> Result<Waiter> {
+        let Some((ticket, czxid)) = place.ticket() else {
+            return Err(self.lost("the place was given up"));
+        };
+        let owner = self.line.owner.as_deref();
+        let forget = self.directory.is_container();
+        let walk = Walk::new(self.claim, ticket.clone(), czxid, owner, forget);
+        let line = owner.map(|_| Arc::clone(&self.line));
+        Ok(Waiter::new(
+            place,
+            self.name.clone(),
+            walk,
+            line,
+            self.delay,
         ))
     }
 
-    async fn reserve(&self) -> Result<Reservation> {
-        let path_len = self.pool.chroot_len() + self.directory.path.len() + TICKET_LEN;
-        self.pool.reserve(path_len, JOINING).await
+    /// The bytes that a session watches of it.
+    pub(crate) fn watched_len(&self) -> usize {
+        let chroot = self.pool.chroot_len();
+        let guest = self.line.owner.as_ref().map_or(0, |_| GUEST_LEN);
+        let ticket = chroot + self.directory.path.len() + TICKET_LEN + guest;
+        ticket.max(2 * chroot + self.head_watches)
     }
 
-    /// A label is in every ticket, and servers refuse large nodes by dropping the connection.
-    fn check_label(&self) -> Result<()> {
-        match &self.line.label {
-            Some(label) if label.len() > MOST_LABEL => Err(Error::InvalidOption {
-                what: "label",
-                given: format!("{}...", label.chars().take(40).collect::<String>()),
-                why: format!("it must not be longer than {MOST_LABEL} bytes"),
-            }),
-            _ => Ok(()),
+    /// What the user gives is in every ticket, and servers refuse large nodes by dropping the connection.
+    fn check_line(&self) -> Result<()> {
+        let DataLine {
+            owner,
+            label,
+            value,
+            ..
+        } = &*self.line;
+        for (what, given, most) in [
+            ("owner", owner, MOST_LABEL),
+            ("label", label, MOST_LABEL),
+            ("value", value, MOST_VALUE),
+        ] {
+            check_len(what, given.as_deref().unwrap_or_default(), most)?;
         }
-    }
-
-    /// One create, settled whatever its outcome.
-    async fn create(&self, reservation: Reservation, start: &str) -> Result<Joined> {
-        let attempt = Uuid::new_v4();
-        let line = DataLine {
-            attempt,
-            at: now_ms(),
-            ..self.line.clone()
-        }
-        .to_bytes();
-        let session = Arc::clone(reservation.session());
-        let ended = |end: End| end.while_trying(JOINING, &self.name);
-        let link = session.link().map_err(ended)?;
-        // Armed before anything is sent: building the request sends it.
-        let mut place = Place::arm(reservation, Arc::clone(&self.directory.path), attempt);
-        let created = tokio::select! {
-            created = link.create(start, &line, Create::EphemeralSequential) => created,
-            end = session.ended() => return Err(ended(end)),
-        };
-        let (seq, czxid) = match created {
-            Ok(created) => {
-                session.recognise(created.owner).map_err(ended)?;
-                (created.seq, created.czxid)
-            }
-            Err(Fault::Answered(Code::NoNode)) => return self.again(place, Joined::NoDirectory),
-            Err(Fault::Answered(Code::NodeExists)) => {
-                return self.again(place, Joined::CounterRanOut);
-            }
-            Err(Fault::Answered(Code::NotNow(why))) => {
-                tracing::debug!(why, "create again");
-                return self.again(place, Joined::Nothing);
-            }
-            Err(Fault::Answered(code)) => {
-                place.disarm();
-                return Err(refused(&*link, CREATING, &self.directory.path, &code));
-            }
-            Err(Fault::Unknown(why)) => {
-                tracing::debug!(why, "a create has an unknown outcome");
-                drop(link);
-                let directory = Arc::clone(&self.directory.path);
-                match session
-                    .janitor
-                    .settle(directory, PREFIX, attempt)
-                    .await
-                    .map_err(ended)?
-                {
-                    Some(adopted) => adopted,
-                    None => return self.again(place, Joined::Nothing),
-                }
-            }
-        };
-        place.seat(seq, czxid);
-        if Ticket::exclusive(seq).is_past_counting() {
-            return self.give_up_number(place).await;
-        }
-        Span::current()
-            .record("ticket", seq)
-            .record("session", format_args!("{:#x}", place.session().id()));
-        tracing::debug!("joined");
-        Ok(Joined::Seated(place))
-    }
-
-    fn again(&self, place: Place, how: impl FnOnce(Reservation) -> Joined) -> Result<Joined> {
-        // The reservation is there until the grant.
-        place
-            .disarm()
-            .map(how)
-            .ok_or_else(|| self.lost("its reservation is gone"))
-    }
-
-    /// A number at the end of the counter orders nothing: leaves, and waits until numbers start again.
-    async fn give_up_number(&self, place: Place) -> Result<Joined> {
-        let session = Arc::clone(place.session());
-        if let Left::Over(reason) = place.leave().await {
-            return Err(Error::SessionOver {
-                name: self.name.to_string(),
-                doing: JOINING,
-                reason,
-            });
-        }
-        self.directory.wait_out(&session, &self.name).await?;
-        Ok(Joined::Nothing(self.reserve().await?))
+        Ok(())
     }
 
     /// Joins only if a look says that nobody is there, and stays only if that was true. Writes nothing on a held lock.
@@ -260,18 +198,16 @@ impl Queue {
         Ok(None)
     }
 
-    /// Whether a ticket is in the queue. The holder of a lock that releases with marks is one number above the mark,
-    /// so the answer costs two small reads whatever the length of the queue; a list is the fallback.
+    /// Whether a ticket that conflicts is in the queue. The holder of a lock that releases with marks is one number above the
+    /// mark, so the answer costs two small reads whatever the length of the queue; a list is the fallback.
     async fn is_busy(&self) -> Result<bool> {
         let session = self.pool.home("look at").await?;
         let path = &*self.directory.path;
         let read = async |reads: &[Read<'_>]| {
             let found = session.read(|link| link.multi_read(reads)).await;
-            found
-                .map_err(|failure| self.failed(&session, failure))
-                .map(|found| found.into_iter().next())
+            found.map_err(|failure| self.failed(&session, failure))
         };
-        let marked = match read(&[Read::Data(path)]).await? {
+        let marked = match read(&[Read::Data(path)]).await?.into_iter().next() {
             Some(Found::Node(node)) if node.num_children == 0 => return Ok(false),
             Some(Found::Node(node)) => DirectoryData::parse(&node.data),
             Some(Found::Failed(Code::NoNode)) => return Ok(false),
@@ -279,29 +215,56 @@ impl Queue {
         };
         let next = match marked {
             DirectoryData::Marked(mark) => mark.seq.wrapping_add(1),
-            DirectoryData::Empty | DirectoryData::Foreign => 0,
+            _ => 0,
         };
-        let probable = format!("{path}/{}", Ticket::exclusive(next).name);
-        if let Some(Found::Node(_)) = read(&[Read::Data(&probable)]).await? {
-            return Ok(true);
-        }
-        match read(&[Read::Children(path)]).await? {
-            Some(Found::Children(children)) => {
-                Ok(children.iter().any(|child| Ticket::parse(child).is_some()))
+        // Who shares or has an owner must know more than that somebody is there.
+        if self.claim.kind() == Kind::Exclusive && self.line.owner.is_none() {
+            let names = self.claim.neighbours().iter();
+            let probable: Vec<String> = names
+                .map(|claim| format!("{path}/{}", Ticket::ours(*claim, next).name))
+                .collect();
+            let reads: Vec<Read<'_>> = probable.iter().map(|path| Read::Data(path)).collect();
+            let found = read(&reads).await?;
+            if found.iter().any(|found| matches!(found, Found::Node(_))) {
+                return Ok(true);
             }
-            Some(Found::Failed(Code::NoNode)) => Ok(false),
-            other => Err(self.unreadable(&session, other)),
         }
+        let children = match read(&[Read::Children(path)]).await?.into_iter().next() {
+            Some(Found::Children(children)) => children,
+            Some(Found::Failed(Code::NoNode)) => return Ok(false),
+            other => return Err(self.unreadable(&session, other)),
+        };
+        let conflicts = |ticket: &Ticket| {
+            self.claim.kind() == Kind::Exclusive || ticket.kind == Kind::Exclusive
+        };
+        let mut tickets = children.iter().filter_map(|child| Ticket::parse(child));
+        if !tickets.any(|ticket| conflicts(&ticket)) {
+            return Ok(false);
+        }
+        let Some(owner) = &self.line.owner else {
+            return Ok(true);
+        };
+        // The first ticket's own owner may come in, unless it only shares.
+        let first = rule::first(children.iter().map(String::as_str));
+        let paths: Vec<String> = first
+            .iter()
+            .filter(|ticket| ticket.kind == Kind::Exclusive)
+            .map(|ticket| format!("{path}/{}", ticket.name))
+            .collect();
+        let reads: Vec<Read<'_>> = paths.iter().map(|path| Read::Data(path)).collect();
+        let is_host = |found: &Found| match found {
+            Found::Node(node) => DataLine::parse(&node.data).is_some_and(|line| line.is_of(owner)),
+            _ => false,
+        };
+        Ok(!read(&reads).await?.iter().any(is_host))
     }
 
     fn failed(&self, session: &Session, failure: Failure) -> Error {
-        failed(
-            session,
-            "look at",
-            &self.name,
-            &self.directory.path,
-            failure,
-        )
+        self.failed_to("look at", session, failure)
+    }
+
+    fn failed_to(&self, doing: &'static str, session: &Session, failure: Failure) -> Error {
+        failed(session, doing, &self.name, &self.directory.path, failure)
     }
 
     fn unreadable(&self, session: &Session, found: Option<Found>) -> Error {
@@ -312,7 +275,7 @@ impl Queue {
         self.failed(session, Failure::Answered(code))
     }
 
-    fn lost(&self, why: &'static str) -> Error {
+    pub(crate) fn lost(&self, why: &'static str) -> Error {
         Error::PlaceLost {
             name: self.name.to_string(),
             why,
@@ -320,16 +283,20 @@ impl Queue {
     }
 }
 
-/// What one create led to; a reservation that is not used up comes back.
-enum Joined {
-    Seated(Place),
-    NoDirectory(Reservation),
-    CounterRanOut(Reservation),
-    Nothing(Reservation),
+/// Refuses what is longer than so many bytes.
+pub(crate) fn check_len(what: &'static str, given: &str, most: usize) -> Result<()> {
+    if given.len() <= most {
+        return Ok(());
+    }
+    Err(Error::InvalidOption {
+        what,
+        given: format!("{}...", given.chars().take(40).collect::<String>()),
+        why: format!("it must not be longer than {most} bytes"),
+    })
 }
 
 /// For people who read the queue; no decision rests on it.
-fn now_ms() -> u64 {
+pub(super) fn now_ms() -> u64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();

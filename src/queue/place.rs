@@ -3,18 +3,23 @@
 //! Invariant: whatever happens to its owner, the ticket is removed exactly once and nobody else's is. This is the only
 //! `Drop` that reaches the wire, through the janitor. It decides nothing about turns.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::ticket::{PREFIX, Ticket};
-use crate::link::Fault;
-use crate::session::janitor::{self, Begun, Exit, Left, Seat};
+use super::mark::Exit;
+use super::ticket::{DataLine, Ticket};
+use super::waiter::WAITING;
+use crate::error::{Error, Result};
+use crate::link::{Code, Fault, Found, Link, Read, Write};
+use crate::session::janitor::{self, Begun, Left, Seat};
 use crate::session::pool::Reservation;
-use crate::session::pulse::Witness;
-use crate::session::{End, Session};
+use crate::session::pulse::{Hold, Witness};
+use crate::session::{End, Failure, Session, failed};
 
 /// For how long a ticket that was read and was ours may be removed by its name alone. No request can ask for an identity
 /// and delete, so there is always a moment between the two; an operator would have to break the ticket, and the server to
@@ -39,9 +44,45 @@ pub(crate) struct Place {
     session: Arc<Session>,
     /// What is watched of it is given back with the grant: a holder watches nothing.
     reservation: Option<Reservation>,
+    /// Something is watched even after the turn of this ticket, until it is exchanged.
+    watches_on: bool,
     directory: Arc<str>,
     hold: Option<Witness>,
     state: State,
+    /// An exchange may have made another ticket, in this directory by this attempt.
+    coming: Option<Box<(Arc<str>, Uuid)>>,
+    /// The directory's version as our own writes since the grant have left it.
+    /// Few tickets' holders write there, and there are many tickets.
+    written: OnceLock<Box<Mutex<Option<i32>>>>,
+}
+
+/// Another ticket in exchange for the one that is there: both and whatever belongs to it in one transaction.
+#[derive(Debug)]
+pub(crate) struct Exchange<'a> {
+    /// Where the new ticket is to be.
+    pub(crate) directory: &'a Arc<str>,
+    /// Its name, or the start of it.
+    pub(crate) ticket: Ticket,
+    pub(crate) is_sequential: bool,
+    pub(crate) data: &'a [u8],
+    /// The attempt in its data.
+    pub(crate) attempt: Uuid,
+    /// What must commit with it; comes first.
+    pub(crate) with: &'a [Write<'a>],
+    /// How it will leave.
+    pub(crate) exit: Exit,
+}
+
+/// What came of an exchange.
+#[derive(Debug)]
+pub(crate) enum Exchanged {
+    Done,
+    /// The server refused this write: nothing was changed.
+    Refused(usize, Code),
+    /// Nothing was changed, for no lasting reason.
+    Nothing,
+    /// It was done, and the new ticket was removed by somebody else.
+    Gone,
 }
 
 #[derive(Debug)]
@@ -69,8 +110,11 @@ impl Place {
             session,
             hold: None,
             reservation: Some(reservation),
+            watches_on: false,
             directory,
             state: State::Armed { attempt },
+            coming: None,
+            written: OnceLock::new(),
         }
     }
 
@@ -81,8 +125,7 @@ impl Place {
     }
 
     /// The create made this ticket. Until it is granted it leaves in doubt.
-    pub(crate) fn seat(&mut self, seq: i32, czxid: i64) {
-        let ticket = Ticket::exclusive(seq);
+    pub(crate) fn seat(&mut self, ticket: Ticket, czxid: i64) {
         self.state = State::Seated {
             ticket,
             czxid,
@@ -92,17 +135,54 @@ impl Place {
         };
     }
 
+    /// The turn of this ticket is not the end of its watches.
+    pub(crate) fn watch_on(&mut self) {
+        self.watches_on = true;
+    }
+
     /// The ticket is held. If that is lost, no mark will say that it ended well.
     pub(crate) fn hold_under(&mut self, witness: Witness) {
         self.hold = Some(witness);
+    }
+
+    /// Our own exchange, which follows, must not look like a loss of the ticket that goes.
+    pub(super) fn look_away(&self) {
+        if let Some(hold) = &self.hold {
+            hold.begin_release();
+        }
+    }
+
+    /// The exchange did not happen: the ticket is looked at again.
+    pub(super) fn look_back(&self) {
+        if let Some(hold) = &self.hold {
+            hold.stay();
+        }
+    }
+
+    /// The directory's version, if its data is ours to write over and nobody else wrote there since the grant. Whoever writes
+    /// there while the ticket is held keeps it meanwhile, and notes the version that is left: the exit rests on it.
+    pub(crate) async fn version(&self) -> MutexGuard<'_, Option<i32>> {
+        let mut version = self.written.get_or_init(Box::default).lock().await;
+        if let (None, State::Seated { exit, .. }) = (*version, &self.state) {
+            *version = exit.marks_at();
+        }
+        version
+    }
+
+    /// The exit follows what we have written into the directory.
+    fn follow_writes(&mut self) {
+        let written = self.written.take().and_then(|written| written.into_inner());
+        if let (Some(version), State::Seated { exit, .. }) = (written, &mut self.state) {
+            *exit = std::mem::replace(exit, Exit::Plain).at(version);
+        }
     }
 
     /// Our own delete, which follows, must not look like a loss.
     fn forgo_mark_if_lost(&mut self) {
         let hold = self.hold.take();
         let is_lost = hold.is_some_and(|hold| hold.begin_release().is_some());
-        if let (true, State::Seated { exit, begun, .. }) = (is_lost, &mut self.state) {
-            (*exit, *begun) = (Exit::Plain, Begun::Doubtful);
+        if is_lost {
+            self.leave_in_doubt();
         }
     }
 
@@ -121,9 +201,24 @@ impl Place {
             };
             *exit = by;
             *seen = Some(Instant::now());
+            self.written.take();
         }
-        if let Some(reservation) = &mut self.reservation {
+        if let Some(reservation) = self.reservation.as_mut().filter(|_| !self.watches_on) {
             reservation.stop_watching();
+        }
+    }
+
+    /// Its end proves nothing: whoever is next looks for itself.
+    pub(crate) fn forgo_mark(&mut self) {
+        if let State::Seated { exit, .. } = &mut self.state {
+            *exit = std::mem::replace(exit, Exit::Plain).unmarked();
+        }
+    }
+
+    /// The ticket was read once more, and is ours.
+    pub(crate) fn seen(&mut self) {
+        if let State::Seated { seen, .. } = &mut self.state {
+            *seen = Some(Instant::now());
         }
     }
 
@@ -143,54 +238,395 @@ impl Place {
         }
     }
 
+    /// Begins the hold of a ticket whose turn it is. That is not enough: the session must surely be alive, and the ticket its own.
+    /// `None` if that took a wait.
+    pub(crate) async fn hold(&self, name: impl ToString + Copy) -> Result<Option<Hold>> {
+        let Some((ticket, czxid)) = self.ticket() else {
+            return Err(Error::PlaceLost {
+                name: name.to_string(),
+                why: "the place was given up",
+            });
+        };
+        let session = &self.session;
+        let path = format!("{}/{}", self.directory, ticket.name);
+        let recognised = session.recognise_again(&path).await;
+        recognised.map_err(|failure| failed(session, WAITING, name, &path, failure))?;
+        let ended = match session.pulse.try_hold(path.as_str().into(), czxid) {
+            Ok(Some(hold)) => return Ok(Some(hold)),
+            Ok(None) => {
+                tracing::debug!("first, but without a lease");
+                tokio::select! {
+                    () = session.pulse.leased() => return Ok(None),
+                    end = session.ended() => end,
+                }
+            }
+            Err(end) => end,
+        };
+        Err(ended.while_trying(WAITING, name))
+    }
+
+    /// Whether an exchange that was dropped on its way was done. `false` also if nobody can tell any more.
+    pub(crate) async fn was_exchanged(&self) -> bool {
+        let Some((directory, attempt)) = self.unsettled() else {
+            return false;
+        };
+        let found = self.session.janitor.find_out(directory, attempt).await;
+        found.is_ok_and(|found| found.is_some())
+    }
+
+    /// Whether an exchange that was dropped on its way may have been done.
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.unsettled().is_some()
+    }
+
+    /// What the outcome is not known of, of an exchange that was dropped on its way.
+    fn unsettled(&self) -> Option<(Arc<str>, Uuid)> {
+        match (self.coming.as_deref(), &self.state) {
+            (Some(coming), _) => Some(coming.clone()),
+            (None, State::Armed { attempt }) => Some((Arc::clone(&self.directory), *attempt)),
+            (None, _) => None,
+        }
+    }
+
+    /// Exchanges the ticket for another. It was seen to be ours a moment ago, and `with` sees to it that this has not changed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped at any await, this place answers for both tickets, and its drop removes whichever is there. Asked for again, the
+    /// same exchange goes on where it was.
+    pub(crate) async fn exchange(&mut self, exchange: Exchange<'_>) -> Result<Exchanged, Failure> {
+        if let Some((directory, attempt)) = self.unsettled() {
+            let is_done = self.catch_up(directory, attempt, &exchange).await?;
+            return Ok(match (is_done, &self.state) {
+                (true, _) => Exchanged::Done,
+                (false, State::Gone) => Exchanged::Gone,
+                // What the exchange rests on was seen long ago: a name may be somebody else's by now.
+                (false, _) => Exchanged::Nothing,
+            });
+        }
+        let Some(old) = self.path() else {
+            return Ok(Exchanged::Gone);
+        };
+        let Exchange {
+            directory, attempt, ..
+        } = exchange;
+        let session = Arc::clone(&self.session);
+        let link = session.link().map_err(Failure::Ended)?;
+        let path = format!("{directory}/{}", exchange.ticket.name);
+        let mut writes = exchange.with.to_vec();
+        writes.push(Write::Ephemeral {
+            path: &path,
+            data: exchange.data,
+            is_sequential: exchange.is_sequential,
+        });
+        writes.push(Write::delete(&old));
+        // Armed before anything is sent: building the request sends it.
+        self.coming = Some(Box::new((Arc::clone(directory), attempt)));
+        let answer = tokio::select! {
+            answer = link.attempt(&writes) => answer,
+            end = session.ended() => return Err(Failure::Ended(end)),
+        };
+        drop(link);
+        let made = match answer {
+            Ok(Ok(made)) => {
+                // The old one is gone; the attempt finds the new one until its identity is known.
+                self.come(State::Armed { attempt });
+                made.into_iter().next_back()
+            }
+            Ok(Err((at, code))) => {
+                self.coming = None;
+                return Ok(Exchanged::Refused(at, code));
+            }
+            Err(Fault::Answered(Code::NotNow(why))) => {
+                tracing::debug!(why, "exchange again");
+                self.coming = None;
+                return Ok(Exchanged::Nothing);
+            }
+            Err(Fault::Answered(code)) => {
+                self.coming = None;
+                return Err(Failure::Answered(code));
+            }
+            Err(Fault::Unknown(why)) => {
+                tracing::debug!(why, "an exchange has an unknown outcome");
+                let is_done = self.catch_up(Arc::clone(directory), attempt, &exchange);
+                return Ok(if is_done.await? {
+                    Exchanged::Done
+                } else {
+                    Exchanged::Nothing
+                });
+            }
+        };
+        // The answer of a multi has no identity; it must be read.
+        let path = made.unwrap_or(path);
+        let found = session
+            .read(|link| link.multi_read(&[Read::Data(&path)]))
+            .await?;
+        match found.into_iter().next() {
+            Some(Found::Node(node))
+                if DataLine::parse(&node.data).is_some_and(|line| line.attempt == attempt) =>
+            {
+                session.recognise(node.owner).map_err(Failure::Ended)?;
+                let name = path.rsplit_once('/').map_or(&*path, |(_, name)| name);
+                self.seat_exchanged(&exchange, name.to_owned(), node.czxid);
+                Ok(Exchanged::Done)
+            }
+            Some(Found::Node(_) | Found::Failed(Code::NoNode)) => {
+                self.state = State::Gone;
+                Ok(Exchanged::Gone)
+            }
+            Some(Found::Failed(code)) => Err(Failure::Answered(code)),
+            other => Err(Failure::Answered(Code::Other(format!(
+                "unexpected answer {other:?}"
+            )))),
+        }
+    }
+
+    /// Finds out whether an exchange was done, and takes its ticket for ours if so.
+    async fn catch_up(
+        &mut self,
+        directory: Arc<str>,
+        attempt: Uuid,
+        exchange: &Exchange<'_>,
+    ) -> Result<bool, Failure> {
+        let found = self.session.janitor.find_out(directory, attempt).await;
+        let found = found.map_err(Failure::Ended)?;
+        if let Some((name, czxid)) = found {
+            self.come(State::Armed { attempt });
+            self.seat_exchanged(exchange, name, czxid);
+            return Ok(true);
+        }
+        self.coming = None;
+        if matches!(self.state, State::Armed { .. }) {
+            // The old ticket went for the new one, and that one is gone.
+            self.state = State::Gone;
+        }
+        Ok(false)
+    }
+
+    /// The exchange was done.
+    fn come(&mut self, state: State) {
+        if let Some(coming) = self.coming.take() {
+            self.directory = coming.0;
+        }
+        self.state = state;
+    }
+
+    fn seat_exchanged(&mut self, exchange: &Exchange<'_>, name: String, czxid: i64) {
+        let ticket = Ticket {
+            name,
+            ..exchange.ticket
+        };
+        self.seat(ticket, czxid);
+        self.watches_on = false;
+        self.grant(exchange.exit.clone());
+    }
+
+    /// The ticket's path.
+    pub(crate) fn path(&self) -> Option<String> {
+        let (ticket, _) = self.ticket()?;
+        Some(format!("{}/{}", self.directory, ticket.name))
+    }
+
     /// Removes the ticket and tells what became of it.
     ///
     /// # Cancel safety
     ///
     /// Dropped at any await, the janitor goes on with what was begun.
-    pub(crate) async fn leave(mut self) -> Left {
-        self.forgo_mark_if_lost();
+    pub(crate) async fn leave(self) -> Left {
+        let left = Self::leave_together(vec![self]).await;
+        left.into_iter().next().unwrap_or(Left::WasGone)
+    }
+
+    /// Removes tickets of one session, in one transaction if they can all go at once, and tells what became of each.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped at any await, the janitor goes on with what was begun.
+    pub(crate) async fn leave_together(mut places: Vec<Self>) -> Vec<Left> {
+        Self::leave_each(&mut places).await
+    }
+
+    /// As [`leave`](Self::leave), for whoever still needs the rest of what the ticket was held by.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped at any await, the janitor goes on with what was begun once the place is dropped.
+    pub(crate) async fn leave_first(&mut self) -> Left {
+        let left = Self::leave_each(std::slice::from_mut(self)).await;
+        left.into_iter().next().unwrap_or(Left::WasGone)
+    }
+
+    async fn leave_each(places: &mut [Self]) -> Vec<Left> {
+        let Some(first) = places.first() else {
+            return Vec::new();
+        };
+        let session = Arc::clone(&first.session);
+        for place in &mut *places {
+            place.follow_writes();
+            place.forgo_mark_if_lost();
+            place.age();
+        }
+        let link = match session.link() {
+            Ok(link) => link,
+            Err(end) => {
+                let left = match end {
+                    End::Over(reason) => Left::Over(reason),
+                    // The session's close removes the tickets.
+                    End::Closed => Left::Closed,
+                };
+                return places
+                    .iter_mut()
+                    .map(|place| place.gone(left.clone()))
+                    .collect();
+            }
+        };
+        if places.len() > 1 {
+            Self::see_again(places, &*link).await;
+        }
+        let departures: Option<Vec<Departure>> =
+            places.iter().map(Self::direct_departure).collect();
+        if let Some(departures) = departures {
+            let paths: Vec<String> = departures.iter().map(|(seat, _)| seat.path()).collect();
+            let each = departures.iter().zip(&paths);
+            let writes: Vec<Write<'_>> = each
+                .flat_map(|((seat, exit), path)| janitor::writes(seat, path, exit))
+                .collect();
+            let reply = link.multi(&writes);
+            for place in &mut *places {
+                place.begin(Begun::Sent);
+            }
+            match reply.await {
+                Ok(_) => {
+                    return places
+                        .iter_mut()
+                        .map(|place| place.gone(Left::Now))
+                        .collect();
+                }
+                // Nothing was changed: the server is busy, a mark is refused, or a ticket is gone. Each leaves by itself, and
+                // with its mark unless that may be what was refused.
+                Err(Fault::Answered(code)) => {
+                    let is_own = places.len() == 1 && !matches!(code, Code::NotNow(_));
+                    for place in &mut *places {
+                        if is_own {
+                            place.leave_in_doubt();
+                        } else {
+                            place.begin(Begun::Doubtful);
+                        }
+                    }
+                }
+                Err(Fault::Unknown(why)) => {
+                    tracing::debug!(why, "a release has an unknown outcome");
+                }
+            }
+        }
+        drop(link);
+        let rest = places.iter_mut().map(|place| async move {
+            let (ticket, czxid, exit, begun) =
+                match std::mem::replace(&mut place.state, State::Gone) {
+                    State::Seated {
+                        ticket,
+                        czxid,
+                        exit,
+                        begun,
+                        ..
+                    } => (ticket, czxid, exit, begun),
+                    // Whatever a create on its way makes is swept with the drop.
+                    state => {
+                        place.state = state;
+                        return Left::WasGone;
+                    }
+                };
+            let seat = Seat {
+                directory: Arc::clone(&place.directory),
+                ticket: ticket.name,
+                czxid,
+            };
+            // From its first poll on the janitor has the ticket, and nobody else may remove it.
+            place
+                .session
+                .janitor
+                .leave_and_tell(seat, exit, begun)
+                .await
+        });
+        join_all(rest).await
+    }
+
+    /// Reads tickets that were not seen for long, all at once, so that those that are still ours can leave together.
+    async fn see_again(places: &mut [Self], link: &dyn Link) {
+        let is_old = |place: &&mut Self| {
+            let State::Seated { exit, begun, .. } = &place.state else {
+                return false;
+            };
+            *begun == Begun::Doubtful && !matches!(exit, Exit::Plain)
+        };
+        let old: Vec<&mut Self> = places.iter_mut().filter(is_old).collect();
+        let paths: Vec<String> = old.iter().filter_map(|place| place.path()).collect();
+        let Some(first) = old.first() else { return };
+        let reads: Vec<Read<'_>> = paths.iter().map(|path| Read::Data(path)).collect();
+        // Sent back to back; the session answers in order.
+        let (synced, found) = (link.sync(&first.directory), link.multi_read(&reads));
+        // A directory that is gone cannot be synced, and holds no ticket: that is an answer too.
+        let (Ok(()) | Err(Fault::Answered(_)), Ok(found)) = (synced.await, found.await) else {
+            return;
+        };
+        for (place, found) in old.into_iter().zip(found) {
+            match (&mut place.state, found) {
+                (
+                    State::Seated {
+                        czxid, begun, seen, ..
+                    },
+                    Found::Node(node),
+                ) if node.czxid == *czxid => {
+                    (*begun, *seen) = (Begun::Fresh, Some(Instant::now()));
+                }
+                // Each leaves by itself, and finds out what became of it.
+                _ => {}
+            }
+        }
+    }
+
+    /// The seat and exit of a ticket that may leave at once, by its name.
+    fn direct_departure(&self) -> Option<Departure> {
         let State::Seated {
             ticket,
             czxid,
             exit,
             begun,
-            seen,
-        } = &mut self.state
+            ..
+        } = &self.state
         else {
-            return Left::WasGone;
+            return None;
         };
-        *begun = begun.by_now(*seen);
-        let seat = Seat {
-            directory: Arc::clone(&self.directory),
-            ticket: ticket.name.clone(),
-            czxid: *czxid,
-        };
-        let mut exit = exit.clone();
-        let link = match self.session.link() {
-            Ok(link) => link,
-            Err(End::Over(reason)) => return self.gone(Left::Over(reason)),
-            // The session's close removes the ticket.
-            Err(End::Closed) => return self.gone(Left::Closed),
-        };
-        if *begun == Begun::Fresh && matches!(exit, Exit::Marked { .. }) {
-            let path = seat.path();
-            let reply = janitor::send(&*link, &seat, &path, &exit);
-            *begun = Begun::Sent;
-            match reply.await {
-                Ok(()) => return self.gone(Left::Now),
-                // Nothing was changed: the mark is refused, or the ticket is gone. Leave without a mark.
-                Err(Fault::Answered(_)) => (exit, *begun) = (Exit::Plain, Begun::Doubtful),
-                Err(Fault::Unknown(why)) => {
-                    tracing::debug!(why, "a release has an unknown outcome")
-                }
-            }
+        let is_direct =
+            *begun == Begun::Fresh && matches!(exit, Exit::Marked { .. } | Exit::Unmarked { .. });
+        is_direct.then(|| {
+            let seat = Seat {
+                directory: Arc::clone(&self.directory),
+                ticket: ticket.name.clone(),
+                czxid: *czxid,
+            };
+            (seat, exit.clone())
+        })
+    }
+
+    /// What was seen long ago may be otherwise by now.
+    fn age(&mut self) {
+        if let State::Seated { begun, seen, .. } = &mut self.state {
+            *begun = begun.by_now(*seen);
         }
-        drop(link);
-        let begun = *begun;
-        // From its first poll on the janitor has the ticket, and nobody else may remove it.
-        self.state = State::Gone;
-        self.session.janitor.leave_and_tell(seat, exit, begun).await
+    }
+
+    fn begin(&mut self, how: Begun) {
+        if let State::Seated { begun, .. } = &mut self.state {
+            *begun = how;
+        }
+    }
+
+    /// Something else was seen in the ticket's place: it leaves by its identity alone.
+    pub(crate) fn leave_in_doubt(&mut self) {
+        if let State::Seated { exit, begun, .. } = &mut self.state {
+            (*exit, *begun) = (Exit::Plain, Begun::Doubtful);
+        }
     }
 
     fn gone(&mut self, left: Left) -> Left {
@@ -199,13 +635,20 @@ impl Place {
     }
 }
 
+type Departure = (Seat, Exit);
+
 impl Drop for Place {
     fn drop(&mut self) {
         self.session.pulse.ticket_goes();
+        self.follow_writes();
         self.forgo_mark_if_lost();
+        if let Some(coming) = self.coming.take() {
+            let (directory, attempt) = *coming;
+            self.session.janitor.sweep(directory, attempt);
+        }
         let directory = Arc::clone(&self.directory);
         match std::mem::replace(&mut self.state, State::Gone) {
-            State::Armed { attempt } => self.session.janitor.sweep(directory, PREFIX, attempt),
+            State::Armed { attempt } => self.session.janitor.sweep(directory, attempt),
             State::Seated {
                 ticket,
                 czxid,

@@ -4,7 +4,7 @@
 //! nearest blocker and judge again. Nodes never appear ahead of a ticket, so only removals matter, and while the nearest
 //! blocker lives I cannot be granted: one watch is enough and no release wakes a second waiter.
 
-use super::ticket::{Kind, Ticket};
+use super::ticket::{Kind, Ticket, in_order};
 
 /// What the rule says about a ticket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,9 +31,19 @@ pub(crate) fn judge<'a>(mine: &Ticket, children: impl IntoIterator<Item = &'a st
         .map_or(Verdict::Granted, Verdict::Wait)
 }
 
-fn is_blocker(other: &Ticket, mine: &Ticket) -> bool {
+/// The first of the queue: the tickets with the lowest number, a holder and its guests.
+pub(crate) fn first<'a>(children: impl IntoIterator<Item = &'a str>) -> Vec<Ticket> {
+    let mut tickets = in_order(children.into_iter().filter_map(Ticket::parse).collect());
+    let lowest = tickets.first().map(|first| first.seq);
+    tickets.retain(|ticket| Some(ticket.seq) == lowest);
+    tickets
+}
+
+/// Whether the other stands before mine and conflicts. Equal numbers belong to one hold: a guest and its host, or a writer
+/// that has become a reader.
+pub(crate) fn is_blocker(other: &Ticket, mine: &Ticket) -> bool {
     let conflicts = other.kind == Kind::Exclusive || mine.kind == Kind::Exclusive;
-    conflicts && other.is_before(mine)
+    conflicts && other.seq.wrapping_sub(mine.seq) < 0
 }
 
 #[cfg(test)]
@@ -41,16 +51,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::queue::ticket::Claim;
 
     fn names(seqs: &[i32]) -> Vec<String> {
         seqs.iter()
-            .map(|&seq| Ticket::exclusive(seq).name)
+            .map(|&seq| Ticket::ours(Claim::Lock, seq).name)
             .collect()
     }
 
     fn judged(mine: i32, seqs: &[i32]) -> Verdict {
         let names = names(seqs);
-        judge(&Ticket::exclusive(mine), names.iter().map(String::as_str))
+        judge(
+            &Ticket::ours(Claim::Lock, mine),
+            names.iter().map(String::as_str),
+        )
     }
 
     /// Shows each order of the numbers once (Heap's algorithm).
@@ -75,9 +89,11 @@ mod tests {
                 each_order(&mut ordered.clone(), ordered.len(), &mut |shuffled| {
                     let names = names(shuffled);
                     for (at, &mine) in ordered.iter().enumerate() {
-                        let mine = Ticket::exclusive(mine);
+                        let mine = Ticket::ours(Claim::Lock, mine);
                         let expected = match at.checked_sub(1) {
-                            Some(before) => Verdict::Wait(Ticket::exclusive(ordered[before])),
+                            Some(before) => {
+                                Verdict::Wait(Ticket::ours(Claim::Lock, ordered[before]))
+                            }
                             None => Verdict::Granted,
                         };
                         let judged = judge(&mine, names.iter().map(String::as_str));
@@ -94,7 +110,7 @@ mod tests {
     #[test]
     fn junk_children_are_ignored() {
         let verdict = judge(
-            &Ticket::exclusive(3),
+            &Ticket::ours(Claim::Lock, 3),
             ["foo", "lock-abc", "lock-00000000001", "ü"],
         );
 
@@ -105,7 +121,7 @@ mod tests {
     fn a_foreign_ticket_blocks_by_its_number() {
         let foreign = "_c_01234567-89ab-cdef-0123-456789abcdef-lock-0000000002";
 
-        let verdict = judge(&Ticket::exclusive(3), [foreign, "lock-0000000004"]);
+        let verdict = judge(&Ticket::ours(Claim::Lock, 3), [foreign, "lock-0000000004"]);
 
         assert!(matches!(verdict, Verdict::Wait(ticket) if ticket.name == foreign));
     }
@@ -137,7 +153,7 @@ mod tests {
             for &mine in &seqs {
                 match judged(mine, &seqs) {
                     Verdict::Granted => granted += 1,
-                    Verdict::Wait(other) => prop_assert!(other.is_before(&Ticket::exclusive(mine))),
+                    Verdict::Wait(other) => prop_assert!(other.is_before(&Ticket::ours(Claim::Lock, mine))),
                 }
             }
             prop_assert_eq!(granted, 1);

@@ -19,6 +19,54 @@ pub(crate) enum Kind {
     Shared,
 }
 
+/// What a ticket of ours is taken for; it decides the name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Claim {
+    /// A mutex, or the head of a semaphore.
+    Lock,
+    Read,
+    Write,
+    Lead,
+}
+
+impl Claim {
+    /// The start of the ticket's name; the server appends the number.
+    pub(crate) fn prefix(self) -> &'static str {
+        match self {
+            Self::Lock => "lock-",
+            Self::Read => "__READ__",
+            Self::Write => "__WRIT__",
+            Self::Lead => "latch-",
+        }
+    }
+
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Self::Read => Kind::Shared,
+            Self::Lock | Self::Write | Self::Lead => Kind::Exclusive,
+        }
+    }
+
+    /// What the ticket before one of ours is probably for.
+    pub(crate) fn neighbours(self) -> &'static [Self] {
+        match self {
+            Self::Lock => &[Self::Lock],
+            Self::Read | Self::Write => &[Self::Write, Self::Read],
+            Self::Lead => &[Self::Lead],
+        }
+    }
+
+    /// The word for it in spans and for people.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Lead => "lead",
+        }
+    }
+}
+
 /// A name in a lock directory that is a ticket, ours or a foreign client's.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Ticket {
@@ -26,9 +74,6 @@ pub(crate) struct Ticket {
     pub(crate) kind: Kind,
     pub(crate) name: String,
 }
-
-/// The start of our own exclusive tickets; the server appends the number.
-pub(crate) const PREFIX: &str = "lock-";
 
 /// Tags that stand right before the number, and what they mean. The order matters only where one ends in another.
 const TAGS: [(&str, Kind); 8] = [
@@ -46,13 +91,43 @@ const TAGS: [(&str, Kind); 8] = [
 const NEAR_END: i32 = i32::MAX - (1 << 16);
 
 impl Ticket {
-    /// Our own exclusive ticket with this number.
-    pub(crate) fn exclusive(seq: i32) -> Self {
+    /// A ticket of ours with this number.
+    pub(crate) fn ours(claim: Claim, seq: i32) -> Self {
         Self {
             seq,
-            kind: Kind::Exclusive,
-            name: format!("{PREFIX}{}", Digits(seq)),
+            kind: claim.kind(),
+            name: format!("{}{}", claim.prefix(), Digits(seq)),
         }
+    }
+
+    /// The name of a guest's ticket beside this one: the same number under the same tag, which every client reads as a ticket.
+    pub(crate) fn guest(&self, attempt: Uuid) -> Self {
+        let (_, bare) = self.name.split_at(self.tag().0);
+        Self {
+            seq: self.seq,
+            kind: self.kind,
+            name: format!("_c_{attempt}-{bare}"),
+        }
+    }
+
+    /// The ticket that this one becomes when it comes to share: the same number under the tag of readers.
+    pub(crate) fn shared(&self) -> Self {
+        let (before, bare) = self.name.split_at(self.tag().0);
+        let digits = &bare[self.tag().1..];
+        Self {
+            seq: self.seq,
+            kind: Kind::Shared,
+            name: format!("{before}{}{digits}", Claim::Read.prefix()),
+        }
+    }
+
+    /// Where the tag begins and how long it is.
+    fn tag(&self) -> (usize, usize) {
+        let tag = TAGS.iter().find_map(|(tag, _)| {
+            let at = self.name.rfind(tag)?;
+            parse_digits(&self.name[at + tag.len()..]).map(|_| (at, tag.len()))
+        });
+        tag.unwrap_or_default()
     }
 
     /// Reads a child's name; `None` for anything that is not a ticket.
@@ -68,12 +143,12 @@ impl Ticket {
         })
     }
 
-    /// The name that the ticket right before this one has if it is one of ours, by arithmetic.
+    /// The ticket right before this one if it is one of ours and was taken for that, by arithmetic.
     ///
     /// The first number of a directory has none. Numbers are unique in a directory and given in order, so if the name
     /// is there, and older, it *is* the immediate predecessor.
-    pub(crate) fn predecessor(&self) -> Option<Self> {
-        (self.seq != 0).then(|| Self::exclusive(self.seq.wrapping_sub(1)))
+    pub(crate) fn predecessor(&self, claim: Claim) -> Option<Self> {
+        (self.seq != 0).then(|| Self::ours(claim, self.seq.wrapping_sub(1)))
     }
 
     /// Whether this ticket stands before the other; right across the end of the counter.
@@ -82,7 +157,7 @@ impl Ticket {
     }
 
     /// The order of this ticket relative to another: by number with the wrap of a 32-bit counter, then by name, since
-    /// equal numbers are legal (Curator's downgraded readers).
+    /// equal numbers are legal (guests, and writers that have become readers).
     fn order_from(&self, other: &Self) -> Ordering {
         self.seq
             .wrapping_sub(other.seq)
@@ -173,6 +248,15 @@ pub(crate) struct DataLine {
     /// Milliseconds since the Unix epoch by the client's clock: for people, never for decisions.
     #[serde(default)]
     pub(crate) at: u64,
+    /// The token of the hold that this ticket is a guest of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) guest_of: Option<i64>,
+    /// The value that a candidate stands with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) value: Option<String>,
+    /// How many permits of a semaphore this holds or wants.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) permits: Option<u32>,
 }
 
 impl DataLine {
@@ -182,9 +266,15 @@ impl DataLine {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Reads any bytes; `None` when they are not one of our lines.
+    /// Whether it is a ticket in the name of this owner.
+    pub(crate) fn is_of(&self, owner: &str) -> bool {
+        self.owner.as_deref() == Some(owner)
+    }
+
+    /// Reads any bytes; `None` when they are not one of our lines. Other programs write JSON too, but no attempt of ours.
     pub(crate) fn parse(data: &[u8]) -> Option<Self> {
-        serde_json::from_slice(data).ok()
+        let line: Self = serde_json::from_slice(data).ok()?;
+        (!line.attempt.is_nil()).then_some(line)
     }
 }
 
@@ -252,14 +342,34 @@ mod tests {
 
     #[test]
     fn the_predecessor_of_the_first_negative_number_is_the_last_positive_one() {
-        let first_negative = Ticket::exclusive(i32::MIN);
+        let first_negative = Ticket::ours(Claim::Lock, i32::MIN);
 
         assert_eq!(
-            first_negative.predecessor(),
-            Some(Ticket::exclusive(i32::MAX))
+            first_negative.predecessor(Claim::Lock),
+            Some(Ticket::ours(Claim::Lock, i32::MAX))
         );
-        assert!(Ticket::exclusive(i32::MAX).is_before(&first_negative));
-        assert_eq!(Ticket::exclusive(0).predecessor(), None);
+        assert!(Ticket::ours(Claim::Lock, i32::MAX).is_before(&first_negative));
+        assert_eq!(Ticket::ours(Claim::Lock, 0).predecessor(Claim::Lock), None);
+    }
+
+    #[test]
+    fn a_ticket_that_comes_to_share_keeps_its_number_and_what_stands_before_its_tag() {
+        let guest = Ticket::ours(Claim::Write, 7).guest(Uuid::nil());
+        for ticket in [
+            Ticket::ours(Claim::Write, 7),
+            Ticket::ours(Claim::Write, i32::MAX),
+            Ticket::ours(Claim::Lock, 7),
+            guest.clone(),
+        ] {
+            let shared = ticket.shared();
+
+            assert_eq!(Ticket::parse(&shared.name), Some(shared.clone()));
+            assert_eq!((shared.seq, shared.kind), (ticket.seq, Kind::Shared));
+        }
+        assert_eq!(
+            guest.shared().name,
+            format!("_c_{}-__READ__0000000007", Uuid::nil())
+        );
     }
 
     #[test]
@@ -267,10 +377,20 @@ mod tests {
         assert_eq!(DataLine::parse(b"10.0.0.7"), None);
         assert_eq!(DataLine::parse(&[0xff, 0]), None);
         assert_eq!(DataLine::parse(b""), None);
-        assert_eq!(
-            DataLine::parse(b"{\"pid\":3,\"more\":1}").map(|line| line.pid),
-            Some(3)
-        );
+        let line = br#"{"pid":3,"attempt":"01234567-89ab-cdef-0123-456789abcdef","more":1}"#;
+        assert_eq!(DataLine::parse(line).map(|line| line.pid), Some(3));
+    }
+
+    #[test]
+    fn another_programs_json_is_not_a_line_of_ours() {
+        for theirs in [
+            &b"{}"[..],
+            b"[]",
+            br#"["job"]"#,
+            br#"{"host":"10.0.0.7","pid":3,"owner":"job","permits":2}"#,
+        ] {
+            assert_eq!(DataLine::parse(theirs), None, "{theirs:?}");
+        }
     }
 
     /// The zeros of scripts whose digits Java's `%010d` prints where the locale asks for them, and a few more.
@@ -304,7 +424,7 @@ mod tests {
 
         #[test]
         fn parse_after_format_is_the_identity(seq: i32) {
-            let ticket = Ticket::exclusive(seq);
+            let ticket = Ticket::ours(Claim::Lock, seq);
 
             prop_assert_eq!(Ticket::parse(&ticket.name), Some(ticket));
         }
@@ -317,10 +437,10 @@ mod tests {
         #[test]
         fn order_holds_across_the_end_of_the_counter(start: i32, steps in prop::collection::vec(1..1000i32, 1..20)) {
             let mut seq = start;
-            let mut tickets = vec![Ticket::exclusive(seq)];
+            let mut tickets = vec![Ticket::ours(Claim::Lock, seq)];
             for step in steps {
                 seq = seq.wrapping_add(step);
-                tickets.push(Ticket::exclusive(seq));
+                tickets.push(Ticket::ours(Claim::Lock, seq));
             }
             let mut shuffled = tickets.clone();
             shuffled.reverse();
@@ -331,7 +451,7 @@ mod tests {
 
         #[test]
         fn a_data_line_survives_the_wire(host in ".*", pid: u32, label in prop::option::of(".*"), at: u64) {
-            let line = DataLine { owner: None, host, pid, label, attempt: Uuid::new_v4(), at };
+            let line = DataLine { host, pid, label, attempt: Uuid::new_v4(), at, ..DataLine::default() };
 
             prop_assert_eq!(DataLine::parse(&line.to_bytes()), Some(line));
         }

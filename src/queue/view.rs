@@ -2,43 +2,87 @@
 //!
 //! It only reads, and what it says is old by the time it is read: nothing here may grant.
 
-use super::Queue;
+use std::collections::BTreeMap;
+
+use super::permits;
 use super::rule::{self, Verdict};
+use super::supply::{HELD, LIMIT, QUEUE, Supply};
 use super::ticket::{DataLine, Kind, Ticket, in_order};
+use super::{Queue, Session};
 use crate::error::Result;
 use crate::link::{Code, Found, Node, Read};
 use crate::name::LockName;
-use crate::session::{Failure, Session, failed};
+use crate::session::{Failure, failed};
 use crate::token::Token;
 
 /// Tickets or directories that are read in one request.
 const AT_ONCE: usize = 100;
 const LOOKING: &str = "look at";
 
-/// One ticket in the queue of a lock, as [`Keeper::queue`](crate::Keeper::queue) saw it.
+/// One ticket in the queue of a lock, or the permits of one holder, as [`Keeper::queue`](crate::Keeper::queue) saw them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueEntry {
-    /// The node's name in the lock directory.
+    /// The node's name in its directory.
     pub node: String,
     /// The ticket's token: its identity, and the fencing token of an exclusive hold.
     pub token: Token,
-    /// Whether nobody stands before it: it holds, or is about to.
+    /// Whether it holds, or is about to because nobody stands before it. With a semaphore: whether it has its permits.
     pub is_holder: bool,
-    /// Whether it shares with others of its kind (a reader).
-    pub is_shared: bool,
+    /// What it is for.
+    pub kind: EntryKind,
     /// The session that owns the node.
     pub session: i64,
     /// The owner's name, if one was given.
     pub owner: Option<String>,
     /// The label, if one was given.
     pub label: Option<String>,
+    /// The value of a candidate; of another program's, what it wrote into its node (the id of Curator's `LeaderLatch`).
+    pub value: Option<String>,
     /// The host that took the ticket; `None` for tickets of foreign clients.
     pub host: Option<String>,
     /// The process that took the ticket; `None` for tickets of foreign clients.
     pub pid: Option<u32>,
     /// When the ticket was taken, by its host's clock, in milliseconds since the Unix epoch.
     pub since_ms: Option<u64>,
+    /// The node's path, below the chroot.
+    pub(crate) path: String,
+}
+
+/// What somebody in a queue holds or waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EntryKind {
+    /// A lock that excludes everybody.
+    Lock,
+    /// A read-write lock, for reading: shared with other readers.
+    Read,
+    /// A read-write lock, for writing.
+    Write,
+    /// Leadership.
+    Candidate,
+    /// Permits of a semaphore.
+    Permit {
+        /// How many.
+        permits: u32,
+    },
+}
+
+impl EntryKind {
+    fn of(ticket: &Ticket, line: Option<&DataLine>) -> Self {
+        if let Some(permits) = line.and_then(|line| line.permits) {
+            return Self::Permit { permits };
+        }
+        // What stands before the number says it, in our names and in those of others.
+        let digits = |c: char| c.is_ascii_digit() || c == '-';
+        let tag = ticket.name.trim_end_matches(digits);
+        match ticket.kind {
+            Kind::Shared => Self::Read,
+            Kind::Exclusive if tag.ends_with("__WRIT__") || tag.ends_with("write") => Self::Write,
+            Kind::Exclusive if tag.ends_with("latch") => Self::Candidate,
+            Kind::Exclusive => Self::Lock,
+        }
+    }
 }
 
 /// A lock that is in use, as [`Keeper::locks`](crate::Keeper::locks) saw it.
@@ -47,87 +91,234 @@ pub struct QueueEntry {
 pub struct LockSummary {
     /// The lock's name, as other Lockkeepers with this root would use it.
     pub name: String,
-    /// How many tickets are in its queue, holders included.
+    /// How many hold it or wait for it.
     pub tickets: usize,
 }
 
 impl Queue {
-    /// Everybody in the queue, in its order.
+    /// Everybody in the queue, in its order; with a semaphore, those who hold permits and then those who wait.
     pub(crate) async fn entries(&self) -> Result<Vec<QueueEntry>> {
         let session = self.pool.home(LOOKING).await?;
         let path = &*self.directory.path;
+        let children = children(&session, path).await;
         let failed = |failure| failed(&session, LOOKING, &self.name, path, failure);
-        let Some(children) = children(&session, path).await.map_err(failed)? else {
+        let Some(children) = children.map_err(failed)? else {
             return Ok(Vec::new());
         };
-        let tickets = in_order(
-            children
-                .iter()
-                .filter_map(|child| Ticket::parse(child))
-                .collect(),
-        );
-        let mut entries = Vec::with_capacity(tickets.len());
-        for chunk in tickets.chunks(AT_ONCE) {
-            let paths: Vec<String> = chunk
-                .iter()
-                .map(|ticket| format!("{path}/{}", ticket.name))
-                .collect();
-            let reads: Vec<Read<'_>> = paths.iter().map(|path| Read::Data(path)).collect();
-            let nodes = session
-                .read(|link| link.multi_read(&reads))
-                .await
-                .map_err(failed)?;
-            for (ticket, node) in chunk.iter().zip(nodes) {
-                // A ticket that left since the list is no longer in the queue.
-                let Found::Node(node) = node else { continue };
-                entries.push((ticket.clone(), node));
-            }
+        let tickets = self.tickets_in(&session, path, &children).await?;
+        let mut entries = with_holders(path, &tickets);
+        if children.iter().any(|child| child == LIMIT) {
+            entries.extend(self.permits_below(&session, path).await?);
         }
-        Ok(with_holders(entries))
+        Ok(entries)
+    }
+
+    /// Those who hold permits, in the order in which they took them.
+    pub(crate) async fn permit_holders(&self, supply: &Supply) -> Result<Vec<QueueEntry>> {
+        let session = self.pool.home(LOOKING).await?;
+        let path = &*supply.held.path;
+        let children = children(&session, path).await;
+        let failed = |failure| failed(&session, LOOKING, &self.name, path, failure);
+        let children = children.map_err(failed)?.unwrap_or_default();
+        self.permits_in(&session, path, &children).await
+    }
+
+    /// The same and those who wait for permits, if this is the path of a semaphore.
+    async fn permits_below(&self, session: &Session, path: &str) -> Result<Vec<QueueEntry>> {
+        let [queue, held, limit] = [QUEUE, HELD, LIMIT].map(|below| join(path, below));
+        let reads = [
+            Read::Children(&queue),
+            Read::Children(&held),
+            Read::Data(&limit),
+        ];
+        let found = session.read(|link| link.multi_read(&reads)).await;
+        let failed = |failure| failed(session, LOOKING, &self.name, path, failure);
+        let found = found.map_err(failed)?;
+        let listed = |at: usize| match found.get(at) {
+            Some(Found::Children(children)) => &**children,
+            _ => &[],
+        };
+        if !found.get(2).is_some_and(is_limit) {
+            return Ok(Vec::new());
+        }
+        let mut entries = self.permits_in(session, &held, listed(1)).await?;
+        let waiting = self.tickets_in(session, &queue, listed(0)).await?;
+        let waiting = waiting.iter();
+        entries.extend(waiting.map(|(ticket, node)| entry(&queue, ticket, node, false)));
+        Ok(entries)
+    }
+
+    /// The tickets among these children, in their order.
+    async fn tickets_in(
+        &self,
+        session: &Session,
+        path: &str,
+        children: &[String],
+    ) -> Result<Vec<(Ticket, Node)>> {
+        let parsed = children.iter().filter_map(|child| Ticket::parse(child));
+        let tickets = in_order(parsed.collect());
+        self.nodes_of(session, path, tickets, |ticket| &ticket.name)
+            .await
+    }
+
+    /// The permits among these children, in the order in which they were taken.
+    async fn permits_in(
+        &self,
+        session: &Session,
+        path: &str,
+        children: &[String],
+    ) -> Result<Vec<QueueEntry>> {
+        let weights = children
+            .iter()
+            .filter_map(|child| Some((child, permits::weight(child)?)));
+        let permits = self.nodes_of(session, path, weights.collect(), |(child, _)| child);
+        let mut permits = permits.await?;
+        permits.sort_by_key(|(_, node)| node.czxid);
+        let permits = permits.iter().map(|((name, permits), node)| {
+            let kind = EntryKind::Permit { permits: *permits };
+            seen(path, name, node, true, |_| kind)
+        });
+        Ok(permits.collect())
+    }
+
+    /// Reads the nodes of some children; without those that left since the list.
+    async fn nodes_of<T>(
+        &self,
+        session: &Session,
+        path: &str,
+        children: Vec<T>,
+        name: impl Fn(&T) -> &str,
+    ) -> Result<Vec<(T, Node)>> {
+        let mut nodes = Vec::with_capacity(children.len());
+        let paths: Vec<String> = children
+            .iter()
+            .map(|child| join(path, name(child)))
+            .collect();
+        for chunk in paths.chunks(AT_ONCE) {
+            let reads: Vec<Read<'_>> = chunk.iter().map(|path| Read::Data(path)).collect();
+            let found = session.read(|link| link.multi_read(&reads)).await;
+            let failed = |failure| failed(session, LOOKING, &self.name, path, failure);
+            nodes.extend(found.map_err(failed)?);
+        }
+        let each = children.into_iter().zip(nodes);
+        let there = each.filter_map(|(child, found)| match found {
+            Found::Node(node) => Some((child, node)),
+            _ => None,
+        });
+        Ok(there.collect())
     }
 }
 
+/// Whether this is the stored limit of a semaphore.
+fn is_limit(found: &Found) -> bool {
+    matches!(found, Found::Node(node) if permits::parse_limit(&node.data).is_some())
+}
+
 /// An exclusive ticket holds when it is the first; shared ones hold up to the first exclusive one.
-fn with_holders(nodes: Vec<(Ticket, Node)>) -> Vec<QueueEntry> {
-    let first = nodes.first().map(|(ticket, _)| ticket.clone());
+fn with_holders(path: &str, nodes: &[(Ticket, Node)]) -> Vec<QueueEntry> {
+    let first = nodes.first().map(|(ticket, _)| ticket);
     let first_exclusive = nodes
         .iter()
         .position(|(ticket, _)| ticket.kind == Kind::Exclusive)
         .unwrap_or(nodes.len());
     let holds = |at: usize, ticket: &Ticket| match ticket.kind {
         Kind::Exclusive => {
+            // A guest has the number of its host.
             rule::judge(ticket, first.iter().map(|first| first.name.as_str())) == Verdict::Granted
-                && at == 0
         }
         Kind::Shared => at < first_exclusive,
     };
     nodes
         .iter()
         .enumerate()
-        .map(|(at, (ticket, node))| entry(ticket, node, holds(at, ticket)))
+        .map(|(at, (ticket, node))| entry(path, ticket, node, holds(at, ticket)))
         .collect()
 }
 
-fn entry(ticket: &Ticket, node: &Node, is_holder: bool) -> QueueEntry {
+fn entry(path: &str, ticket: &Ticket, node: &Node, is_holder: bool) -> QueueEntry {
+    seen(path, &ticket.name, node, is_holder, |line| {
+        EntryKind::of(ticket, line)
+    })
+}
+
+fn seen(
+    path: &str,
+    name: &str,
+    node: &Node,
+    is_holder: bool,
+    kind: impl FnOnce(Option<&DataLine>) -> EntryKind,
+) -> QueueEntry {
     let line = DataLine::parse(&node.data);
+    let kind = kind(line.as_ref());
+    let is_ours = line.is_some();
+    let mut line = line.unwrap_or_default();
+    if !is_ours && kind == EntryKind::Candidate {
+        line.value = Some(String::from_utf8_lossy(&node.data).into_owned());
+    }
     QueueEntry {
-        node: ticket.name.clone(),
+        node: name.to_owned(),
         token: Token::new(node.czxid),
         is_holder,
-        is_shared: ticket.kind == Kind::Shared,
+        kind,
         session: node.owner,
-        owner: line.as_ref().and_then(|line| line.owner.clone()),
-        label: line.as_ref().and_then(|line| line.label.clone()),
-        host: line.as_ref().map(|line| line.host.clone()),
-        pid: line.as_ref().map(|line| line.pid),
-        since_ms: line.as_ref().map(|line| line.at),
+        owner: line.owner,
+        label: line.label,
+        value: line.value,
+        host: is_ours.then_some(line.host),
+        pid: is_ours.then_some(line.pid),
+        since_ms: is_ours.then_some(line.at),
+        path: join(path, name),
     }
 }
 
-/// The locks below a root that have tickets, by name. Reads every directory once, many in one request.
+/// What the directories below a root say of the locks there.
+#[derive(Debug, Default)]
+struct Census {
+    /// Tickets by name.
+    tickets: BTreeMap<String, usize>,
+    /// Holders of permits, by the name of their directory.
+    permits: BTreeMap<String, usize>,
+    /// Names that may be those of semaphores.
+    with_limit: Vec<String>,
+}
+
+impl Census {
+    /// Takes in the children of a directory; returns those that may be directories.
+    fn count(&mut self, name: &str, children: Vec<String>) -> Vec<String> {
+        let is_ticket = |child: &&String| Ticket::parse(child).is_some();
+        let is_permit = |child: &&String| permits::weight(child).is_some();
+        let tickets = children.iter().filter(is_ticket).count();
+        if tickets > 0 && !name.is_empty() {
+            self.tickets.insert(name.to_owned(), tickets);
+        }
+        let permits = children.iter().filter(is_permit).count();
+        if permits > 0 {
+            self.permits.insert(name.to_owned(), permits);
+        }
+        if !name.is_empty() && children.iter().any(|child| child == LIMIT) {
+            self.with_limit.push(name.to_owned());
+        }
+        let others = children.iter().filter(|child| !is_permit(child));
+        let below = others.map(|child| join(name, child));
+        below.filter(|name| LockName::new(name).is_ok()).collect()
+    }
+
+    /// The queue and the permits of this semaphore go by its own name.
+    fn fold(&mut self, name: &str) {
+        let waiting = self.tickets.remove(&join(name, QUEUE));
+        let holders = self.permits.get(&join(name, HELD)).copied();
+        let all = waiting.unwrap_or_default() + holders.unwrap_or_default();
+        if all > 0 {
+            *self.tickets.entry(name.to_owned()).or_default() += all;
+        }
+    }
+}
+
+/// The locks below a root that have tickets or permits, by name. Reads every directory once, many in one request.
 pub(crate) async fn locks(session: &Session, root: &str) -> Result<Vec<LockSummary>> {
     let base = if root == "/" { "" } else { root };
-    let mut found = Vec::new();
+    let failed = |failure| failed(session, "list the locks below", root, root, failure);
+    let mut census = Census::default();
     let mut level = vec![String::new()];
     while !level.is_empty() {
         let mut next = Vec::new();
@@ -135,31 +326,33 @@ pub(crate) async fn locks(session: &Session, root: &str) -> Result<Vec<LockSumma
             let paths: Vec<String> = chunk.iter().map(|name| path_of(base, name)).collect();
             let reads: Vec<Read<'_>> = paths.iter().map(|path| Read::Children(path)).collect();
             let answers = session.read(|link| link.multi_read(&reads)).await;
-            let answers = answers
-                .map_err(|failure| failed(session, "list the locks below", root, root, failure))?;
-            for (name, answer) in chunk.iter().zip(answers) {
+            for (name, answer) in chunk.iter().zip(answers.map_err(failed)?) {
                 // A directory that is gone or not to be read holds no lock for us.
-                let Found::Children(children) = answer else {
-                    continue;
-                };
-                let tickets = children
-                    .iter()
-                    .filter(|child| Ticket::parse(child).is_some())
-                    .count();
-                if tickets > 0 && !name.is_empty() {
-                    found.push(LockSummary {
-                        name: name.clone(),
-                        tickets,
-                    });
+                if let Found::Children(children) = answer {
+                    next.extend(census.count(name, children));
                 }
-                let below = children.iter().map(|child| join(name, child));
-                next.extend(below.filter(|name| LockName::new(name).is_ok()));
             }
         }
         level = next;
     }
-    found.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(found)
+    let with_limit = std::mem::take(&mut census.with_limit);
+    for chunk in with_limit.chunks(AT_ONCE) {
+        let limits: Vec<String> = chunk
+            .iter()
+            .map(|name| path_of(base, &join(name, LIMIT)))
+            .collect();
+        let reads: Vec<Read<'_>> = limits.iter().map(|path| Read::Data(path)).collect();
+        let answers = session.read(|link| link.multi_read(&reads)).await;
+        for (name, answer) in chunk.iter().zip(answers.map_err(failed)?) {
+            if is_limit(&answer) {
+                census.fold(name);
+            }
+        }
+    }
+    let tickets = census.tickets.into_iter();
+    Ok(tickets
+        .map(|(name, tickets)| LockSummary { name, tickets })
+        .collect())
 }
 
 fn path_of(base: &str, name: &str) -> String {

@@ -1,96 +1,103 @@
-//! The waiter: a ticket's walk to the grant. Look, judge, watch, wait.
+//! The waiter: takes a ticket through its walk, on the wire, and begins the hold.
 //!
-//! Invariants: every read that can grant also reads our own ticket in the same `multi_read` and compares its `czxid`
-//! (FAILURES.md rows 72 and 73); a waiter watches one ticket, the nearest one before it; a list of the children is the
-//! fallback, never the way. It creates and deletes nothing.
-//!
-//! The walk: look: alone? (1 request); otherwise watch the number before mine (1). When the watched ticket goes, look (1): a
-//! mark with its `czxid` proves that it held and released, so everything before it was gone already.
+//! Invariants: what the walk asks for is asked in one request, and an answer is taken in only when it is there, so a waiter
+//! whose future was dropped goes on from the same step; a hold begins only under a lease. It decides nothing about turns
+//! (the walk does), and creates nothing but a guest's ticket in exchange for its own.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::mark::{DirectoryData, Mark};
-use super::place::Place;
-use super::rule::{self, Verdict};
-use super::ticket::Ticket;
+use uuid::Uuid;
+
+use super::look::Looked;
+use super::mark::Exit;
+use super::now_ms;
+use super::place::{Exchange, Exchanged, Place};
+use super::ticket::{DataLine, Kind, Ticket};
+use super::walk::{REMOVED, REPLACED, Sight, Step, Turn, Visit, Walk};
 use crate::error::{Error, Result};
-use crate::link::{Change, Code, Found, Node, Read, Watch};
+use crate::link::{Change, Code, Found, Node, Watch, Write};
 use crate::name::LockName;
-use crate::session::janitor::Exit;
 use crate::session::lease::Moment;
 use crate::session::pulse::Hold;
-use crate::session::{Failure, failed};
+use crate::session::{Failure, Session, failed, refused};
 
-const WAITING: &str = "wait for";
+pub(super) const WAITING: &str = "wait for";
 
 /// A ticket on its way to the grant.
 #[derive(Debug)]
 pub(crate) struct Waiter {
-    place: Place,
-    name: LockName,
-    phase: Phase,
+    pub(super) place: Place,
+    pub(super) name: LockName,
+    walk: Walk,
+    watch: Option<Watch>,
+    stage: Stage,
+    /// What a guest's ticket says; none without an owner.
+    line: Option<Arc<DataLine>>,
     since: Instant,
     /// None once it is over.
-    delay: Option<LockDelay>,
+    delay: Option<Duration>,
+    /// The hold beside which the delay was sat out, by its token.
+    sat_out: Option<i64>,
 }
 
-/// How long to wait for the resource of a holder that may not have ended well.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LockDelay {
-    pub(crate) length: Duration,
-    /// Directories are removed when they are empty, and with them what was in them before.
-    pub(crate) directories_forget: bool,
-}
-
-/// Where a ticket is on its way. A phase is left only when its await has an answer, so a waiter whose future was dropped
-/// goes on from the same phase.
+/// How far a ticket has come.
 #[derive(Debug)]
-enum Phase {
-    /// Just created.
-    Joined,
-    /// Not alone: probably the number before mine is there.
-    Guessing,
-    /// The arithmetic or the mark did not help.
-    Listing,
-    /// This ticket is the nearest before mine, by the list or, with its identity, by a watch that was spent on a change of
-    /// its data.
-    Following { ahead: Ticket, czxid: Option<i64> },
-    /// The ticket with this identity is before mine, and watched.
-    Watching {
-        ahead: Ticket,
-        czxid: i64,
-        watch: Watch,
-    },
-    /// The ticket with this identity, the nearest before mine, is gone.
-    Woken { czxid: i64 },
+enum Stage {
+    Walking,
     /// Nobody is before mine, but whoever was may not have ended well: not before that moment.
-    Delaying { until: Moment },
-    /// Nobody was before mine at that moment.
-    Granted { seen: Moment },
+    Delaying {
+        until: Moment,
+    },
+    /// Nobody was before mine at that moment, with the directory at that version.
+    First {
+        seen: Moment,
+        version: i32,
+    },
+    /// A guest of the hold with this token; its own ticket was there at that moment.
+    Inside {
+        seen: Moment,
+        token: i64,
+    },
 }
 
 impl Waiter {
+    pub(super) fn new(
+        place: Place,
+        name: LockName,
+        walk: Walk,
+        line: Option<Arc<DataLine>>,
+        delay: Duration,
+    ) -> Self {
+        Self {
+            place,
+            name,
+            walk,
+            watch: None,
+            stage: Stage::Walking,
+            line,
+            since: Instant::now(),
+            delay: Some(delay).filter(|delay| !delay.is_zero()),
+            sat_out: None,
+        }
+    }
+
     pub(crate) fn name(&self) -> &LockName {
         &self.name
     }
 
-    /// The ticket's number and identity.
-    pub(crate) fn ticket(&self) -> Result<(Ticket, i64)> {
-        let ticket = self
-            .place
-            .ticket()
-            .map(|(ticket, czxid)| (ticket.clone(), czxid));
-        ticket.ok_or_else(|| self.lost("the place was given up"))
+    /// The token of the hold that this ticket gives: its own identity, or, for a guest, that of its host.
+    pub(crate) fn token(&self) -> i64 {
+        match self.stage {
+            Stage::Inside { token, .. } => token,
+            _ => self.walk.czxid(),
+        }
     }
 
-    pub(super) fn new(place: Place, name: LockName, delay: LockDelay) -> Self {
-        Self {
-            place,
-            name,
-            phase: Phase::Joined,
-            since: Instant::now(),
-            delay: Some(delay).filter(|delay| !delay.length.is_zero()),
-        }
+    /// Whether what it holds by excludes others.
+    pub(crate) fn kind(&self) -> Kind {
+        let ticket = self.place.ticket();
+        ticket.map_or(Kind::Exclusive, |(ticket, _)| ticket.kind)
     }
 
     /// How long this ticket has been in the queue.
@@ -98,113 +105,199 @@ impl Waiter {
         self.since.elapsed()
     }
 
-    /// Waits until nobody is before this ticket and the session has a lease.
+    /// Takes in a first look that was made with the create: the ticket is there, with its identity.
+    pub(super) fn begin(&mut self, directory: &Node) -> Result<()> {
+        let begins_so = Step::Look {
+            with_children: false,
+            tickets: &[],
+        };
+        if self.walk.step() == begins_so {
+            let sight = Sight {
+                data: &directory.data,
+                version: directory.version,
+                num_children: directory.num_children,
+                mine: Some(self.walk.czxid()),
+                children: &[],
+                tickets: Vec::new(),
+            };
+            let told = self.walk.looked(&sight);
+            return told.map_err(|why| self.lost(why));
+        }
+        Ok(())
+    }
+
+    /// Takes in what was found at this moment of a ticket whose turn it is: being the first does not end by itself.
+    pub(super) fn seen_again(&mut self, at: Moment, directory: &Node, mine: &Found) -> Result<()> {
+        match mine {
+            Found::Node(mine) if mine.czxid == self.walk.czxid() => {}
+            other => {
+                self.place.leave_in_doubt();
+                return Err(self.lost(match other {
+                    Found::Node(_) => REPLACED,
+                    _ => REMOVED,
+                }));
+            }
+        }
+        match &mut self.stage {
+            Stage::First { seen, version } if *version == directory.version => {
+                *seen = at;
+                self.place.seen();
+            }
+            // Its exit is no longer right.
+            _ => self.look_again(),
+        }
+        Ok(())
+    }
+
+    /// Whether a look has shown that nobody is before this ticket.
+    pub(super) fn is_first(&self) -> bool {
+        match self.stage {
+            Stage::First { .. } | Stage::Inside { .. } => true,
+            Stage::Walking | Stage::Delaying { .. } => matches!(self.walk.step(), Step::Turn(_)),
+        }
+    }
+
+    /// Whether it was this ticket's turn at a moment no longer ago than a beat.
+    pub(super) fn has_turn(&self) -> bool {
+        match self.stage {
+            Stage::First { seen, .. } | Stage::Inside { seen, .. } => {
+                self.place.session().pulse.is_recent(seen)
+            }
+            Stage::Walking | Stage::Delaying { .. } => false,
+        }
+    }
+
+    /// Waits until it is this ticket's turn and the session has a lease.
     ///
     /// # Cancel safety
     ///
     /// The ticket keeps its place; call again to go on.
     pub(crate) async fn granted(&mut self) -> Result<Hold> {
         loop {
-            match self.phase {
-                Phase::Granted { seen } if self.place.session().pulse.is_recent(seen) => {
-                    // On the heap, as every step but the wait.
-                    if let Some(hold) = Box::pin(self.hold()).await? {
-                        return Ok(hold);
-                    }
-                }
-                // A held ticket is looked at with each beat, and somebody may have removed this one meanwhile.
-                Phase::Granted { .. } => self.phase = Phase::Listing,
-                _ => self.advance().await?,
+            self.reach().await?;
+            // On the heap, as every step but the wait.
+            if let Some(hold) = Box::pin(self.hold()).await? {
+                return Ok(hold);
             }
         }
     }
 
+    /// Waits until it is this ticket's turn, and that was seen no longer ago than a beat.
+    ///
+    /// # Cancel safety
+    ///
+    /// The ticket keeps its place; call again to go on.
+    pub(crate) async fn reach(&mut self) -> Result<()> {
+        loop {
+            match self.stage {
+                Stage::First { seen, .. } | Stage::Inside { seen, .. }
+                    if self.place.session().pulse.is_recent(seen) =>
+                {
+                    return Ok(());
+                }
+                // A held ticket is looked at with each beat, and somebody may have removed this one meanwhile.
+                Stage::First { .. } => self.look_again(),
+                Stage::Inside { token, .. } => {
+                    let looked = Box::pin(self.look(false, &[])).await;
+                    self.in_place(looked)?;
+                    let seen = self.place.session().pulse.now();
+                    self.stage = Stage::Inside { seen, token };
+                }
+                Stage::Walking | Stage::Delaying { .. } => self.advance().await?,
+            }
+        }
+    }
+
+    /// Looks whether the owner has come to hold elsewhere, if it is still waiting.
+    pub(crate) fn nudge(&mut self) {
+        self.walk.nudged();
+    }
+
+    /// Looks at the whole queue again before anything else.
+    pub(crate) fn look_again(&mut self) {
+        self.walk.look_again();
+        self.stage = Stage::Walking;
+    }
+
     /// Begins the hold. Being the first is not enough: the session must surely be alive, and the ticket its own. `None` if that
     /// took a wait.
-    async fn hold(&mut self) -> Result<Option<Hold>> {
-        let (ticket, czxid) = self.ticket()?;
-        let session = std::sync::Arc::clone(self.place.session());
-        let path = format!("{}/{}", self.place.directory(), ticket.name);
-        let recognised = session.recognise_again(&path).await;
-        recognised.map_err(|failure| failed(&session, WAITING, &self.name, &path, failure))?;
-        let ended = match session.pulse.try_hold(path.as_str().into(), czxid) {
-            Ok(Some(hold)) => return Ok(Some(hold)),
-            Ok(None) => {
-                tracing::debug!("first, but without a lease");
-                tokio::select! {
-                    () = session.pulse.leased() => return Ok(None),
-                    end = session.ended() => end,
-                }
-            }
-            Err(end) => end,
-        };
-        Err(ended.while_trying(WAITING, &self.name))
+    pub(super) async fn hold(&self) -> Result<Option<Hold>> {
+        self.place.hold(&self.name).await
+    }
+
+    /// Whoever was before this ticket is known to have ended well: no lock delay.
+    pub(crate) fn forgo_delay(&mut self) {
+        self.delay = None;
     }
 
     /// Waits until the ticket before this one is another, or none.
     pub(crate) async fn changed(&mut self) -> Result<()> {
         loop {
-            let was_watching = matches!(self.phase, Phase::Watching { .. });
-            if matches!(self.phase, Phase::Granted { .. }) {
+            if matches!(self.stage, Stage::First { .. } | Stage::Inside { .. }) {
                 return Ok(());
             }
+            let was_behind = self.walk.is_behind_known();
             self.advance().await?;
-            let is_the_same = matches!(self.phase, Phase::Following { czxid: Some(_), .. });
-            if was_watching && !is_the_same {
+            if was_behind && !self.walk.is_behind_known() {
                 return Ok(());
             }
         }
     }
 
-    /// Whether nobody is before this ticket, without waiting.
+    /// Whether it is this ticket's turn, without waiting.
     pub(super) async fn try_granted(&mut self) -> Result<bool> {
         loop {
-            match self.phase {
-                Phase::Granted { .. } => return Ok(true),
-                Phase::Joined | Phase::Listing | Phase::Woken { .. } => self.advance().await?,
-                Phase::Guessing => self.phase = Phase::Listing,
+            match self.stage {
+                Stage::First { .. } | Stage::Inside { .. } => return Ok(true),
                 // Sat out, because leaving would begin it anew for whoever comes next.
-                Phase::Delaying { .. } => self.advance().await?,
-                Phase::Following { .. } | Phase::Watching { .. } => return Ok(false),
+                Stage::Delaying { .. } => self.advance().await?,
+                Stage::Walking => {
+                    // A guess only saves others a list, and here nobody waits.
+                    self.walk.skip_guess();
+                    if matches!(self.walk.step(), Step::Watch(_) | Step::Wait) {
+                        return Ok(false);
+                    }
+                    self.advance().await?;
+                }
             }
         }
     }
 
-    /// How many tickets are before this one. Lists the queue.
-    pub(crate) async fn position(&self) -> Result<usize> {
-        let (mine, _) = self.ticket()?;
-        let looked = self.look(true).await?;
+    /// The tickets before this one, whether they conflict or not. Lists the queue.
+    pub(crate) async fn ahead(&self) -> Result<Vec<Ticket>> {
+        if self.place.was_exchanged().await {
+            return Ok(Vec::new());
+        }
+        // A guest stands where its host does.
+        let mine = self.place.ticket().map_or(0, |(ticket, _)| ticket.seq);
+        let looked = self.look(true, &[]).await?;
         let tickets = looked
             .children
             .iter()
             .filter_map(|child| Ticket::parse(child));
-        Ok(tickets.filter(|other| other.is_before(&mine)).count())
+        let before = tickets.filter(|other| other.seq.wrapping_sub(mine) < 0);
+        Ok(before.collect())
     }
 
-    /// Hands the place over to a guard.
+    /// The place of a ticket whose turn it is, for a guard.
     pub(crate) fn into_place(self) -> Place {
         self.place
     }
 
     /// One step of the walk.
     async fn advance(&mut self) -> Result<()> {
-        self.phase = match self.phase {
-            Phase::Watching { .. } => self.wait().await?,
+        match (&self.stage, self.walk.step()) {
+            (Stage::Walking, Step::Wait) => self.wait().await,
             // On the heap, so that a waiter's future is no larger than its wait, in which it spends its life.
-            _ => Box::pin(self.ask()).await?,
-        };
-        Ok(())
+            _ => Box::pin(self.ask()).await,
+        }
     }
 
     /// Waits for the watch to tell.
-    async fn wait(&mut self) -> Result<Phase> {
-        let Phase::Watching {
-            ahead,
-            czxid,
-            watch,
-        } = &mut self.phase
-        else {
-            return Ok(Phase::Listing);
+    async fn wait(&mut self) -> Result<()> {
+        let Some(watch) = &mut self.watch else {
+            self.walk.watch_again();
+            return Ok(());
         };
         let session = self.place.session();
         let change = tokio::select! {
@@ -213,227 +306,207 @@ impl Waiter {
             change = watch.changed() => change,
         };
         match change {
-            Change::Deleted => Ok(Phase::Woken { czxid: *czxid }),
-            // The watch is spent, and the node may be there: arm again, by identity.
-            Change::DataChanged => Ok(Phase::Following {
-                ahead: ahead.clone(),
-                czxid: Some(*czxid),
-            }),
-            Change::SessionOver => Err(session.ended().await.while_trying(WAITING, &self.name)),
+            Change::Deleted => self.walk.woken(),
+            Change::Changed => self.walk.watch_again(),
+            Change::SessionOver => {
+                return Err(session.ended().await.while_trying(WAITING, &self.name));
+            }
+        }
+        self.watch = None;
+        Ok(())
+    }
+
+    /// Does what the walk needs next.
+    async fn ask(&mut self) -> Result<()> {
+        if let Stage::Delaying { until } = self.stage {
+            return self.sit_out(until).await;
+        }
+        match self.walk.step() {
+            Step::Look {
+                with_children,
+                tickets,
+            } => {
+                let looked = self.look(with_children, tickets).await;
+                let looked = self.in_place(looked)?;
+                let sight = looked.sight();
+                let told = self.walk.looked(&sight);
+                told.map_err(|why| self.lost(why))
+            }
+            Step::Watch(ahead) => {
+                let path = format!("{}/{ahead}", self.place.directory());
+                drop(ahead);
+                self.watch(&path).await
+            }
+            Step::Visit(visit) => {
+                let visit = visit.clone();
+                // The host may be the first and not in yet.
+                let is_over = visit.ended_well || self.sat_out == Some(visit.token);
+                if !is_over && self.begins_delay() {
+                    return Ok(());
+                }
+                self.visit(visit).await
+            }
+            Step::Turn(turn) => {
+                let turn = turn.clone();
+                self.take_turn(turn);
+                Ok(())
+            }
+            Step::Wait => Ok(()),
         }
     }
 
-    /// Asks the server what the phase needs to know.
-    async fn ask(&mut self) -> Result<Phase> {
-        match &self.phase {
-            Phase::Joined => self.look_alone().await,
-            Phase::Guessing => self.watch_predecessor().await,
-            Phase::Listing | Phase::Watching { .. } => self.judge().await,
-            Phase::Following { ahead, czxid } => {
-                let (ahead, expect) = (
-                    ahead.clone(),
-                    czxid.map_or(Expect::Anybody, Expect::Identity),
-                );
-                self.watch(ahead, expect).await
+    /// Arms a watch on a ticket before mine.
+    async fn watch(&mut self, path: &str) -> Result<()> {
+        let session = self.place.session();
+        match session.read(|link| link.watch(path)).await {
+            Ok((node, watch)) => {
+                if self.walk.watched(node.czxid) {
+                    tracing::trace!(path, "watching");
+                    self.watch = Some(watch);
+                }
             }
-            Phase::Woken { czxid } => {
-                let czxid = *czxid;
-                self.look_for_mark(czxid).await
-            }
-            Phase::Delaying { until } => self.sit_out(*until).await,
-            Phase::Granted { seen } => Ok(Phase::Granted { seen: *seen }),
+            Err(Failure::Answered(Code::NoNode)) => self.walk.not_there(),
+            Err(failure) => return Err(failed(session, WAITING, &self.name, path, failure)),
         }
+        Ok(())
+    }
+
+    /// It is our turn; but after somebody who may not have ended well the lock delay comes first.
+    fn take_turn(&mut self, turn: Turn) {
+        let seen = self.place.session().pulse.now();
+        if turn.ended_well {
+            // For good: another look begins no delay.
+            self.delay = None;
+        }
+        if self.begins_delay() {
+            return;
+        }
+        self.place.grant(turn.exit);
+        let version = turn.version;
+        self.stage = Stage::First { seen, version };
+    }
+
+    /// Whether the lock delay comes first.
+    fn begins_delay(&mut self) -> bool {
+        let Some(delay) = self.delay else {
+            return false;
+        };
+        tracing::debug!(?delay, "the lock delay begins");
+        // A delay without an end is one that an operator ends.
+        let until = self.place.session().pulse.now().saturating_add(delay);
+        self.stage = Stage::Delaying { until };
+        true
     }
 
     /// Waits for the end of the lock delay, and looks again: the ticket must still be there.
-    async fn sit_out(&mut self, until: Moment) -> Result<Phase> {
+    async fn sit_out(&mut self, until: Moment) -> Result<()> {
         let session = self.place.session();
         tokio::select! {
             () = session.pulse.until(until) => {}
             end = session.ended() => return Err(end.while_trying(WAITING, &self.name)),
         }
-        self.delay = None;
-        Ok(Phase::Listing)
-    }
-
-    async fn look_alone(&mut self) -> Result<Phase> {
-        let looked = self.look(false).await?;
-        if looked.directory.num_children == 1 {
-            return self.grant(&looked.directory, None);
+        match self.walk.step() {
+            // Beside this hold only: it may be over before we are in, and then others are before us.
+            Step::Visit(visit) => self.sat_out = Some(visit.token),
+            _ => self.delay = None,
         }
-        Ok(Phase::Guessing)
+        self.look_again();
+        Ok(())
     }
 
-    /// The number before mine, if it is there and older, is the immediate predecessor: numbers are unique in a directory
-    /// and given in order. (A younger one is possible only where the counter has stuck at its end.)
-    async fn watch_predecessor(&mut self) -> Result<Phase> {
-        match self.ticket()?.0.predecessor() {
-            Some(ahead) => self.watch(ahead, Expect::Older).await,
-            None => Ok(Phase::Listing),
-        }
-    }
-
-    /// Arms a watch on a ticket before mine.
-    async fn watch(&mut self, ahead: Ticket, expect: Expect) -> Result<Phase> {
-        let (_, mine) = self.ticket()?;
-        let path = format!("{}/{}", self.place.directory(), ahead.name);
-        let session = self.place.session();
-        let is_expected = |czxid| match expect {
-            Expect::Anybody => true,
-            Expect::Older => czxid < mine,
-            Expect::Identity(identity) => czxid == identity,
+    /// Goes in as a guest: our ticket for one with the host's number, only while the host's is there. The note in the directory
+    /// has the host leave without a mark, which would call the next one in beside us.
+    async fn visit(&mut self, visit: Visit) -> Result<()> {
+        let attempt = Uuid::new_v4();
+        let ticket = visit.host.guest(attempt);
+        let line = DataLine {
+            attempt,
+            at: now_ms(),
+            guest_of: Some(visit.token),
+            ..self.line.as_deref().cloned().unwrap_or_default()
         };
-        match session.read(|link| link.watch(&path)).await {
-            Ok((node, watch)) if is_expected(node.czxid) => {
-                tracing::trace!(ahead = ahead.name, "watching");
-                Ok(Phase::Watching {
-                    ahead,
-                    czxid: node.czxid,
-                    watch,
-                })
+        let directory = Arc::clone(self.place.directory());
+        let host = format!("{directory}/{}", visit.host.name);
+        let (told, version) = match &visit.note {
+            Some(data) => {
+                let (path, version) = (&*directory, visit.version);
+                (
+                    Write::Set {
+                        path,
+                        data,
+                        version,
+                    },
+                    version.wrapping_add(1),
+                )
             }
-            Ok(_) | Err(Failure::Answered(Code::NoNode)) => Ok(match expect {
-                Expect::Identity(czxid) => Phase::Woken { czxid },
-                Expect::Anybody | Expect::Older => Phase::Listing,
-            }),
-            Err(failure) => Err(failed(session, WAITING, &self.name, &path, failure)),
-        }
-    }
-
-    async fn look_for_mark(&mut self, czxid: i64) -> Result<Phase> {
-        let looked = self.look(false).await?;
-        let proved = DirectoryData::parse(&looked.directory.data).proves_release_of(czxid);
-        if proved || looked.directory.num_children == 1 {
-            return self.grant(&looked.directory, Some(czxid));
-        }
-        Ok(Phase::Listing)
-    }
-
-    async fn judge(&mut self) -> Result<Phase> {
-        let looked = self.look(true).await?;
-        tracing::trace!(children = looked.children.len(), "listed");
-        let (mine, _) = self.ticket()?;
-        match rule::judge(&mine, looked.children.iter().map(String::as_str)) {
-            Verdict::Granted => self.grant(&looked.directory, None),
-            Verdict::Wait(ahead) => Ok(Phase::Following { ahead, czxid: None }),
-        }
-    }
-
-    /// Decides how the ticket will leave, from the directory as it was when the grant was read; `ahead` was before it, if that is
-    /// known. After somebody who may not have ended well the lock delay comes first.
-    fn grant(&mut self, directory: &Node, ahead: Option<i64>) -> Result<Phase> {
-        let (ticket, czxid) = self.ticket()?;
-        let data = DirectoryData::parse(&directory.data);
-        let is_due =
-            |delay: &LockDelay| !data.ended_well(ahead, ticket.seq, delay.directories_forget);
-        if let Some(delay) = self.delay.filter(is_due) {
-            tracing::debug!(delay = ?delay.length, "the lock delay begins");
-            let until = self.place.session().pulse.now() + delay.length;
-            return Ok(Phase::Delaying { until });
-        }
-        let exit = if data.is_ours() {
-            let marked = Exit::Marked {
-                mark: Mark {
-                    czxid,
-                    seq: ticket.seq,
-                }
-                .to_bytes(),
-                version: directory.version,
-            };
-            if ticket.is_near_end() {
-                Exit::LastOut(Box::new(marked))
-            } else {
-                marked
+            None => {
+                let (path, version) = (&*directory, visit.version);
+                (Write::Check { path, version }, version)
             }
-        } else {
-            // Another program's data: neither written over nor removed with the directory.
-            Exit::Plain
         };
-        self.place.grant(exit);
-        // Whoever ended well did so for good: another look begins no delay.
-        self.delay = None;
-        let seen = self.place.session().pulse.now();
-        Ok(Phase::Granted { seen })
-    }
-
-    /// The only read that can grant: the directory, our own ticket and, when asked for, the children, all at one moment.
-    /// Our ticket must be there with our identity.
-    async fn look(&self, with_children: bool) -> Result<Looked> {
-        let (ticket, czxid) = self.ticket()?;
-        let directory = &**self.place.directory();
-        let mine = format!("{directory}/{}", ticket.name);
-        let reads = [
-            Read::Data(directory),
-            Read::Data(&mine),
-            Read::Children(directory),
-        ];
-        let reads = if with_children {
-            &reads[..]
-        } else {
-            &reads[..2]
+        let exchange = Exchange {
+            directory: &directory,
+            ticket,
+            is_sequential: false,
+            data: &line.to_bytes(),
+            attempt,
+            with: &[Write::check(&host), told],
+            exit: Exit::Unmarked { version },
         };
-        let session = self.place.session();
-        let found = session.read(|link| link.multi_read(reads)).await;
-        let found =
-            found.map_err(|failure| failed(session, WAITING, &self.name, directory, failure))?;
-        let mut found = found.into_iter();
-        match (found.next(), found.next(), found.next()) {
-            (Some(Found::Node(directory)), Some(Found::Node(mine)), children)
-                if mine.czxid == czxid =>
-            {
-                let children = match children {
-                    Some(Found::Children(children)) => children,
-                    Some(Found::Failed(code)) => {
-                        let path = self.place.directory();
-                        return Err(failed(
-                            session,
-                            WAITING,
-                            &self.name,
-                            path,
-                            Failure::Answered(code),
-                        ));
-                    }
-                    _ => Vec::new(),
-                };
-                Ok(Looked {
-                    directory,
-                    children,
-                })
+        let exchanged = self.place.exchange(exchange).await;
+        if !matches!(exchanged, Ok(Exchanged::Done)) && !self.place.is_unsettled() {
+            // A visit is a matter of names: what it rests on must have been seen a moment ago.
+            self.look_again();
+        }
+        match exchanged {
+            Ok(Exchanged::Done) => {
+                tracing::debug!(host = visit.host.name, "in as a guest");
+                let seen = self.place.session().pulse.now();
+                let token = visit.token;
+                self.stage = Stage::Inside { seen, token };
+                Ok(())
             }
-            (_, Some(Found::Node(_)), _) => Err(self.lost("another ticket stands under its name")),
-            (_, Some(Found::Failed(Code::NoNode)), _) => Err(self.lost("the ticket was removed")),
-            (Some(Found::Failed(code)), _, _) | (_, Some(Found::Failed(code)), _) => Err(failed(
-                session,
-                WAITING,
-                &self.name,
-                directory,
-                Failure::Answered(code),
-            )),
-            _ => Err(self.lost("the server's answer makes no sense")),
+            Ok(Exchanged::Refused(_, Code::NoNode | Code::BadVersion) | Exchanged::Nothing) => {
+                Ok(())
+            }
+            Ok(Exchanged::Refused(at, code)) => {
+                let path = if at == 0 { &host } else { &*directory };
+                let link = self.place.session().link();
+                let link = link.map_err(|end| end.while_trying(WAITING, &self.name))?;
+                Err(refused(&*link, WAITING, path, &code))
+            }
+            Ok(Exchanged::Gone) => Err(self.lost(REMOVED)),
+            Err(failure) => {
+                let session = self.place.session();
+                Err(failed(session, WAITING, &self.name, &directory, failure))
+            }
         }
     }
 
-    fn lost(&self, why: &'static str) -> Error {
+    /// The only read that can grant.
+    async fn look(&self, with_children: bool, tickets: &[Ticket]) -> Result<Looked> {
+        let place = &self.place;
+        place
+            .look(WAITING, &self.name, with_children, tickets)
+            .await
+    }
+
+    /// What shows another ticket in the place of ours ends what was known of ours: by its name it would be the other one's end.
+    fn in_place<T>(&mut self, looked: Result<T>) -> Result<T> {
+        if matches!(looked, Err(Error::PlaceLost { .. })) {
+            self.place.leave_in_doubt();
+        }
+        looked
+    }
+
+    pub(super) fn session(&self) -> &Arc<Session> {
+        self.place.session()
+    }
+
+    pub(super) fn lost(&self, why: &'static str) -> Error {
         Error::PlaceLost {
             name: self.name.to_string(),
             why,
         }
     }
-}
-
-/// Who may stand at the name that is watched; anybody else counts as gone.
-#[derive(Clone, Copy)]
-enum Expect {
-    /// A list has just named it as a blocker, whatever its age: Curator's downgraded readers are younger than their number.
-    Anybody,
-    /// It was guessed by arithmetic. A younger one is possible where the counter has stuck at its end.
-    Older,
-    /// It was watched before.
-    Identity(i64),
-}
-
-/// What a look saw.
-struct Looked {
-    directory: Node,
-    children: Vec<String>,
 }

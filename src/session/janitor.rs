@@ -15,8 +15,10 @@ use tokio::task::AbortHandle;
 use tracing::Instrument;
 use uuid::Uuid;
 
+use super::ending::Ending;
 use super::{End, LONGEST_PAUSE, reconnected};
 use crate::link::{Code, Fault, Found, Link, Read, SessionState, Write};
+use crate::queue::mark::Exit;
 use crate::queue::ticket::DataLine;
 
 /// The shortest pause between two looks at a ticket that cannot be read.
@@ -37,27 +39,6 @@ pub(crate) struct Seat {
 impl Seat {
     pub(crate) fn path(&self) -> String {
         format!("{}/{}", self.directory, self.ticket)
-    }
-}
-
-/// How a ticket leaves.
-#[derive(Debug, Clone)]
-pub(crate) enum Exit {
-    /// Without a word: it never held.
-    Plain,
-    /// With the mark of a holder, written only while the directory is still at this version.
-    Marked { mark: Vec<u8>, version: i32 },
-    /// Together with its directory if it is the last one in there, so that numbers start again; otherwise as inside.
-    LastOut(Box<Self>),
-}
-
-impl Exit {
-    /// What is left to try when the server refuses this one.
-    fn plainer(self) -> Self {
-        match self {
-            Self::LastOut(inside) => *inside,
-            Self::Marked { .. } | Self::Plain => Self::Plain,
-        }
     }
 }
 
@@ -85,10 +66,12 @@ pub(crate) enum Left {
     Closed,
     /// The server refuses for lack of permission: somebody changed an ACL.
     Refused { servers: String },
+    /// It has children, which none of ours ever has: another program's node that looks like a ticket.
+    NotEmpty { servers: String },
 }
 
-/// Whether a create with an unknown outcome made a ticket: its number and identity.
-pub(crate) type Settled = Result<Option<(i32, i64)>, End>;
+/// Whether a create with an unknown outcome made a ticket: its name and identity.
+pub(crate) type Settled = Result<Option<(String, i64)>, End>;
 
 #[derive(Debug)]
 enum Task {
@@ -100,9 +83,8 @@ enum Task {
     },
     Settle {
         directory: Arc<str>,
-        prefix: &'static str,
         attempt: Uuid,
-        owner: Option<oneshot::Sender<Settled>>,
+        wish: Wish,
     },
     Finish {
         done: oneshot::Sender<()>,
@@ -114,10 +96,12 @@ enum Task {
 pub(crate) struct Janitor {
     tasks: mpsc::UnboundedSender<Task>,
     task: AbortHandle,
+    /// Why it does not answer, if it does not.
+    ending: Ending,
 }
 
 impl Janitor {
-    pub(crate) fn start(link: Arc<dyn Link>, alive: mpsc::Sender<()>) -> Self {
+    pub(super) fn start(link: Arc<dyn Link>, ending: Ending, alive: mpsc::Sender<()>) -> Self {
         let (tasks, inbox) = mpsc::unbounded_channel();
         let span = tracing::debug_span!(
             "janitor",
@@ -133,7 +117,21 @@ impl Janitor {
             drop(alive);
         };
         let task = tokio::spawn(work.instrument(span)).abort_handle();
-        Self { tasks, task }
+        Self {
+            tasks,
+            task,
+            ending,
+        }
+    }
+
+    /// What ends the task whatever it still has to do.
+    pub(super) fn task(&self) -> AbortHandle {
+        self.task.clone()
+    }
+
+    /// How the session ended, for whoever gets no answer.
+    fn end(&self) -> End {
+        self.ending.end().unwrap_or(End::Closed)
     }
 
     /// Ends the task whatever it still has to do: the session is about to end, and does it all.
@@ -160,34 +158,41 @@ impl Janitor {
             begun,
             done: Some(done),
         });
-        told.await.unwrap_or(Left::Closed)
+        told.await.unwrap_or_else(|_| match self.end() {
+            End::Over(reason) => Left::Over(reason),
+            End::Closed => Left::Closed,
+        })
     }
 
     /// Has whatever a create with an unknown outcome made removed.
-    pub(crate) fn sweep(&self, directory: Arc<str>, prefix: &'static str, attempt: Uuid) {
+    pub(crate) fn sweep(&self, directory: Arc<str>, attempt: Uuid) {
         self.give(Task::Settle {
             directory,
-            prefix,
             attempt,
-            owner: None,
+            wish: Wish::Remove,
         });
     }
 
     /// Finds out what a create with an unknown outcome made. If the caller is gone by then, it is removed.
-    pub(crate) async fn settle(
-        &self,
-        directory: Arc<str>,
-        prefix: &'static str,
-        attempt: Uuid,
-    ) -> Settled {
+    pub(crate) async fn settle(&self, directory: Arc<str>, attempt: Uuid) -> Settled {
         let (owner, told) = oneshot::channel();
         self.give(Task::Settle {
             directory,
-            prefix,
             attempt,
-            owner: Some(owner),
+            wish: Wish::Own(owner),
         });
-        told.await.unwrap_or(Err(End::Closed))
+        told.await.unwrap_or_else(|_| Err(self.end()))
+    }
+
+    /// As [`settle`](Self::settle), but whoever asks answers for the ticket whether it waits for the answer or not.
+    pub(crate) async fn find_out(&self, directory: Arc<str>, attempt: Uuid) -> Settled {
+        let (asker, told) = oneshot::channel();
+        self.give(Task::Settle {
+            directory,
+            attempt,
+            wish: Wish::Know(asker),
+        });
+        told.await.unwrap_or_else(|_| Err(self.end()))
     }
 
     /// Waits until everything given before is done, and ends the task.
@@ -243,12 +248,11 @@ impl Work {
                     }
                     Task::Settle {
                         directory,
-                        prefix,
                         attempt,
-                        owner,
+                        wish,
                     } => {
                         let there = wanted.entry(directory).or_default();
-                        there.insert(attempt, Sought { prefix, owner });
+                        there.insert(attempt, wish);
                     }
                     Task::Finish { done } => finish = Some(Some(done)),
                 }
@@ -292,6 +296,10 @@ impl Work {
                     }
                     Err(Fault::Answered(Code::NotNow(why))) => {
                         tracing::debug!(ticket = path, why, "delete again")
+                    }
+                    Err(Fault::Answered(Code::NotEmpty)) if matches!(exit, Exit::Plain) => {
+                        let servers = self.link.servers().into();
+                        return Left::NotEmpty { servers };
                     }
                     // Nothing was changed, and whatever was wrong with the whole, it goes without its outer part.
                     Err(Fault::Answered(_)) => exit = exit.plainer(),
@@ -367,16 +375,22 @@ impl Work {
     /// Tells the callers what was found. A ticket whose caller is gone is removed.
     async fn answer(&self, found: Vec<Orphan>, mut wanted: Wanted) {
         let mut orphans = Vec::new();
-        for Orphan { attempt, seq, seat } in found {
+        for Orphan { attempt, seat } in found {
             let there = wanted.get_mut(&seat.directory);
-            let Some(sought) = there.and_then(|there| there.remove(&attempt)) else {
+            let Some(wish) = there.and_then(|there| there.remove(&attempt)) else {
                 continue;
             };
-            let settled = Ok(Some((seq, seat.czxid)));
-            if sought
-                .owner
-                .is_none_or(|owner| owner.send(settled).is_err())
-            {
+            let settled = Ok(Some((seat.ticket.clone(), seat.czxid)));
+            let is_orphan = match wish {
+                Wish::Remove => true,
+                Wish::Own(owner) => owner.send(settled).is_err(),
+                Wish::Know(asker) => {
+                    // Who does not wait any more asks again, or has it removed.
+                    asker.send(settled).ok();
+                    false
+                }
+            };
+            if is_orphan {
                 orphans.push(seat);
             }
         }
@@ -428,14 +442,13 @@ impl Work {
         let attempt = DataLine::parse(&node.data)?.attempt;
         let (directory, name) = path.rsplit_once('/')?;
         let (directory, there) = wanted.get_key_value(directory)?;
-        let digits = name.strip_prefix(there.get(&attempt)?.prefix)?;
+        there.get(&attempt)?;
         let seat = Seat {
             directory: Arc::clone(directory),
             ticket: name.to_owned(),
             czxid: node.czxid,
         };
-        let seq = digits.parse().ok()?;
-        (node.owner == self.link.session_id()).then_some(Orphan { attempt, seq, seat })
+        (node.owner == self.link.session_id()).then_some(Orphan { attempt, seat })
     }
 
     /// Waits for the connection, with a pause if it is not seen to go; `Err` with the reason when the session is over.
@@ -447,22 +460,28 @@ impl Work {
 /// A ticket of ours that a lost reply hid.
 struct Orphan {
     attempt: Uuid,
-    seq: i32,
     seat: Seat,
 }
 
-/// An attempt that is looked for, with whoever waits for the answer.
-struct Sought {
-    prefix: &'static str,
-    owner: Option<oneshot::Sender<Settled>>,
+/// Attempts that are looked for, by their directories, with whoever waits for the answer.
+type Wanted = HashMap<Arc<str>, HashMap<Uuid, Wish>>;
+
+/// What is to become of the ticket that an attempt made, if it made one.
+#[derive(Debug)]
+enum Wish {
+    Remove,
+    /// It goes to whoever waits for it; nobody else answers for it.
+    Own(oneshot::Sender<Settled>),
+    /// It stays, whether somebody waits for the answer or not.
+    Know(oneshot::Sender<Settled>),
 }
 
-/// Attempts that are looked for, by their directories.
-type Wanted = HashMap<Arc<str>, HashMap<Uuid, Sought>>;
-
 fn owners(wanted: Wanted) -> impl Iterator<Item = oneshot::Sender<Settled>> {
-    let sought = wanted.into_values().flat_map(HashMap::into_values);
-    sought.filter_map(|sought| sought.owner)
+    let wishes = wanted.into_values().flat_map(HashMap::into_values);
+    wishes.filter_map(|wish| match wish {
+        Wish::Remove => None,
+        Wish::Own(owner) | Wish::Know(owner) => Some(owner),
+    })
 }
 
 /// What the paths of everything in these directories start with.
@@ -489,24 +508,43 @@ enum Looked {
     Unknown,
 }
 
+/// The writes by which a ticket leaves.
+pub(crate) fn writes<'a>(seat: &'a Seat, path: &'a str, exit: &'a Exit) -> Vec<Write<'a>> {
+    let directory = &*seat.directory;
+    let last = Write::delete(path);
+    match exit {
+        Exit::Plain => vec![last],
+        Exit::Unmarked { version } => {
+            let (path, version) = (directory, *version);
+            vec![Write::Check { path, version }, last]
+        }
+        Exit::Marked { mark, version } => {
+            let (path, data, version) = (directory, &**mark, *version);
+            vec![
+                Write::Set {
+                    path,
+                    data,
+                    version,
+                },
+                last,
+            ]
+        }
+        Exit::LastOut(_) => vec![last, Write::delete(directory)],
+    }
+}
+
 /// Sends one delete; the request is on its way when this returns.
-pub(crate) fn send<'a>(
+fn send<'a>(
     link: &'a dyn Link,
     seat: &'a Seat,
     path: &'a str,
-    exit: &Exit,
+    exit: &'a Exit,
 ) -> crate::link::Reply<'a, ()> {
-    let directory = &*seat.directory;
     match exit {
         Exit::Plain => link.delete(path),
-        Exit::Marked { mark, version } => link.multi(&[
-            Write::Set {
-                path: directory,
-                data: mark,
-                version: *version,
-            },
-            Write::delete(path),
-        ]),
-        Exit::LastOut(_) => link.multi(&[Write::delete(path), Write::delete(directory)]),
+        exit => {
+            let reply = link.multi(&writes(seat, path, exit));
+            Box::pin(async move { reply.await.map(drop) })
+        }
     }
 }

@@ -42,8 +42,8 @@ pub(crate) enum Failure {
 /// One session with its janitor and its pulse.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// Taken out by `close`, because the server's session lives until the last reference to the link is gone.
-    link: Mutex<Option<Arc<dyn Link>>>,
+    /// Taken out by `close` or when we renounce it, because the server's session lives until the last reference to the link is gone.
+    link: Arc<Mutex<Option<Arc<dyn Link>>>>,
     states: watch::Receiver<SessionState>,
     ending: Ending,
     pub(crate) janitor: Janitor,
@@ -84,17 +84,31 @@ impl Session {
             around.opening,
         ));
         let span = tracing::debug_span!("pulse", session = format_args!("{id:#x}"));
-        let beating = Arc::clone(&pulse)
-            .run(Arc::clone(&link), crier)
-            .instrument(span);
+        let janitor = Janitor::start(Arc::clone(&link), ending.clone(), around.alive);
+        let beating = Arc::clone(&pulse).run(Arc::clone(&link), crier);
+        let link = Arc::new(Mutex::new(Some(link)));
+        let (given_up, tidying, renounced) = (Arc::clone(&link), janitor.task(), ending.clone());
+        let beating = async move {
+            beating.await;
+            // Nobody else ends it: guards that are lost, and observers, may be kept for long, and whatever it has made would stay.
+            if renounced.is_renounced() {
+                tidying.abort();
+                drop(
+                    given_up
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .take(),
+                );
+            }
+        };
         Arc::new(Self {
             states,
             ending,
-            janitor: Janitor::start(Arc::clone(&link), around.alive),
-            beating: tokio::spawn(beating).abort_handle(),
+            janitor,
+            beating: tokio::spawn(beating.instrument(span)).abort_handle(),
             pulse,
             recognising: tokio::sync::Mutex::default(),
-            link: Mutex::new(Some(link)),
+            link,
             watched_bytes: AtomicUsize::new(0),
             ticket_bytes: AtomicUsize::new(0),
             id,
@@ -157,8 +171,9 @@ impl Session {
         if self.pulse.is_strange().is_none() {
             return Ok(());
         }
-        // One asks, and the others have the answer.
-        let _asking = self.recognising.lock().await;
+        // One asks, and the others have the answer. But whoever asks may be kept without being polled, and then each asks for
+        // itself in the end.
+        let _asking = timeout(LONGEST_PAUSE, self.recognising.lock()).await;
         let Some(reconnects) = self.pulse.is_strange() else {
             return Ok(());
         };

@@ -84,6 +84,20 @@ impl Reservation {
             .fetch_sub(watched, Ordering::Relaxed);
     }
 
+    /// Takes a part of it away, for one of several tickets.
+    pub(crate) fn part(&mut self, bytes: usize) -> Self {
+        let take = |from: &mut usize| {
+            let taken = bytes.min(*from);
+            *from -= taken;
+            taken
+        };
+        Self {
+            session: Arc::clone(&self.session),
+            watched: take(&mut self.watched),
+            ticket: take(&mut self.ticket),
+        }
+    }
+
     fn try_new(session: &Arc<Session>, bytes: usize) -> Option<Self> {
         let claim = |claimed: &AtomicUsize, limit| {
             let fits =

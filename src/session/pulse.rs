@@ -319,7 +319,10 @@ impl Pulse {
         let reply = if is_sync {
             link.sync("/").map(|answer| answer.map(Ok)).boxed()
         } else {
-            link.attempt(&checks)
+            let reply = link.attempt(&checks);
+            reply
+                .map(|answer| answer.map(|done| done.map(drop)))
+                .boxed()
         };
         let reads: Vec<Read<'_>> = batch
             .iter()
@@ -623,6 +626,13 @@ impl Witness {
     pub(crate) fn begin_release(&self) -> Option<Loss> {
         self.pulse.observed().hide(self.id);
         *self.loss.borrow()
+    }
+
+    /// The ticket is not removed after all.
+    pub(crate) fn stay(&self) {
+        if let Some(held) = self.pulse.observed().holds.get_mut(&self.id) {
+            held.is_hidden = false;
+        }
     }
 
     /// Waits for the loss. Never ends after the hold was given up without one.

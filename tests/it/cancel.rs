@@ -2,12 +2,15 @@
 //! lock is free.
 
 use std::future::{Future, poll_fn};
+use std::ops::ControlFlow;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use lockkeeper::Keeper;
+use lockkeeper::{Keeper, SessionEvent};
 use tokio::runtime::Handle;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::mutex::{children, keeper};
@@ -24,13 +27,22 @@ cases! {
         a_cancelled_change_keeps_the_place_until_it_is_dropped within 120,
         a_cancelled_position_keeps_the_place_until_it_is_dropped within 120,
         a_cancelled_release_releases within 120,
+        a_cancelled_check_keeps_the_lock within 120,
+        a_cancelled_run_drops_the_work_and_keeps_the_lock within 120,
+        a_cancelled_fenced_write_happens_once_or_never within 120,
+        a_cancelled_look_at_the_session_misses_nothing within 120,
         a_cancelled_look_leaves_nothing within 120,
+        a_cancelled_campaign_leaves_nothing within 120,
+        a_cancelled_proclamation_keeps_leadership within 120,
+        a_cancelled_look_for_the_leader_leaves_nothing within 120,
+        a_cancelled_observer_misses_nothing within 120,
+        a_cancelled_lead_leaves_nothing within 120,
         a_cancelled_close_closes within 120,
         a_cancelled_connect_leaves_no_session within 120;
 }
 
 /// Far more polls than any of the futures needs; a call that is still not done then waits for something else.
-const MOST_POLLS: usize = 200;
+pub(crate) const MOST_POLLS: usize = 200;
 
 /// Polls a future so many times, then drops it. `Some` if it ended before.
 pub(crate) async fn cancelled_after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
@@ -52,15 +64,15 @@ pub(crate) async fn cancelled_after<F: Future>(polls: usize, future: F) -> Optio
 }
 
 /// The world, a keeper to cancel with and how it looks at rest.
-struct Rest {
-    world: World,
-    stranger: zookeeper_client::Client,
-    keeper: Keeper,
+pub(crate) struct Rest {
+    pub(crate) world: World,
+    pub(crate) stranger: zookeeper_client::Client,
+    pub(crate) keeper: Keeper,
     tasks: usize,
 }
 
 impl Rest {
-    async fn new(world: World) -> Self {
+    pub(crate) async fn new(world: World) -> Self {
         let (stranger, keeper) = (world.raw().await, keeper(&world).await);
         keeper
             .mutex("cut")
@@ -81,7 +93,7 @@ impl Rest {
     }
 
     /// Nothing is left within a second, and the lock is free.
-    async fn is_back(&self) {
+    pub(crate) async fn is_back(&self) {
         let second = Duration::from_secs(1);
         eventually("no ticket is left", second, || async {
             children(&self.stranger, "cut").await.is_empty()
@@ -101,7 +113,7 @@ impl Rest {
     }
 
     /// Cancels a call after 0, 1, 2.. polls until one ends by itself, or `most` times if none can end.
-    async fn cancel<T, F>(
+    pub(crate) async fn cancel<T, F>(
         &self,
         most: usize,
         call: impl Fn(Keeper, zookeeper_client::Client, usize) -> F,
@@ -286,6 +298,102 @@ async fn a_cancelled_release_releases(world: World) {
     assert!((1..MOST_POLLS).contains(&polls), "{polls}");
 }
 
+async fn a_cancelled_check_keeps_the_lock(world: World) {
+    let rest = Rest::new(world).await;
+
+    let polls = rest
+        .cancel(MOST_POLLS, |keeper: Keeper, _stranger, polls| async move {
+            let guard = keeper.mutex("cut").unwrap().lock().await.unwrap();
+            let checked = cancelled_after(polls, guard.check()).await;
+            assert!(guard.is_held(), "a cancelled check says nothing");
+            guard.release().await.unwrap();
+            checked.map(Result::unwrap)
+        })
+        .await;
+
+    assert!((1..MOST_POLLS).contains(&polls), "{polls}");
+}
+
+async fn a_cancelled_run_drops_the_work_and_keeps_the_lock(world: World) {
+    let rest = Rest::new(world).await;
+
+    let polls = rest
+        .cancel(MOST_POLLS, |keeper: Keeper, _stranger, polls| async move {
+            let guard = keeper.mutex("cut").unwrap().lock().await.unwrap();
+            let work = Arc::new(());
+            let inside = Arc::clone(&work);
+            let ran = cancelled_after(
+                polls,
+                guard.run(async move {
+                    for _ in 0..5 {
+                        yield_now().await;
+                    }
+                    drop(inside);
+                }),
+            )
+            .await;
+            assert_eq!(Arc::strong_count(&work), 1, "the work is dropped");
+            assert!(guard.is_held());
+            guard.release().await.unwrap();
+            ran.map(Result::unwrap)
+        })
+        .await;
+
+    assert!((1..MOST_POLLS).contains(&polls), "{polls}");
+}
+
+async fn a_cancelled_fenced_write_happens_once_or_never(world: World) {
+    let rest = Rest::new(world).await;
+    let root = format!("/fenced-{}", uuid::Uuid::new_v4());
+    let acls = zookeeper_client::Acls::anyone_all();
+    let options = zookeeper_client::CreateMode::Persistent.with_acls(acls);
+    rest.stranger.create(&root, b"", &options).await.unwrap();
+
+    let polls = rest
+        .cancel(MOST_POLLS, |keeper: Keeper, stranger, polls| {
+            let path = format!("{root}/{polls}");
+            async move {
+                let guard = keeper.mutex("cut").unwrap().lock().await.unwrap();
+                let write = guard.fenced().create(&path, "once");
+                let written = cancelled_after(polls, write.commit()).await;
+                assert!(guard.is_held());
+                guard.release().await.unwrap();
+                // The release went the same way, so the write has happened by now or never will.
+                let found = stranger.get_data(&path).await.ok();
+                if written.is_some() {
+                    assert_eq!(found.map(|(data, _)| data), Some(b"once".to_vec()));
+                }
+                written.map(Result::unwrap)
+            }
+        })
+        .await;
+
+    assert!((1..MOST_POLLS).contains(&polls), "{polls}");
+}
+
+async fn a_cancelled_look_at_the_session_misses_nothing(world: World) {
+    let rest = Rest::new(world).await;
+    for polls in 0..8 {
+        let other = keeper(&rest.world).await;
+        let mut events = other.session_events();
+
+        // The session's beginning may still be news; after that nothing is, and nobody polls again.
+        let looking = cancelled_after(polls, events.changed());
+        timeout(Duration::from_millis(20), looking).await.ok();
+        other.close().await;
+
+        timeout(Duration::from_secs(1), async {
+            while events.borrow() != SessionEvent::Closed {
+                events.changed().await;
+            }
+        })
+        .await
+        .expect("the end is told");
+        drop((events, other));
+        rest.is_back().await;
+    }
+}
+
 async fn a_cancelled_look_leaves_nothing(world: World) {
     let rest = Rest::new(world).await;
 
@@ -308,6 +416,163 @@ async fn a_cancelled_look_leaves_nothing(world: World) {
         (1..MOST_POLLS).contains(&locks) && (1..MOST_POLLS).contains(&queue),
         "{locks} {queue}"
     );
+}
+
+async fn a_cancelled_campaign_leaves_nothing(world: World) {
+    let rest = Rest::new(world).await;
+
+    let waits = rest
+        .cancel(MOST_POLLS, |keeper: Keeper, _stranger, polls| async move {
+            let election = keeper.election("cut").unwrap();
+            cancelled_after(polls, election.campaign("value"))
+                .await
+                .map(Result::unwrap)
+        })
+        .await;
+    let tries = rest
+        .cancel(MOST_POLLS, |keeper: Keeper, _stranger, polls| async move {
+            let election = keeper.election("cut").unwrap();
+            cancelled_after(polls, election.try_campaign("value"))
+                .await
+                .map(|taken| taken.unwrap().expect("nobody leads"))
+        })
+        .await;
+    let timed = rest
+        .cancel(MOST_POLLS, |keeper: Keeper, _stranger, polls| async move {
+            let election = keeper.election("cut").unwrap();
+            let limit = Duration::from_secs(5);
+            cancelled_after(polls, election.campaign_timeout("value", limit))
+                .await
+                .map(Result::unwrap)
+        })
+        .await;
+
+    for polls in [waits, tries, timed] {
+        assert!((1..MOST_POLLS).contains(&polls), "{waits} {tries} {timed}");
+    }
+}
+
+async fn a_cancelled_proclamation_keeps_leadership(world: World) {
+    let rest = Rest::new(world).await;
+
+    let polls = rest
+        .cancel(MOST_POLLS, |keeper: Keeper, _stranger, polls| async move {
+            let election = keeper.election("cut").unwrap();
+            let leadership = election.campaign("value").await.unwrap();
+            let said = cancelled_after(polls, leadership.proclaim("cut off")).await;
+            assert!(leadership.is_held());
+            // Whatever became of the first one, the second one holds.
+            leadership.proclaim("said").await.unwrap();
+            assert_eq!(election.leader().await.unwrap().unwrap().value, "said");
+            leadership.resign().await.unwrap();
+            said.map(Result::unwrap)
+        })
+        .await;
+
+    assert!((1..MOST_POLLS).contains(&polls), "{polls}");
+}
+
+async fn a_cancelled_look_for_the_leader_leaves_nothing(world: World) {
+    let rest = Rest::new(world).await;
+
+    let leader = rest
+        .cancel(MOST_POLLS, |keeper: Keeper, _stranger, polls| async move {
+            let election = keeper.election("cut").unwrap();
+            let leadership = election.campaign("value").await.unwrap();
+            let leader = cancelled_after(polls, election.leader()).await;
+            leadership.resign().await.unwrap();
+            leader.map(|leader| leader.unwrap().expect("somebody leads"))
+        })
+        .await;
+    let participants = rest
+        .cancel(MOST_POLLS, |keeper: Keeper, _stranger, polls| async move {
+            let election = keeper.election("cut").unwrap();
+            cancelled_after(polls, election.participants())
+                .await
+                .map(Result::unwrap)
+        })
+        .await;
+
+    assert!(
+        (1..MOST_POLLS).contains(&leader) && (1..MOST_POLLS).contains(&participants),
+        "{leader} {participants}"
+    );
+}
+
+async fn a_cancelled_observer_misses_nothing(world: World) {
+    let rest = Rest::new(world).await;
+    let soon = Duration::from_secs(3);
+
+    // The first leader, a new value, and the end of all: each by an observer that was interrupted before.
+    let polls = rest
+        .cancel(MOST_POLLS, |keeper: Keeper, _stranger, polls| async move {
+            let election = keeper.election("cut").unwrap();
+            let mut observer = election.observe();
+            let leadership = election.campaign("first").await.unwrap();
+            let first = cancelled_after(polls, observer.changed()).await;
+            if first.is_none() {
+                timeout(soon, observer.changed()).await.unwrap().unwrap();
+            }
+            assert_eq!(observer.borrow().unwrap().value, "first");
+
+            leadership.proclaim("second").await.unwrap();
+            let second = cancelled_after(polls, observer.changed()).await;
+            if second.is_none() {
+                timeout(soon, observer.changed()).await.unwrap().unwrap();
+            }
+            assert_eq!(observer.borrow().unwrap().value, "second");
+
+            leadership.resign().await.unwrap();
+            let third = cancelled_after(polls, observer.changed()).await;
+            if third.is_none() {
+                timeout(soon, observer.changed()).await.unwrap().unwrap();
+            }
+            assert_eq!(observer.borrow(), None);
+            first.and(second).and(third)
+        })
+        .await;
+    assert!((1..MOST_POLLS).contains(&polls), "{polls}");
+
+    // While nobody stands no poll ends it.
+    for polls in 0..12 {
+        let election = rest.keeper.election("cut").unwrap();
+        let mut observer = election.observe();
+        let nobody = cancelled_after(polls, observer.changed());
+        let nobody = timeout(Duration::from_millis(50), nobody).await;
+        assert!(!matches!(nobody, Ok(Some(_))), "nobody leads");
+        let leadership = election.campaign("first").await.unwrap();
+        timeout(soon, observer.changed()).await.unwrap().unwrap();
+        assert_eq!(observer.borrow().unwrap().token, leadership.token());
+        leadership.resign().await.unwrap();
+        drop(observer);
+        rest.is_back().await;
+    }
+}
+
+async fn a_cancelled_lead_leaves_nothing(world: World) {
+    let rest = Rest::new(world).await;
+
+    let polls = rest
+        .cancel(MOST_POLLS, |keeper: Keeper, _stranger, polls| async move {
+            let election = keeper.election("cut").unwrap();
+            let mut rounds = 0;
+            let led = election.lead("value", |leadership| {
+                rounds += 1;
+                Box::pin(async move {
+                    yield_now().await;
+                    assert!(leadership.is_held());
+                    if rounds < 2 {
+                        ControlFlow::Continue(())
+                    } else {
+                        ControlFlow::Break(())
+                    }
+                })
+            });
+            cancelled_after(polls, led).await.map(Result::unwrap)
+        })
+        .await;
+
+    assert!((1..MOST_POLLS).contains(&polls), "{polls}");
 }
 
 async fn a_cancelled_close_closes(world: World) {

@@ -2,7 +2,10 @@
 //!
 //! The modules below it hold the rest of its cases, and use what this file offers to them.
 
+pub(crate) mod breaking;
 pub(crate) mod codes;
+pub(crate) mod elect;
+pub(crate) mod kinds;
 pub(crate) mod look;
 pub(crate) mod loss;
 pub(crate) mod signals;

@@ -24,15 +24,23 @@ mod cli;
 mod connect;
 mod cost;
 mod differential;
+mod election;
+mod evict;
+mod examples;
 mod faults;
 mod guard;
+mod multi;
 mod museum;
 mod mutex;
 mod reconnect;
+mod reentrancy;
+mod rwlock;
 mod scale;
+mod semaphore;
 mod server;
 mod traces;
 mod trouble;
+mod visits;
 
 use std::process::ExitCode;
 
@@ -54,7 +62,13 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     #[cfg(feature = "cli")]
     cli::cases,
     #[cfg(feature = "cli")]
+    cli::breaking::cases,
+    #[cfg(feature = "cli")]
     cli::codes::cases,
+    #[cfg(feature = "cli")]
+    cli::kinds::cases,
+    #[cfg(feature = "cli")]
+    cli::elect::cases,
     #[cfg(feature = "cli")]
     cli::look::cases,
     #[cfg(feature = "cli")]
@@ -66,6 +80,13 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     connect::cases,
     cost::cases,
     differential::cases,
+    election::cases,
+    election::company::cases,
+    election::follow::cases,
+    election::lead::cases,
+    election::races::cases,
+    evict::cases,
+    examples::cases,
     faults::blackhole::cases,
     faults::dead::cases,
     faults::healthy::cases,
@@ -82,16 +103,39 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     museum::leftovers::cases,
     museum::order::cases,
     museum::orphans::cases,
+    museum::owners::cases,
     museum::paused::cases,
+    museum::permits::cases,
     museum::quorum::cases,
+    museum::readers::cases,
     museum::server::cases,
+    museum::sets::cases,
     museum::wakeups::cases,
+    multi::cancelled::cases,
+    multi::cases,
+    multi::crowd::cases,
     mutex::cases,
     reconnect::cases,
+    reentrancy::cases,
+    reentrancy::cancelled::cases,
+    reentrancy::chance::cases,
+    reentrancy::guests::cases,
+    reentrancy::hosts::cases,
+    rwlock::cases,
+    rwlock::cancel::cases,
+    rwlock::changes::cases,
+    rwlock::cost::cases,
+    rwlock::random::cases,
     scale::cases,
+    semaphore::cases,
+    semaphore::cancel::cases,
+    semaphore::cost::cases,
+    semaphore::random::cases,
+    semaphore::trouble::cases,
     server::cases,
     traces::cases,
     trouble::cases,
+    visits::cases,
 ];
 
 fn main() -> ExitCode {

@@ -11,9 +11,13 @@ pub mod leases;
 pub mod leftovers;
 pub mod order;
 pub mod orphans;
+pub mod owners;
 pub mod paused;
+pub mod permits;
 pub mod quorum;
+pub mod readers;
 pub mod server;
+pub mod sets;
 pub mod wakeups;
 mod wire;
 
@@ -43,7 +47,7 @@ async fn session_of(keeper: &Keeper, lock: &str) -> i64 {
 }
 
 /// The session of a keeper that nothing is known of yet.
-async fn own_session(keeper: &Keeper) -> i64 {
+pub(crate) async fn own_session(keeper: &Keeper) -> i64 {
     let guard = keeper.mutex("whoami").unwrap().lock().await.unwrap();
     let session = session_of(keeper, "whoami").await;
     guard.release().await.unwrap();

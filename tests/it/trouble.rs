@@ -17,6 +17,7 @@ use crate::support::{World, eventually};
 cases! {
     both:
         a_label_that_is_too_long_is_refused_before_any_io,
+        a_lock_delay_without_an_end_is_waited_out_for_ever,
         a_younger_ticket_with_a_lower_number_is_waited_for_quietly;
     embedded:
         museum_71_a_long_held_guard_spares_a_strangers_ticket,
@@ -33,7 +34,8 @@ cases! {
         one_sweep_settles_every_create_whose_reply_was_lost,
         one_silent_server_does_not_hide_a_healthy_one,
         a_waiter_survives_the_end_of_its_sessions_runtime,
-        a_keeper_survives_the_end_of_its_sessions_runtime;
+        a_keeper_survives_the_end_of_its_sessions_runtime,
+        a_lock_that_is_not_polled_any_more_holds_up_no_other;
 }
 
 const SOON: Duration = Duration::from_secs(3);
@@ -442,6 +444,44 @@ async fn a_keeper_survives_the_end_of_its_sessions_runtime(world: World) {
     assert!(held.await.unwrap());
 }
 
+async fn a_lock_that_is_not_polled_any_more_holds_up_no_other(world: World) {
+    let builder = Keeper::builder(world.connect_string());
+    let builder = builder.session_timeout(Duration::from_secs(3600));
+    let (keeper, faults) = (builder.connect().await.unwrap(), world.embedded().faults());
+    let guard = keeper.mutex("whoami").unwrap().lock().await.unwrap();
+    let session = keeper.queue("whoami").await.unwrap()[0].session;
+    guard.release().await.unwrap();
+    // After a reconnect the first grant looks whether it is still our session.
+    assert!(faults.cut(session));
+    let back = || async {
+        faults
+            .sessions()
+            .iter()
+            .any(|it| it.id == session && it.connected)
+    };
+    eventually("it is connected again", SOON, back).await;
+    let lock = keeper.mutex("first").unwrap();
+    let looks = Match::op(Op::Sync).path_contains("/locks/first/lock-");
+    let hold = faults.on(looks).hold_reply();
+    let mut first = std::pin::pin!(lock.lock());
+    tokio::select! {
+        granted = &mut first => panic!("it is asked first: {granted:?}"),
+        reached = timeout(SOON, hold.reached()) => reached.expect("it looks"),
+    }
+    hold.release();
+
+    // As in the arm of a `select!`, while the first one is kept for the next round.
+    let second = timeout(SOON, keeper.mutex("second").unwrap().lock()).await;
+
+    second
+        .expect("nobody is before it")
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    first.await.unwrap().release().await.unwrap();
+}
+
 async fn a_label_that_is_too_long_is_refused_before_any_io(world: World) {
     let keeper = keeper(&world).await;
     let lock = keeper.mutex("label").unwrap();
@@ -467,6 +507,20 @@ async fn a_label_that_is_too_long_is_refused_before_any_io(world: World) {
 }
 
 // Curator's downgrade: a plain reader with the digits of the writer that made it.
+async fn a_lock_delay_without_an_end_is_waited_out_for_ever(world: World) {
+    let builder = Keeper::builder(world.connect_string()).lock_delay(Duration::MAX);
+    let keeper = builder.connect().await.unwrap();
+    let stranger = world.raw().await;
+
+    // A directory that is removed when it is empty forgets how its last holder has ended.
+    let limit = Duration::from_millis(200);
+    let waited = keeper.mutex("ever").unwrap().lock_timeout(limit).await;
+
+    assert!(waited.unwrap_err().is_timeout());
+    let gone = || async { children(&stranger, "ever").await.is_empty() };
+    eventually("the ticket is gone", SOON, gone).await;
+}
+
 async fn a_younger_ticket_with_a_lower_number_is_waited_for_quietly(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let lock = keeper.mutex("downgrade").unwrap();

@@ -2,9 +2,12 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::builder::NonEmptyStringValueParser;
+use clap::error::ErrorKind;
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 use humantime::parse_duration;
 use lockkeeper::{Keeper, Result};
 
@@ -12,7 +15,11 @@ const EXAMPLES: &str = "\
 Examples:
   lockkeeper run nightly-report -- ./report.sh         wait for the lock, then run
   lockkeeper run --no-wait cron/backup -- ./backup.sh  run it, or end with 75 if somebody else does
+  lockkeeper run a b -- ./move.sh                      run it under several locks, without deadlocks
   lockkeeper queue nightly-report                      who holds it, who waits
+  lockkeeper break nightly-report                      remove its holder's ticket, after a question
+  lockkeeper elect scheduler -- ./scheduler.sh         run it here if nobody else leads
+  lockkeeper leader scheduler --watch                  who leads, from now on
   lockkeeper ls                                        which locks are in use
   lockkeeper serve                                     a server to try all this on
 
@@ -27,12 +34,19 @@ Exit codes:
   `run` has more: see `lockkeeper run --help`";
 
 const RUN_NOTES: &str = "\
-The lock is granted in the order of asking, and given back when the command has ended.
+The lock is granted in the order of asking, and given back when the command has ended. Names may be followed by more:
+then the command runs under all of these locks, taken at once or not at all, so that nobody can wait in a circle.
+
+Without an option the command runs alone. --shared lets all others with --shared run beside it, and excludes those
+without; both kinds stand in one queue. --permits N/LIMIT takes N of the permits of a semaphore, all users of which must
+say the same LIMIT. It has a queue of its own, so do not use the name for locks. --owner ID lets the command in where ID
+runs alone already: a tool that runs another one under the same lock, say. The lock is free when the last of them ended.
 
 The command sees
-  LOCKKEEPER_NAME   the name of the lock
-  LOCKKEEPER_TOKEN  the fencing token, a number that grows with every grant: let the resource refuse lower ones
-  LOCKKEEPER_NODE   the name of our ticket, as `lockkeeper queue` shows it
+  LOCKKEEPER_NAME   the name of the lock; of several, one a line
+  LOCKKEEPER_TOKEN  the fencing token, a number that grows with every grant: let the resource refuse lower ones. Not
+                    there with --shared and --permits, which let others in; one for all of several locks
+  LOCKKEEPER_NODE   the name of our ticket, as `lockkeeper queue` shows it; of several locks, one a line
 
 Loss: the lock is ours for about half of the session timeout after the servers last answered. When only a quarter of that
 is left and still no answer comes, or when the lock is lost in any other way, the command's process group gets TERM, and
@@ -50,9 +64,13 @@ lost, and the command gets TERM before it goes on. While the tool waits for the 
 Examples:
   lockkeeper run orders/42 -- ./work.sh
   lockkeeper run --wait 30s deploy -- sh -c 'deploy --fence \"$LOCKKEEPER_TOKEN\"'
+  lockkeeper run --shared prices -- ./report.sh          beside other readers
+  lockkeeper run --permits 1/4 render -- ./render.sh     at most four at once, everywhere
+  lockkeeper run --owner nightly db -- ./all.sh          ./all.sh may run `lockkeeper run --owner nightly db -- ..`
+  lockkeeper run accounts/4 accounts/17 -- ./move.sh     both, whoever asks for them in whatever order
 
 Exit codes: the command's own, 128+n when signal n ended it (or ended the wait for the lock), and
-  64   wrong usage
+  64   wrong usage; also a LIMIT that is not the semaphore's, and more permits than it has
   69   no server, or the session ended before the command ran
   70   the lock was lost while the command ran, or nearly so and the command was ended
   75   not granted in time (--wait, --no-wait)
@@ -64,8 +82,48 @@ const QUEUE_NOTES: &str = "\
 POS is the number of tickets before it: 0 is the next or present holder. SINCE is by the clock of the ticket's host.
 An empty queue is said on stderr (with --json it is `[]`) and ends with 0.
 
-Fields of --json: position, node, token, holder, shared, session, owner, label, host, pid, since_ms (milliseconds since
-1970). With --watch there is one array in each line.";
+Fields of --json: position, node, token, holder, shared, kind (lock, read, write, candidate, permit), permits, value,
+session, owner, label, host, pid, since_ms (milliseconds since 1970). With --watch there is one array in each line.";
+
+const BREAK_NOTES: &str = "\
+Shows the ticket and asks on the terminal before it is removed; --yes does not ask, and must be given where stdin is no
+terminal. Without --node it is the first of the queue: the holder, if anybody holds the lock.
+
+The holder is not asked: it learns of its loss within a sixth of its session timeout, and may be working until then while
+the next one is let in. Stop its process first if it is to do no harm, or let the resource refuse lower tokens. A waiter's
+call fails, as soon as whoever it waits for has left. Only the ticket that was shown is removed, never another one that
+stands under its name by then.
+
+With --json stdout is {\"removed\": true} or {\"removed\": false}.
+
+Examples:
+  lockkeeper break nightly-report                                  the holder, after a question
+  lockkeeper break nightly-report --node lock-0000000007 --yes     this one, without
+
+Exit codes:
+   0  removed
+   1  nothing was removed: nobody is there, it has gone meanwhile, or the answer was no
+  64  wrong usage; also stdin is no terminal and --yes is not given
+  69  no server
+  77  the server denies permission";
+
+const ELECT_NOTES: &str = "\
+Stands in the election, in the order of asking, and runs the command when we lead. When it has ended we resign. Everything
+else is as with `lockkeeper run`: what the command sees, loss, signals and exit codes; see `lockkeeper run --help`.
+
+Examples:
+  lockkeeper elect scheduler -- ./scheduler.sh
+  lockkeeper elect --id 10.0.0.7:80 api -- ./serve.sh    `lockkeeper leader api` shows 10.0.0.7:80 while it serves";
+
+const LEADER_NOTES: &str = "\
+One line: the VALUE that the leader stood with or has proclaimed since, its fencing TOKEN, its NODE, LABEL, HOST and PID.
+That nobody leads is said on stderr (with --json it is `null`) and ends with 0.
+
+With --watch each leader, and each new value of the same one, is a line of its own, without a head, in order and as soon as
+it is known; it goes on with the next session when one ends, and INT or TERM end it, with 0. The election is made if it does
+not exist. Of leaders that follow each other faster than the servers can be asked, some are not shown.
+
+Fields of --json: value, token, node, session, label, host, pid.";
 
 const SERVE_NOTES: &str = "\
 Not for production: everything is in memory, there is one server, and nothing is checked as a real ensemble would.
@@ -102,6 +160,12 @@ pub(crate) enum Order {
     Run(Run),
     /// Shows who holds a lock and who waits for it
     Queue(Queue),
+    /// Removes somebody's ticket from the queue of a lock
+    Break(Break),
+    /// Runs a command while leading
+    Elect(Elect),
+    /// Shows who leads an election
+    Leader(Leader),
     /// Lists the locks that somebody holds or waits for
     Ls,
     /// Runs a ZooKeeper-compatible server for tests and demos
@@ -137,9 +201,29 @@ pub(crate) struct Server {
 #[derive(Debug, Args)]
 #[command(after_help = RUN_NOTES)]
 pub(crate) struct Run {
-    /// The lock: one or more words separated by '/'
-    pub(crate) name: String,
+    /// The lock: one or more words separated by '/'; or several locks
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<String>,
 
+    /// Runs beside others with --shared; excludes those without
+    #[arg(long)]
+    pub(crate) shared: bool,
+
+    /// Takes N permits of a semaphore that has LIMIT of them
+    #[arg(long, value_name = "N/LIMIT", conflicts_with_all = ["shared", "owner"])]
+    pub(crate) permits: Option<Permits>,
+
+    /// Runs in the name of ID, which may be inside already
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) owner: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) work: Work,
+}
+
+/// What is to be done under a lock, and how long to wait for that.
+#[derive(Debug, Args)]
+pub(crate) struct Work {
     /// Gives up with 75 when the lock was not granted for so long
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) wait: Option<Duration>,
@@ -158,12 +242,101 @@ pub(crate) struct Run {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = ELECT_NOTES)]
+pub(crate) struct Elect {
+    /// The election: one or more words separated by '/'
+    pub(crate) name: String,
+
+    /// The value that others see while we lead; without it the host's name and our process id: host:pid
+    #[arg(long)]
+    pub(crate) id: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) work: Work,
+}
+
+/// So many permits of so many.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Permits {
+    pub(crate) count: u32,
+    pub(crate) limit: u32,
+}
+
+impl FromStr for Permits {
+    type Err = String;
+
+    fn from_str(word: &str) -> std::result::Result<Self, String> {
+        let numbers = word
+            .split_once('/')
+            .map(|(count, limit)| (count.parse(), limit.parse()));
+        match numbers {
+            Some((Ok(0), _) | (_, Ok(0))) => Err("there must be at least one permit".into()),
+            Some((Ok(count), Ok(limit))) if count > limit => Err(format!(
+                "{count} permits are never there, of {limit} in all"
+            )),
+            Some((Ok(count), Ok(limit))) => Ok(Self { count, limit }),
+            _ => Err("it looks like 1/4: one permit, of four in all".into()),
+        }
+    }
+}
+
+impl Arguments {
+    /// Refuses what the words cannot mean together.
+    pub(crate) fn checked(self) -> std::result::Result<Self, clap::Error> {
+        let Order::Run(run) = &self.order else {
+            return Ok(self);
+        };
+        let alone = [
+            (run.shared, "--shared"),
+            (run.permits.is_some(), "--permits"),
+            (run.owner.is_some(), "--owner"),
+        ];
+        match alone
+            .iter()
+            .find(|(is_given, _)| *is_given && run.names.len() > 1)
+        {
+            Some((_, option)) => Err(Self::command().error(
+                ErrorKind::ArgumentConflict,
+                format!("{option} is for one lock, and several were given"),
+            )),
+            None => Ok(self),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
 #[command(after_help = QUEUE_NOTES)]
 pub(crate) struct Queue {
     /// The lock
     pub(crate) name: String,
 
     /// Looks again every second until INT or TERM
+    #[arg(long)]
+    pub(crate) watch: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = BREAK_NOTES)]
+pub(crate) struct Break {
+    /// The lock
+    pub(crate) name: String,
+
+    /// The ticket, as `lockkeeper queue` shows it in NODE; the first of the queue if not given
+    #[arg(long, value_name = "NODE")]
+    pub(crate) node: Option<String>,
+
+    /// Does not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = LEADER_NOTES)]
+pub(crate) struct Leader {
+    /// The election
+    pub(crate) name: String,
+
+    /// Shows each new leader and each new value until INT or TERM
     #[arg(long)]
     pub(crate) watch: bool,
 }

@@ -37,10 +37,10 @@ pub(crate) enum Change {
 }
 
 impl Child {
-    /// Starts the command. Must be called on the main thread: the command gets TERM when that thread dies.
+    /// Starts the command; what has no value in the environment is taken out of it. Must be called on the main thread: the command gets TERM when that thread dies.
     pub(crate) fn start(
         command: &[OsString],
-        environment: [(&str, String); 3],
+        environment: [(&str, Option<String>); 3],
     ) -> Result<Self, Failure> {
         // Before the start, so that no change is missed.
         let changes = unix::signal(SignalKind::child()).map_err(Failure::System)?;
@@ -50,11 +50,17 @@ impl Child {
             Some(_) if io::stdin().is_terminal() && io::stdout().is_terminal() => shim::FOREGROUND,
             _ => shim::BACKGROUND,
         };
-        let process = Command::new(MYSELF)
+        let mut starts = Command::new(MYSELF);
+        for (name, value) in environment {
+            match value {
+                Some(value) => starts.env(name, value),
+                None => starts.env_remove(name),
+            };
+        }
+        let process = starts
             .arg0("lockkeeper")
             .args([shim::WORD, &process::id().to_string(), place])
             .args(command)
-            .envs(environment)
             .process_group(0)
             .spawn()
             .map_err(Failure::Start)?;

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use lockkeeper::{Error, LockName};
+use lockkeeper::Error;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -11,13 +11,13 @@ pub(crate) enum Failure {
     Library(#[from] Error),
 
     #[error("{name} is taken, and --no-wait says not to wait for it")]
-    Taken { name: LockName },
+    Taken { name: String },
 
     #[error("{name} was lost while the command ran")]
-    Lost { name: LockName, source: Error },
+    Lost { name: String, source: Error },
 
     #[error("{name} was about to be lost while the command ran, so the command was ended")]
-    Endangered { name: LockName },
+    Endangered { name: String },
 
     #[error("the command cannot be started")]
     Start(#[source] io::Error),
@@ -27,6 +27,9 @@ pub(crate) enum Failure {
         address: SocketAddr,
         source: io::Error,
     },
+
+    #[error("stdin is no terminal to ask on: say --yes to remove a ticket without a question")]
+    NobodyToAsk,
 
     #[error("cannot write to stdout")]
     Output(#[source] io::Error),

@@ -5,15 +5,17 @@
 use std::fmt;
 use std::time::Duration;
 
-use lockkeeper::{Error, Guard, Lost};
+use lockkeeper::{Error, Lost};
 use tokio::time::sleep;
+
+use crate::held::Held;
 
 /// A lease that a quarter is left of is in danger: a healthy one, which each answer renews, stays well above two fifths
 /// of the longest that it ever was.
 const FLOOR: u32 = 4;
 
 pub(crate) struct Lease<'a> {
-    guard: &'a Guard,
+    held: &'a Held,
     lost: Lost,
     longest: Duration,
 }
@@ -40,11 +42,11 @@ impl fmt::Display for Danger {
 }
 
 impl<'a> Lease<'a> {
-    pub(crate) fn of(guard: &'a Guard) -> Self {
+    pub(crate) fn of(held: &'a Held) -> Self {
         Self {
-            guard,
-            lost: guard.lost(),
-            longest: guard.valid_for(),
+            held,
+            lost: held.lost(),
+            longest: held.valid_for(),
         }
     }
 
@@ -56,10 +58,10 @@ impl<'a> Lease<'a> {
     /// Cancel safe: call it again.
     pub(crate) async fn danger(&mut self) -> Danger {
         loop {
-            let left = self.guard.valid_for();
+            let left = self.held.valid_for();
             self.longest = self.longest.max(left);
             let floor = self.longest / FLOOR;
-            if left <= floor && self.guard.is_held() {
+            if left <= floor && self.held.is_held() {
                 return Danger::Near(left);
             }
             tokio::select! {

@@ -4,8 +4,12 @@
 //! thread, because the system tells `run`'s command of our death by the death of the thread that started it.
 
 mod args;
+mod breaking;
 mod child;
+mod elect;
 mod failure;
+mod held;
+mod leader;
 mod lease;
 mod ls;
 mod queue;
@@ -25,6 +29,7 @@ use failure::Failure;
 
 /// The exit codes that are ours; the rest is the command's. The numbers are those of `sysexits.h` where it has one.
 mod code {
+    pub(crate) const NOTHING: u8 = 1;
     pub(crate) const USAGE: u8 = 64;
     pub(crate) const UNAVAILABLE: u8 = 69;
     pub(crate) const LOST: u8 = 70;
@@ -40,7 +45,7 @@ fn main() -> ExitCode {
     if words.next().is_some_and(|word| word == shim::WORD) {
         return shim::become_command(words).into();
     }
-    let arguments = match Arguments::try_parse() {
+    let arguments = match Arguments::try_parse().and_then(Arguments::checked) {
         Ok(arguments) => arguments,
         Err(usage) => {
             // Help and version are asked for, and go to stdout. Nobody is left to tell if they cannot be printed.
@@ -59,7 +64,7 @@ fn main() -> ExitCode {
 }
 
 fn start(arguments: &Arguments) -> Result<u8, Failure> {
-    if matches!(arguments.order, Order::Run(_)) {
+    if matches!(arguments.order, Order::Run(_) | Order::Elect(_)) {
         // Before any other thread starts, so that all of them inherit it.
         terminal::hold_stops();
     }
@@ -71,7 +76,10 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
     let result = runtime.block_on(async {
         match &arguments.order {
             Order::Run(order) => run::run(server, order).await,
+            Order::Elect(order) => elect::run(server, order).await,
             Order::Queue(order) => queue::run(server, order, arguments.json).await,
+            Order::Break(order) => breaking::run(server, order, arguments.json).await,
+            Order::Leader(order) => leader::run(server, order, arguments.json).await,
             Order::Ls => ls::run(server, arguments.json).await,
             Order::Serve(order) => serve::run(order, arguments.json).await,
         }
@@ -83,7 +91,9 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
 
 fn code_of(failure: &Failure) -> u8 {
     match failure {
-        Failure::Library(error) if error.is_invalid() => code::USAGE,
+        // A refusal is ours to mend: the same words will be refused again.
+        Failure::Library(error) if error.is_invalid() || error.is_refusal() => code::USAGE,
+        Failure::NobodyToAsk => code::USAGE,
         Failure::Library(error) if error.is_denied() => code::DENIED,
         Failure::Library(error) if error.is_unreachable() || error.is_session_over() => {
             code::UNAVAILABLE

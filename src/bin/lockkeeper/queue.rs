@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lockkeeper::{LockName, QueueEntry};
+use lockkeeper::{EntryKind, LockName, QueueEntry};
 use serde_json::{Value, json};
 
 use crate::args::{Queue, Server};
@@ -11,8 +11,8 @@ use crate::failure::Failure;
 use crate::report;
 use crate::signals::{self, Signals};
 
-const HEAD: [&str; 10] = [
-    "POS", "NODE", "TOKEN", "STATE", "SESSION", "OWNER", "LABEL", "HOST", "PID", "SINCE",
+const HEAD: [&str; 11] = [
+    "POS", "NODE", "TOKEN", "STATE", "KIND", "SESSION", "OWNER", "LABEL", "HOST", "PID", "SINCE",
 ];
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
@@ -79,7 +79,10 @@ fn object(position: usize, ticket: &QueueEntry) -> Value {
         "node": ticket.node,
         "token": ticket.token,
         "holder": ticket.is_holder,
-        "shared": ticket.is_shared,
+        "shared": ticket.kind == EntryKind::Read,
+        "kind": word(ticket.kind),
+        "permits": permits(ticket.kind),
+        "value": ticket.value,
         "session": session(ticket),
         "owner": ticket.owner,
         "label": ticket.label,
@@ -89,7 +92,7 @@ fn object(position: usize, ticket: &QueueEntry) -> Value {
     })
 }
 
-fn row(position: usize, ticket: &QueueEntry, now: Duration) -> [String; 10] {
+fn row(position: usize, ticket: &QueueEntry, now: Duration) -> [String; 11] {
     let or_dash = |text: Option<String>| {
         text.filter(|text| !text.is_empty())
             .unwrap_or_else(|| "-".to_owned())
@@ -98,17 +101,21 @@ fn row(position: usize, ticket: &QueueEntry, now: Duration) -> [String; 10] {
         let since = now.saturating_sub(Duration::from_millis(since));
         format!("{} ago", report::span(since))
     });
-    let state = match (ticket.is_holder, ticket.is_shared) {
-        (true, false) => "holder",
-        (true, true) => "holder (shared)",
-        (false, false) => "waiting",
-        (false, true) => "waiting (shared)",
+    let state = if ticket.is_holder {
+        "holder"
+    } else {
+        "waiting"
+    };
+    let kind = match ticket.kind {
+        EntryKind::Permit { permits } => format!("permit ({permits})"),
+        kind => word(kind).to_owned(),
     };
     [
         position.to_string(),
         ticket.node.clone(),
         ticket.token.to_string(),
         state.to_owned(),
+        kind,
         session(ticket),
         or_dash(ticket.owner.clone()),
         or_dash(ticket.label.clone()),
@@ -118,7 +125,24 @@ fn row(position: usize, ticket: &QueueEntry, now: Duration) -> [String; 10] {
     ]
 }
 
+pub(crate) fn word(kind: EntryKind) -> &'static str {
+    match kind {
+        EntryKind::Read => "read",
+        EntryKind::Write => "write",
+        EntryKind::Candidate => "candidate",
+        EntryKind::Permit { .. } => "permit",
+        _ => "lock",
+    }
+}
+
+fn permits(kind: EntryKind) -> Option<u32> {
+    match kind {
+        EntryKind::Permit { permits } => Some(permits),
+        _ => None,
+    }
+}
+
 /// As ZooKeeper's own tools write it.
-fn session(ticket: &QueueEntry) -> String {
+pub(crate) fn session(ticket: &QueueEntry) -> String {
     format!("{:#x}", ticket.session)
 }

@@ -35,6 +35,15 @@ pub(crate) fn say(text: impl Display) {
     writeln!(io::stderr(), "lockkeeper: {text}").unwrap_or_default();
 }
 
+/// A question on stderr; true if the answer on stdin begins with a y.
+pub(crate) fn ask(question: &str) -> io::Result<bool> {
+    write!(io::stderr(), "lockkeeper: {} [y/N] ", clean(question))?;
+    io::stderr().flush()?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(answer.trim_start().starts_with(['y', 'Y']))
+}
+
 /// One line on stderr with the failure and everything that it came from.
 pub(crate) fn complain(failure: &Failure) {
     if matches!(failure, Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe) {

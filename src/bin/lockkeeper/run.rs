@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::OptionFuture;
-use lockkeeper::{Guard, Keeper, LockName, Mutex};
+use lockkeeper::{Keeper, LockName};
 use nix::sys::signal::Signal;
 use tokio::time::{Instant, sleep_until};
 
-use crate::args::{Run, Server};
+use crate::args::{Run, Server, Work};
 use crate::child::{Change, Child};
 use crate::failure::Failure;
+use crate::held::{Held, Wanted};
 use crate::lease::{Danger, Lease};
 use crate::report;
 use crate::signals::{self, Signals};
@@ -23,7 +24,21 @@ use crate::signals::{self, Signals};
 const LABEL: usize = 40;
 
 pub(crate) async fn run(server: &Server, order: &Run) -> Result<u8, Failure> {
-    let name = LockName::new(&order.name)?;
+    let want = |keeper: &Keeper, label| Wanted::of(keeper, order, label);
+    work(server, &order.names, &order.work, want).await
+}
+
+/// Does some work under what is wanted of a keeper, with this label, by these names.
+pub(crate) async fn work(
+    server: &Server,
+    names: &[String],
+    work: &Work,
+    want: impl FnOnce(&Keeper, String) -> lockkeeper::Result<Wanted>,
+) -> Result<u8, Failure> {
+    // Before any server is asked.
+    for name in names {
+        LockName::new(name)?;
+    }
     let mut signals = Signals::listen(signals::PASSED_ON)?;
     let connected = tokio::select! {
         keeper = server.connect() => Ok(keeper?),
@@ -34,9 +49,14 @@ pub(crate) async fn run(server: &Server, order: &Run) -> Result<u8, Failure> {
         Err(signal) => return Ok(signals::code(signal)),
     };
 
-    let result = under_lock(&keeper, &name, order, &mut signals).await;
+    let name = names.join(", ");
+    let result = match want(&keeper, label(&work.command)) {
+        Ok(wanted) => under_lock(&wanted, name, work, &mut signals).await,
+        Err(refused) => Err(refused.into()),
+    };
 
     // Whoever is in a hurry sends another signal; the session timeout tidies up then.
+    signals.forget();
     tokio::select! {
         () = keeper.close() => {}
         _ = signals.next() => {}
@@ -45,33 +65,28 @@ pub(crate) async fn run(server: &Server, order: &Run) -> Result<u8, Failure> {
 }
 
 async fn under_lock(
-    keeper: &Keeper,
-    name: &LockName,
-    order: &Run,
+    wanted: &Wanted,
+    name: String,
+    order: &Work,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    let lock = keeper.mutex(name)?.with_label(label(&order.command));
     let granted = tokio::select! {
-        guard = acquire(&lock, order) => Ok(guard?),
+        held = acquire(wanted, &name, order) => Ok(held?),
         // Dropping the wait leaves the queue; closing the keeper sees it done.
         signal = signals.next() => Err(signal),
     };
-    let guard = match granted {
-        Ok(guard) => guard,
+    let held = match granted {
+        Ok(held) => held,
         Err(signal) => return Ok(signals::code(signal)),
     };
 
-    let environment = [
-        ("LOCKKEEPER_NAME", name.to_string()),
-        ("LOCKKEEPER_TOKEN", guard.token().to_string()),
-        ("LOCKKEEPER_NODE", guard.node().to_owned()),
-    ];
-    let mut child = Child::start(&order.command, environment)?;
-    let end = ended(&mut child, signals, &guard, order.grace).await?;
+    let mut child = Child::start(&order.command, held.environment())?;
+    let end = ended(&mut child, signals, &held, &name, order.grace).await?;
     child.take_terminal();
+    signals.forget();
 
     let released = tokio::select! {
-        released = guard.release() => Some(released),
+        released = held.release() => Some(released),
         _ = signals.next() => None,
     };
     let code = match (end.told_to, end.code) {
@@ -93,13 +108,13 @@ async fn under_lock(
     }
 }
 
-async fn acquire(lock: &Mutex, order: &Run) -> Result<Guard, Failure> {
+async fn acquire(wanted: &Wanted, name: &str, order: &Work) -> Result<Held, Failure> {
     match order.wait {
-        Some(limit) => Ok(lock.lock_timeout(limit).await?),
-        None if order.no_wait => lock.try_lock().await?.ok_or_else(|| Failure::Taken {
-            name: lock.name().clone(),
+        Some(limit) => Ok(wanted.take_within(limit).await?),
+        None if order.no_wait => wanted.try_take().await?.ok_or_else(|| Failure::Taken {
+            name: name.to_owned(),
         }),
-        None => Ok(lock.lock().await?),
+        None => Ok(wanted.take().await?),
     }
 }
 
@@ -121,10 +136,11 @@ enum Event {
 async fn ended(
     child: &mut Child,
     signals: &mut Signals,
-    guard: &Guard,
+    held: &Held,
+    name: &str,
     grace: Duration,
 ) -> Result<End, Failure> {
-    let mut lease = Lease::of(guard);
+    let mut lease = Lease::of(held);
     let mut told_to = false;
     let mut kill_at = None;
     loop {
@@ -147,14 +163,14 @@ async fn ended(
                 if child.answer_stop(signal) {
                     // We stood still with it. If there is something to tell, it is told before it goes on.
                     if let Some(danger) = lease.danger().now_or_never() {
-                        tell(child, guard, &danger, grace);
+                        tell(child, name, &danger, grace);
                         (told_to, kill_at) = (true, Instant::now().checked_add(grace));
                     }
                     child.go_on();
                 }
             }
             Event::Danger(danger) => {
-                tell(child, guard, &danger, grace);
+                tell(child, name, &danger, grace);
                 (told_to, kill_at) = (true, Instant::now().checked_add(grace));
             }
             Event::GraceOver => {
@@ -171,10 +187,9 @@ async fn ended(
 }
 
 /// Tells the command to end.
-fn tell(child: &mut Child, guard: &Guard, danger: &Danger, grace: Duration) {
+fn tell(child: &mut Child, name: &str, danger: &Danger, grace: Duration) {
     report::say(format_args!(
-        "{}: {danger}; the command gets TERM, and KILL after {}",
-        guard.name(),
+        "{name}: {danger}; the command gets TERM, and KILL after {}",
         humantime::format_duration(grace)
     ));
     child.send(Signal::SIGTERM);

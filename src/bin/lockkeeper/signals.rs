@@ -5,6 +5,7 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
+use futures_util::FutureExt;
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
@@ -55,6 +56,11 @@ impl Signals {
             Poll::Pending
         })
         .await
+    }
+
+    /// Forgets those that have come already: they were for what is over by now.
+    pub(crate) fn forget(&mut self) {
+        while self.next().now_or_never().is_some() {}
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::tree::{Action, Change as Committed, Tree};
+use super::tree::{Action, Change as Committed, Tree, parent};
 use super::{Author, CALL, Dice, Entry, SimWorld};
 use crate::link::{
     Change, Code, Create, Created, Fault, Found, Link, Node, Read, Reply, SessionState, Watch,
@@ -47,16 +47,19 @@ enum Operation {
     Attempt(Vec<Action>),
     Read(Vec<(bool, String)>),
     Watch(String),
+    WatchChildren(String),
     Ephemerals(String),
     Sync(String),
 }
 
 enum Answer {
     Done,
+    /// The nodes that were created.
+    Written(Vec<(String, Created)>),
     Refused(usize, Code),
-    Created(Created),
     Found(Vec<Found>),
     Watching(Node, Watch),
+    WatchingChildren(Vec<String>, Watch),
     Paths(Vec<String>),
 }
 
@@ -151,7 +154,9 @@ impl SimLink {
             Operation::Write(actions) | Operation::Attempt(actions) => actions
                 .iter()
                 .filter_map(|action| match action {
-                    Action::Delete { path } => Some(UnderWay::begin(&self.world, self.id, path)),
+                    Action::Delete { path, .. } => {
+                        Some(UnderWay::begin(&self.world, self.id, path))
+                    }
                     _ => None,
                 })
                 .collect(),
@@ -174,12 +179,6 @@ impl SimLink {
             }
         })
     }
-
-    fn write(&self, actions: Vec<Action>) -> Reply<'_, ()> {
-        self.send(Operation::Write(actions), |answer| {
-            matches!(answer, Answer::Done).then_some(())
-        })
-    }
 }
 
 impl Link for SimLink {
@@ -199,19 +198,29 @@ impl Link for SimLink {
         let (path, data) = (path.to_owned(), data.to_vec());
         let create = Operation::Write(vec![Action::Create { path, data, kind }]);
         self.send(create, |answer| match answer {
-            Answer::Created(created) => Some(created),
+            Answer::Written(created) => created.first().map(|(_, created)| *created),
             _ => None,
         })
     }
 
     fn delete(&self, path: &str) -> Reply<'_, ()> {
-        let path = path.to_owned();
-        self.write(vec![Action::Delete { path }])
+        let delete = Operation::Write(vec![Action::delete(path)]);
+        self.send(delete, |answer| {
+            matches!(answer, Answer::Written(_)).then_some(())
+        })
     }
 
     fn watch(&self, path: &str) -> Reply<'_, (Node, Watch)> {
         self.send(Operation::Watch(path.to_owned()), |answer| match answer {
             Answer::Watching(node, watch) => Some((node, watch)),
+            _ => None,
+        })
+    }
+
+    fn watch_children(&self, path: &str) -> Reply<'_, (Vec<String>, Watch)> {
+        let watch = Operation::WatchChildren(path.to_owned());
+        self.send(watch, |answer| match answer {
+            Answer::WatchingChildren(children, watch) => Some((children, watch)),
             _ => None,
         })
     }
@@ -227,14 +236,17 @@ impl Link for SimLink {
         })
     }
 
-    fn multi(&self, writes: &[Write<'_>]) -> Reply<'_, ()> {
-        self.write(actions(writes))
+    fn multi(&self, writes: &[Write<'_>]) -> Reply<'_, Vec<String>> {
+        self.send(Operation::Write(actions(writes)), |answer| match answer {
+            Answer::Written(created) => Some(paths(created)),
+            _ => None,
+        })
     }
 
-    fn attempt(&self, writes: &[Write<'_>]) -> Reply<'_, Result<(), (usize, Code)>> {
+    fn attempt(&self, writes: &[Write<'_>]) -> Reply<'_, Result<Vec<String>, (usize, Code)>> {
         let attempt = Operation::Attempt(actions(writes));
         self.send(attempt, |answer| match answer {
-            Answer::Done => Some(Ok(())),
+            Answer::Written(created) => Some(Ok(paths(created))),
             Answer::Refused(at, code) => Some(Err((at, code))),
             _ => None,
         })
@@ -272,11 +284,22 @@ fn actions(writes: &[Write<'_>]) -> Vec<Action> {
             data: data.to_vec(),
             version,
         },
-        Write::Delete { path, .. } => Action::Delete {
+        Write::Delete { path, version } => Action::Delete {
             path: path.to_owned(),
+            version,
         },
-        Write::Check { path, .. } => Action::Check {
+        Write::Check { path, version } => Action::Check {
             path: path.to_owned(),
+            version,
+        },
+        Write::Ephemeral {
+            path,
+            data,
+            is_sequential,
+        } => Action::Ephemeral {
+            path: path.to_owned(),
+            data: data.to_vec(),
+            is_sequential,
         },
         Write::Create { path, data } => Action::Create {
             path: path.to_owned(),
@@ -287,15 +310,27 @@ fn actions(writes: &[Write<'_>]) -> Vec<Action> {
     actions.collect()
 }
 
-/// The data watches of one session.
+fn paths(created: Vec<(String, Created)>) -> Vec<String> {
+    created.into_iter().map(|(path, _)| path).collect()
+}
+
+/// The watches of one session.
 #[derive(Debug, Default)]
 pub(crate) struct Watches(Mutex<Vec<Armed>>);
 
 #[derive(Debug)]
 struct Armed {
     path: String,
+    on: On,
     id: Arc<()>,
     tell: oneshot::Sender<Change>,
+}
+
+/// What a watch is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum On {
+    Data,
+    Children,
 }
 
 /// Takes a watch back when it is dropped.
@@ -321,11 +356,12 @@ impl Watches {
         armed.retain(keep);
     }
 
-    fn arm(self: &Arc<Self>, path: &str) -> Watch {
+    fn arm(self: &Arc<Self>, path: &str, on: On) -> Watch {
         let (tell, told) = oneshot::channel();
         let id = Arc::new(());
         let armed = Armed {
             path: path.to_owned(),
+            on,
             id: Arc::clone(&id),
             tell,
         };
@@ -342,10 +378,34 @@ impl Watches {
         })
     }
 
-    fn take(&self, path: &str) -> Vec<oneshot::Sender<Change>> {
+    /// Ends the watches that a change fires, and says what each is told.
+    fn take(&self, change: &Committed) -> Vec<(oneshot::Sender<Change>, Change)> {
+        let mut taken = match change {
+            Committed::Created { .. } => Vec::new(),
+            Committed::Deleted { path, .. } => {
+                self.take_if(Change::Deleted, |armed| armed.path == *path)
+            }
+            Committed::Set { path, .. } => self.take_if(Change::Changed, |armed| {
+                armed.on == On::Data && armed.path == *path
+            }),
+        };
+        if !matches!(change, Committed::Set { .. }) {
+            let directory = parent(change.path());
+            taken.extend(self.take_if(Change::Changed, |armed| {
+                armed.on == On::Children && armed.path == directory
+            }));
+        }
+        taken
+    }
+
+    fn take_if(
+        &self,
+        told: Change,
+        is_hit: impl Fn(&Armed) -> bool,
+    ) -> Vec<(oneshot::Sender<Change>, Change)> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let hit = all.extract_if(.., |armed| armed.path == path);
-        hit.map(|armed| armed.tell).collect()
+        let hit = all.extract_if(.., |armed| is_hit(armed));
+        hit.map(|armed| (armed.tell, told)).collect()
     }
 }
 
@@ -596,7 +656,10 @@ impl Server {
                 request = inbox.recv() => request,
             };
             let Some(request) = request else { break };
-            let is_read = matches!(request.operation, Operation::Read(_) | Operation::Watch(_));
+            let is_read = matches!(
+                request.operation,
+                Operation::Read(_) | Operation::Watch(_) | Operation::WatchChildren(_)
+            );
             if is_read && self.replica.prefix <= limit {
                 let result = self.perform(&request);
                 self.reply(request, result);
@@ -637,12 +700,7 @@ impl Server {
         for changes in self.world.commits_between(self.replica.prefix, to) {
             for change in changes.iter() {
                 self.replica.tree.apply(change);
-                let told = match change {
-                    Committed::Created { .. } => continue,
-                    Committed::Deleted { .. } => Change::Deleted,
-                    Committed::Set { .. } => Change::DataChanged,
-                };
-                for tell in self.replica.watches.take(change.path()) {
+                for (tell, told) in self.replica.watches.take(change) {
                     let (_, time) = self.way();
                     self.put_out(time, Message::Event(tell, told));
                 }
@@ -659,7 +717,7 @@ impl Server {
             }
             Operation::Attempt(actions) => Ok(match self.write(request.call, actions) {
                 Err((at, code)) => Answer::Refused(at, code),
-                Ok(_) => Answer::Done,
+                Ok(answer) => answer,
             }),
             Operation::Read(reads) => {
                 self.world.log(Entry::Look {
@@ -678,7 +736,15 @@ impl Server {
             }
             Operation::Watch(path) => {
                 let node = self.replica.tree.node(path).ok_or(Code::NoNode);
-                node.map(|node| Answer::Watching(node, self.replica.watches.arm(path)))
+                node.map(|node| Answer::Watching(node, self.replica.watches.arm(path, On::Data)))
+            }
+            Operation::WatchChildren(path) => {
+                let (tree, watches) = (&self.replica.tree, &self.replica.watches);
+                let directory = tree.get(path).ok_or(Code::NoNode);
+                directory.map(|_| {
+                    let watch = watches.arm(path, On::Children);
+                    Answer::WatchingChildren(tree.children(path), watch)
+                })
             }
             Operation::Ephemerals(prefix) => {
                 let mut own = self.replica.tree.of_session(self.id);
@@ -704,15 +770,24 @@ impl Server {
         // A refusal, too, is answered in the order of the history.
         self.advance(self.world.end());
         let changes = written?;
-        let [Committed::Created { path, node }] = &changes[..] else {
-            return Ok(Answer::Done);
-        };
-        let seq = path.rsplit_once("lock-").map(|(_, digits)| digits.parse());
-        Ok(Answer::Created(Created {
-            seq: seq.and_then(Result::ok).unwrap_or(0),
-            czxid: node.czxid,
-            owner: node.owner,
-        }))
+        let asked = actions.iter().filter_map(|action| match action {
+            Action::Create { path, .. } | Action::Ephemeral { path, .. } => Some(path),
+            _ => None,
+        });
+        let made = changes.iter().filter_map(|change| match change {
+            Committed::Created { path, node } => Some((path, node)),
+            _ => None,
+        });
+        let created = asked.zip(made).map(|(asked, (path, node))| {
+            let number = path.strip_prefix(&**asked).map(str::parse);
+            let created = Created {
+                seq: number.and_then(Result::ok).unwrap_or(0),
+                czxid: node.czxid,
+                owner: node.owner,
+            };
+            (path.clone(), created)
+        });
+        Ok(Answer::Written(created.collect()))
     }
 
     fn fault(&self, what: &'static str) {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::link::{Code, Create, Node};
+use crate::link::{ANY_VERSION, Code, Create, Node};
 
 /// One node.
 #[derive(Debug, Clone)]
@@ -45,6 +45,11 @@ pub(crate) enum Action {
         data: Vec<u8>,
         kind: Create,
     },
+    Ephemeral {
+        path: String,
+        data: Vec<u8>,
+        is_sequential: bool,
+    },
     Set {
         path: String,
         data: Vec<u8>,
@@ -52,11 +57,41 @@ pub(crate) enum Action {
     },
     Delete {
         path: String,
+        version: i32,
     },
-    /// Refused unless the node is there.
+    /// Refused unless the node is there, at this version.
     Check {
         path: String,
+        version: i32,
     },
+}
+
+impl Action {
+    /// Removes a node at whatever version.
+    pub(crate) fn delete(path: impl Into<String>) -> Self {
+        let (path, version) = (path.into(), ANY_VERSION);
+        Self::Delete { path, version }
+    }
+}
+
+/// Whose end ends a node, and whether it is numbered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    Container,
+    Persistent,
+    Ephemeral { is_sequential: bool },
+}
+
+impl From<Create> for Life {
+    fn from(kind: Create) -> Self {
+        match kind {
+            Create::Container => Self::Container,
+            Create::Persistent => Self::Persistent,
+            Create::EphemeralSequential => Self::Ephemeral {
+                is_sequential: true,
+            },
+        }
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -119,29 +154,35 @@ impl Tree {
     fn change(&self, action: &Action, session: i64, zxid: i64) -> Result<Option<Change>, Code> {
         match action {
             Action::Create { path, data, kind } => {
-                self.creation(path, data, *kind, session, zxid).map(Some)
+                let life = Life::from(*kind);
+                self.creation(path, data, life, session, zxid).map(Some)
             }
-            Action::Check { path } => match self.nodes.contains_key(path) || path == "/" {
-                true => Ok(None),
-                false => Err(Code::NoNode),
-            },
+            Action::Ephemeral {
+                path,
+                data,
+                is_sequential,
+            } => {
+                let is_sequential = *is_sequential;
+                let life = Life::Ephemeral { is_sequential };
+                self.creation(path, data, life, session, zxid).map(Some)
+            }
+            // Nobody writes into the root.
+            Action::Check { path, .. } if path == "/" => Ok(None),
+            Action::Check { path, version } => self.at_version(path, *version).map(|_| None),
             Action::Set {
                 path,
                 data,
                 version,
             } => {
-                let node = self.nodes.get(path).ok_or(Code::NoNode)?;
-                if *version != -1 && *version != node.version {
-                    return Err(Code::BadVersion);
-                }
+                let node = self.at_version(path, *version)?;
                 Ok(Some(Change::Set {
                     path: path.clone(),
                     data: data.clone(),
                     version: node.version + 1,
                 }))
             }
-            Action::Delete { path } => {
-                let node = self.nodes.get(path).ok_or(Code::NoNode)?;
+            Action::Delete { path, version } => {
+                let node = self.at_version(path, *version)?;
                 if !self.children(path).is_empty() {
                     return Err(Code::NotEmpty);
                 }
@@ -153,35 +194,51 @@ impl Tree {
         }
     }
 
+    fn at_version(&self, path: &str, version: i32) -> Result<&Znode, Code> {
+        let node = self.nodes.get(path).ok_or(Code::NoNode)?;
+        if version == ANY_VERSION || version == node.version {
+            Ok(node)
+        } else {
+            Err(Code::BadVersion)
+        }
+    }
+
     fn creation(
         &self,
         path: &str,
         data: &[u8],
-        kind: Create,
+        life: Life,
         session: i64,
         zxid: i64,
     ) -> Result<Change, Code> {
         let parent = parent(path);
-        let number = match self.nodes.get(parent) {
+        let directory = self.nodes.get(parent);
+        let number = match directory {
             Some(directory) => directory.counter,
             None if parent.is_empty() => 0,
             None => return Err(Code::NoNode),
         };
-        let is_sequential = kind == Create::EphemeralSequential;
-        let path = if is_sequential {
-            format!("{path}{number:010}")
-        } else {
-            path.to_owned()
+        let path = match life {
+            Life::Ephemeral {
+                is_sequential: true,
+            } => format!("{path}{number:010}"),
+            _ => path.to_owned(),
         };
         if self.nodes.contains_key(&path) {
             return Err(Code::NodeExists);
         }
-        let is_container = kind == Create::Container;
+        if directory.is_some_and(|directory| directory.owner != 0) {
+            return Err(Code::Other("ephemeral nodes have no children".into()));
+        }
+        let is_container = life == Life::Container;
         let node = Znode {
             data: data.to_vec(),
             czxid: zxid,
             version: 0,
-            owner: if is_sequential { session } else { 0 },
+            owner: match life {
+                Life::Ephemeral { .. } => session,
+                Life::Container | Life::Persistent => 0,
+            },
             counter: if is_container { self.first_number } else { 0 },
             is_container,
         };

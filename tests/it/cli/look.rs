@@ -42,7 +42,8 @@ async fn queue_shows_the_holder_and_who_waits(world: World) {
     assert_eq!(
         rows[0],
         [
-            "POS", "NODE", "TOKEN", "STATE", "SESSION", "OWNER", "LABEL", "HOST", "PID", "SINCE"
+            "POS", "NODE", "TOKEN", "STATE", "KIND", "SESSION", "OWNER", "LABEL", "HOST", "PID",
+            "SINCE"
         ]
     );
     let queue: Vec<Value> = serde_json::from_str(&json.stdout).unwrap();
@@ -65,10 +66,11 @@ async fn queue_shows_the_holder_and_who_waits(world: World) {
             ticket["node"].as_str().unwrap().to_owned(),
             ticket["token"].to_string(),
             state.to_owned(),
+            "lock".to_owned(),
             ticket["session"].as_str().unwrap().to_owned(),
             "-".to_owned(),
         ];
-        assert_eq!(rows[at + 1][..6], row);
+        assert_eq!(rows[at + 1][..7], row);
         assert_eq!(rows[at + 1].last(), Some(&"ago"));
     }
     assert!(queue[0]["token"].as_u64() < queue[1]["token"].as_u64());

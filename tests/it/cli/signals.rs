@@ -18,6 +18,7 @@ cases! {
         term_is_passed_on_and_the_lock_stays_until_the_command_ended,
         every_signal_is_passed_on_each_time,
         int_while_waiting_leaves_the_queue,
+        signals_that_came_before_the_command_ended_do_not_cut_the_release_short,
         int_while_connecting_ends_the_tool,
         a_killed_tool_takes_its_command_down_and_frees_the_lock,
         the_command_has_a_process_group_of_its_own,
@@ -78,6 +79,26 @@ async fn int_while_waiting_leaves_the_queue(world: World) {
         assert_eq!(ended.code(), Some(code));
         assert_eq!(tickets(&world, "queued").await, 1);
     }
+}
+
+async fn signals_that_came_before_the_command_ended_do_not_cut_the_release_short(world: World) {
+    let mut command = run(&world, "hurried", "echo ready; echo $$; read line");
+    let mut holder = Holder::start(command.stdin(Stdio::piped())).await;
+    let command = holder.lines.next_line().await.unwrap().unwrap();
+
+    // All at once, as when a whole group is told to end: the tool finds its command ended, and two signals for it.
+    holder.signal(Signal::SIGSTOP);
+    holder.signal(Signal::SIGINT);
+    holder.signal(Signal::SIGTERM);
+    drop(holder.tool.stdin.take());
+    let stat = format!("/proc/{command}/stat");
+    let is_over =
+        || async { std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z")) };
+    eventually("the command has ended", Duration::from_secs(10), is_over).await;
+    holder.signal(Signal::SIGCONT);
+
+    assert_eq!(holder.code().await, Some(1), "the command's own code");
+    assert_eq!(tickets(&world, "hurried").await, 0, "the lock is free");
 }
 
 async fn int_while_connecting_ends_the_tool(world: World) {

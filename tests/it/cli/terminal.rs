@@ -22,7 +22,8 @@ cases! {
         ctrl_z_does_not_stop_a_tool_that_waits,
         ctrl_c_ends_the_wait,
         a_command_that_lost_its_lock_while_stopped_gets_term,
-        a_command_in_a_pipeline_gets_the_terminal_when_it_asks;
+        a_command_in_a_pipeline_gets_the_terminal_when_it_asks,
+        break_asks_on_the_terminal_and_takes_no_for_an_answer;
 }
 
 const CTRL_C: &str = "\u{3}";
@@ -207,4 +208,26 @@ async fn a_command_in_a_pipeline_gets_the_terminal_when_it_asks(world: World) {
 
     shell.line("got word").await;
     shell.line("end").await;
+}
+
+async fn break_asks_on_the_terminal_and_takes_no_for_an_answer(world: World) {
+    let mut holder = Holder::of(&world, "asked").await;
+    let script = "$L break asked; echo first $?; $L break asked; echo second $?";
+    let mut shell = Shell::start(&world, script);
+    let seconds = Duration::from_secs(30);
+    let questions = |shell: &Shell| shell.screen().matches("Remove it? [y/N]").count();
+
+    eventually("it asks", seconds, || async { questions(&shell) == 1 }).await;
+    shell.types("n\n");
+    assert_eq!(shell.line("first ").await, "1");
+    assert_eq!(tickets(&world, "asked").await, 1);
+    eventually("it asks again", seconds, || async {
+        questions(&shell) == 2
+    })
+    .await;
+    shell.types("y\n");
+    assert_eq!(shell.line("second ").await, "0");
+
+    assert_eq!(tickets(&world, "asked").await, 0);
+    assert_eq!(holder.code().await, Some(70), "its lock was lost");
 }

@@ -1,11 +1,12 @@
 //! Every public call while no server answers: each ends, with an error that says why, and in the time that it promises.
 
 use std::future::Future;
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lockkeeper::{Error, Keeper, SessionEvent};
+use lockkeeper::{Error, Keeper, Owner, SessionEvent};
 use tokio::time::{Instant, timeout};
 
 use super::{SOON, T, keeper};
@@ -88,7 +89,8 @@ async fn calls(proxies: &Proxies) -> (Keeper, Vec<Call>) {
     );
     let (lister, looker) = (keeper.clone(), keeper.clone());
     let connecting = connect();
-    let calls: Vec<Call> = vec![
+    let others = others(&keeper).await;
+    let mut calls: Vec<Call> = vec![
         (
             "connect",
             CONNECT,
@@ -174,7 +176,94 @@ async fn calls(proxies: &Proxies) -> (Keeper, Vec<Call>) {
             }),
         ),
     ];
+    calls.extend(others);
     (keeper, calls)
+}
+
+/// Those of elections, of read-write locks and of owners.
+async fn others(keeper: &Keeper) -> Vec<Call> {
+    let over = T * 9 / 5 + CONNECT;
+    let lease = T * 9 / 10;
+    let [campaign, leading, asked, followed] =
+        ["campaign", "leading", "asked", "followed"].map(|name| keeper.election(name).unwrap());
+    let (proclaiming, resigning) = (
+        keeper.election("proclaiming").unwrap(),
+        keeper.election("resigning").unwrap(),
+    );
+    let proclaiming = proclaiming.campaign("a").await.unwrap();
+    let resigning = resigning.campaign("a").await.unwrap();
+    let mut observer = followed.observe();
+    let [reading, writing, down, up] =
+        ["reading", "writing", "down", "up"].map(|name| keeper.rw_lock(name).unwrap());
+    let (down, up) = (down.write().await.unwrap(), up.read().await.unwrap());
+    let owned = keeper.mutex("owned").unwrap();
+    let owned = owned.with_owner(&Owner::named("job"));
+    let (first, timed) = (owned.clone(), owned);
+    vec![
+        (
+            "Election::campaign_timeout",
+            PATIENCE,
+            Box::pin(async move { campaign.campaign_timeout("a", PATIENCE).await.unwrap_err() }),
+        ),
+        (
+            "Election::lead",
+            over,
+            Box::pin(async move {
+                let led = leading.lead("a", |_| Box::pin(async { ControlFlow::Break(()) }));
+                led.await.unwrap_err()
+            }),
+        ),
+        (
+            "Election::leader",
+            over,
+            Box::pin(async move { asked.leader().await.unwrap_err() }),
+        ),
+        (
+            "Observer::changed",
+            over,
+            Box::pin(async move { observer.changed().await.unwrap_err() }),
+        ),
+        (
+            "Leadership::proclaim",
+            lease,
+            Box::pin(async move { proclaiming.proclaim("b").await.unwrap_err() }),
+        ),
+        (
+            "Leadership::resign",
+            lease,
+            Box::pin(async move { resigning.resign().await.unwrap_err() }),
+        ),
+        (
+            "RwLock::read_timeout",
+            PATIENCE,
+            Box::pin(async move { reading.read_timeout(PATIENCE).await.unwrap_err() }),
+        ),
+        (
+            "RwLock::write_timeout",
+            PATIENCE,
+            Box::pin(async move { writing.write_timeout(PATIENCE).await.unwrap_err() }),
+        ),
+        (
+            "WriteGuard::downgrade",
+            lease,
+            Box::pin(async move { down.downgrade().await.unwrap_err() }),
+        ),
+        (
+            "ReadGuard::try_upgrade",
+            lease,
+            Box::pin(async move { up.try_upgrade().await.unwrap_err().into() }),
+        ),
+        (
+            "lock of an owner",
+            over,
+            Box::pin(async move { first.lock().await.unwrap_err() }),
+        ),
+        (
+            "lock_timeout behind another call of the owner",
+            PATIENCE,
+            Box::pin(async move { timed.lock_timeout(PATIENCE).await.unwrap_err() }),
+        ),
+    ]
 }
 
 async fn a_waiter_outlives_an_outage_that_is_longer_than_its_session(world: World) {

@@ -1,0 +1,104 @@
+//! `break`: removes somebody's ticket. It never does so without a yes.
+
+use std::io::{self, IsTerminal};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lockkeeper::{Keeper, LockName, QueueEntry};
+use serde_json::json;
+use tokio::task::spawn_blocking;
+
+use crate::args::{Break, Server};
+use crate::code;
+use crate::failure::Failure;
+use crate::queue::{session, word};
+use crate::report;
+
+pub(crate) async fn run(server: &Server, order: &Break, as_json: bool) -> Result<u8, Failure> {
+    let name = LockName::new(&order.name)?;
+    if !order.yes && !io::stdin().is_terminal() {
+        return Err(Failure::NobodyToAsk);
+    }
+    let keeper = server.connect().await?;
+    let result = remove(&keeper, &name, order).await;
+    keeper.close().await;
+    let is_removed = result?;
+    if as_json {
+        report::print_json(&json!({ "removed": is_removed }))?;
+    }
+    Ok(if is_removed { 0 } else { code::NOTHING })
+}
+
+async fn remove(keeper: &Keeper, name: &LockName, order: &Break) -> Result<bool, Failure> {
+    let queue = keeper.queue(name).await?;
+    let wanted = |ticket: &&QueueEntry| order.node.as_ref().is_none_or(|node| *node == ticket.node);
+    let Some(ticket) = queue.iter().find(wanted) else {
+        match &order.node {
+            Some(node) => report::say(format_args!("{node} is not in the queue of {name}")),
+            None => report::say(format_args!("nobody holds or waits for {name}")),
+        }
+        return Ok(false);
+    };
+    let shown = description(ticket);
+    if order.yes {
+        report::say(format_args!("{name}: {shown}"));
+    } else {
+        let question = format!("{name}: {shown}. Remove it?");
+        // On a thread of its own, so that the session goes on while somebody thinks.
+        let asked = spawn_blocking(move || report::ask(&question)).await;
+        if !asked
+            .map_err(io::Error::other)
+            .and_then(|asked| asked)
+            .map_err(Failure::System)?
+        {
+            report::say("nothing was removed");
+            return Ok(false);
+        }
+    }
+    let is_removed = keeper.evict(name, ticket).await?;
+    if is_removed {
+        report::say(format_args!(
+            "removed {} from the queue of {name}",
+            ticket.node
+        ));
+    } else {
+        report::say(format_args!("{} has gone meanwhile", ticket.node));
+    }
+    Ok(is_removed)
+}
+
+/// One line on who it is.
+fn description(ticket: &QueueEntry) -> String {
+    let state = if ticket.is_holder {
+        "holder"
+    } else {
+        "waiting"
+    };
+    let mut text = format!(
+        "{} ({}, {state}), token {}, session {}",
+        ticket.node,
+        word(ticket.kind),
+        ticket.token,
+        session(ticket)
+    );
+    let given = [
+        ("owner", &ticket.owner),
+        ("label", &ticket.label),
+        ("host", &ticket.host),
+    ];
+    for (what, text_of) in given {
+        if let Some(value) = text_of.as_ref().filter(|value| !value.is_empty()) {
+            text += &format!(", {what} {value}");
+        }
+    }
+    if let Some(pid) = ticket.pid {
+        text += &format!(", pid {pid}");
+    }
+    if let Some(since) = ticket.since_ms {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let age = now.saturating_sub(Duration::from_millis(since));
+        text += &format!(", for {}", report::span(age));
+    }
+    text
+}

@@ -1,0 +1,22 @@
+//! `elect`: leads while a command runs. All but the standing is `run`'s.
+
+use crate::args::{Elect, Server};
+use crate::failure::Failure;
+use crate::held::Wanted;
+use crate::run;
+
+pub(crate) async fn run(server: &Server, order: &Elect) -> Result<u8, Failure> {
+    let names = std::slice::from_ref(&order.name);
+    let value = order.id.clone().unwrap_or_else(me);
+    run::work(server, names, &order.work, |keeper, label| {
+        let election = keeper.election(order.name.as_str())?.with_label(label);
+        Ok(Wanted::Lead(election, value))
+    })
+    .await
+}
+
+/// What tells this process from others when nobody gave it a name.
+fn me() -> String {
+    let host = gethostname::gethostname();
+    format!("{}:{}", host.to_string_lossy(), std::process::id())
+}

@@ -1,0 +1,93 @@
+//! `leader`: who leads an election, now or from now on. It only reads.
+
+use lockkeeper::{Keeper, Leader, LockName};
+use serde_json::{Value, json};
+
+use crate::args::{Leader as Order, Server};
+use crate::failure::Failure;
+use crate::report;
+use crate::signals::{self, Signals};
+
+const HEAD: [&str; 6] = ["VALUE", "TOKEN", "NODE", "LABEL", "HOST", "PID"];
+
+pub(crate) async fn run(server: &Server, order: &Order, as_json: bool) -> Result<u8, Failure> {
+    let name = LockName::new(&order.name)?;
+    if !order.watch {
+        let keeper = server.connect().await?;
+        let leader = look(&keeper, &name).await;
+        keeper.close().await;
+        show(&name, leader?.as_ref(), as_json)?;
+        return Ok(0);
+    }
+    let mut signals = Signals::listen(signals::ENDING)?;
+    tokio::select! {
+        failed = watch(server, &name, as_json) => failed,
+        _ = signals.next() => Ok(0),
+    }
+}
+
+async fn look(keeper: &Keeper, name: &LockName) -> lockkeeper::Result<Option<Leader>> {
+    keeper.election(name)?.leader().await
+}
+
+/// Follows until something fails. Dropped, it leaves an idle session behind, which ends with its connection.
+async fn watch(server: &Server, name: &LockName, as_json: bool) -> Result<u8, Failure> {
+    let keeper = server.connect().await?;
+    // It may be long until there is somebody to follow.
+    if look(&keeper, name).await?.is_none() {
+        show(name, None, as_json)?;
+    }
+    let mut observer = keeper.election(name)?.observe();
+    loop {
+        observer.changed().await?;
+        let leader = observer.borrow();
+        match leader {
+            Some(leader) if !as_json => report::print(&line(leader))?,
+            leader => show(name, leader, as_json)?,
+        }
+    }
+}
+
+fn show(name: &LockName, leader: Option<&Leader>, as_json: bool) -> Result<(), Failure> {
+    match leader {
+        leader if as_json => report::print_json(&leader.map(object)),
+        Some(leader) => report::print(&report::table(HEAD, &[row(leader)])),
+        None => {
+            report::say(format_args!("nobody leads {name}"));
+            Ok(())
+        }
+    }
+}
+
+fn object(leader: &Leader) -> Value {
+    json!({
+        "value": leader.value,
+        "token": leader.token,
+        "node": leader.node,
+        "session": format!("{:#x}", leader.session),
+        "label": leader.label,
+        "host": leader.host,
+        "pid": leader.pid,
+    })
+}
+
+fn row(leader: &Leader) -> [String; 6] {
+    let or_dash = |text: Option<String>| {
+        text.filter(|text| !text.is_empty())
+            .unwrap_or_else(|| "-".to_owned())
+    };
+    [
+        or_dash(Some(leader.value.clone())),
+        leader.token.to_string(),
+        leader.node.clone(),
+        or_dash(leader.label.clone()),
+        or_dash(leader.host.clone()),
+        or_dash(leader.pid.map(|pid| pid.to_string())),
+    ]
+}
+
+/// The row alone: whoever comes next is shown long after the head.
+fn line(leader: &Leader) -> String {
+    let table = report::table([""; 6], &[row(leader)]);
+    table.trim_start_matches('\n').to_owned()
+}

@@ -1,0 +1,466 @@
+//! The head of a semaphore's queue: it alone takes permits, its ticket in exchange for them, all that it asked for or none.
+//!
+//! Invariants: what is decided on is read in one request together with our own ticket, and commits only while the limit and the
+//! queue are as they were read; nobody else takes permits meanwhile, because nobody else is the head. So a release wakes the
+//! head, and a grant the next one, whatever the limit and however many wait.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::mark::{DirectoryData, Exit, Mark};
+use super::now_ms;
+use super::permits::{self, Verdict};
+use super::place::{Exchange, Exchanged, Place};
+use super::supply::{Limit, Supply};
+use super::ticket::{DataLine, Kind, Ticket};
+use super::waiter::WAITING;
+use super::walk::{REMOVED, REPLACED};
+use super::{Directory, Queue};
+use crate::error::{Error, Result};
+use crate::link::{Change, Code, Found, Node, Read, Watch, Write};
+use crate::name::LockName;
+use crate::session::pulse::Hold;
+use crate::session::{End, Failure, Session, failed, refused};
+
+impl Queue {
+    /// Makes this the queue of those who want permits, below the name, and says where the permits are.
+    pub(crate) fn supply(&mut self, limit: u32) -> Supply {
+        let base: Directory = self.directory.clone();
+        let supply = Supply::new(self.name.clone(), base, limit);
+        self.directory = self.directory.below(super::supply::QUEUE);
+        self.head_watches = supply.watched_len();
+        // A permit excludes nobody by itself, so there is nobody to wait for after its end.
+        self.delay = std::time::Duration::ZERO;
+        supply
+    }
+
+    /// Waits until so many permits are there for this call, after those who came before it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped at any await, the ticket or the permits, whichever is there, are removed by the janitor.
+    pub(crate) async fn take_permits(&self, supply: &Supply, asked: u32) -> Result<(Place, Hold)> {
+        Box::pin(self.introduce(supply, asked)).await?;
+        let mut waiter = self.wanting(asked).join().await?;
+        waiter.reach().await?;
+        let place = waiter.into_place();
+        // On the heap: among many who wait only one is the head.
+        Box::pin(Head::new(self, place, supply, asked).take()).await
+    }
+
+    /// As [`take_permits`](Self::take_permits), if nobody is in the queue and they are there now. Writes nothing otherwise.
+    pub(crate) async fn try_take_permits(
+        &self,
+        supply: &Supply,
+        asked: u32,
+    ) -> Result<Option<(Place, Hold)>> {
+        let session = self.introduce(supply, asked).await?;
+        let mut stock = supply.look(&session).await?;
+        if stock.limit.is_some_and(|limit| asked > limit.value) {
+            // A server that lags behind may not know of a resize yet.
+            supply.catch_up(&session).await?;
+            stock = supply.look(&session).await?;
+        }
+        if let Some(stored) = stock.limit {
+            supply.learn(&session, stored).await?;
+        }
+        let limit = supply.limit_or(stock.limit);
+        if asked > limit {
+            return Err(supply.too_many(asked, limit));
+        }
+        if permits::judge(stock.names(), asked, limit) != Verdict::Fits || self.is_busy().await? {
+            return Ok(None);
+        }
+        let mut waiter = self.wanting(asked).join().await?;
+        let is_head = waiter.try_granted().await?;
+        let mut head = Head::new(self, waiter.into_place(), supply, asked);
+        loop {
+            let tried = if is_head {
+                head.try_take().await?
+            } else {
+                Tried::Full
+            };
+            match tried {
+                Tried::Taken => {
+                    let hold = head.hold().await?;
+                    return Ok(Some((head.place, hold)));
+                }
+                Tried::Again => {}
+                Tried::Full => break,
+            }
+        }
+        head.place.leave().await;
+        Ok(None)
+    }
+
+    /// How many permits nobody holds.
+    pub(crate) async fn permits_left(&self, supply: &Supply) -> Result<u32> {
+        let session = self.home().await?;
+        let stock = supply.look(&session).await?;
+        if let Some(stored) = stock.limit {
+            supply.learn(&session, stored).await?;
+        }
+        let limit = supply.limit_or(stock.limit);
+        Ok(permits::left(stock.names(), limit))
+    }
+
+    /// The stored limit.
+    pub(crate) async fn stored_limit(&self, supply: &Supply) -> Result<u32> {
+        supply.current(&*self.home().await?).await
+    }
+
+    /// Stores another limit.
+    pub(crate) async fn resize(&self, supply: &Supply, limit: u32) -> Result<()> {
+        supply.resize(&*self.home().await?, limit).await
+    }
+
+    /// Sees to it that a limit is stored and that it is ours, and refuses what would never be there.
+    async fn introduce(&self, supply: &Supply, asked: u32) -> Result<Arc<Session>> {
+        supply.check_own(asked)?;
+        let session = self.home().await?;
+        supply.introduce(&session).await?;
+        supply.check(&session, asked).await?;
+        Ok(session)
+    }
+
+    async fn home(&self) -> Result<Arc<Session>> {
+        self.pool.home("look at").await
+    }
+
+    /// This queue, with what is wanted in the ticket.
+    fn wanting(&self, permits: u32) -> Self {
+        let mut queue = self.clone();
+        Arc::make_mut(&mut queue.line).permits = Some(permits);
+        queue
+    }
+}
+
+/// A ticket that is the first in the queue, on its way to its permits.
+struct Head<'a> {
+    place: Place,
+    name: &'a LockName,
+    supply: &'a Supply,
+    line: &'a DataLine,
+    asked: u32,
+    /// Whether the queue's directory lets us leave a mark.
+    marks: bool,
+    /// Whether the server numbers the permit; not at the end of its counter.
+    is_numbered: bool,
+    held: Option<Watch>,
+    limit: Option<Watch>,
+}
+
+/// What came of one try.
+enum Tried {
+    Taken,
+    /// Something has changed meanwhile.
+    Again,
+    /// Not before there are more.
+    Full,
+}
+
+/// What a look saw, all at one moment.
+struct Sight {
+    queue: Node,
+    /// The version of the directory of permits; none if it is not there.
+    held: Option<i32>,
+    limit: Limit,
+    verdict: Verdict,
+}
+
+impl<'a> Head<'a> {
+    fn new(queue: &'a Queue, mut place: Place, supply: &'a Supply, asked: u32) -> Self {
+        // The version of the queue tells who took permits in it, the first of whom has moved the limit's version on. Whoever gives
+        // up must not count among them: a request that saw an older queue, of the same version, would be let through.
+        place.forgo_mark();
+        Self {
+            place,
+            name: &queue.name,
+            supply,
+            line: &queue.line,
+            asked,
+            marks: true,
+            is_numbered: true,
+            held: None,
+            limit: None,
+        }
+    }
+
+    /// Takes the permits as soon as they are there. A release, or another limit, is told by a watch, after which everything is
+    /// read again; so it is after a watch was armed.
+    async fn take(mut self) -> Result<(Place, Hold)> {
+        loop {
+            match self.try_take().await? {
+                Tried::Taken => {
+                    let hold = self.hold().await?;
+                    return Ok((self.place, hold));
+                }
+                Tried::Again => {}
+                Tried::Full if self.held.is_some() && self.limit.is_some() => self.wait().await?,
+                Tried::Full => self.watch().await?,
+            }
+        }
+    }
+
+    async fn try_take(&mut self) -> Result<Tried> {
+        let Some(sight) = self.look().await? else {
+            return Ok(Tried::Again);
+        };
+        match (sight.verdict, sight.held) {
+            (Verdict::Never, _) => Err(self.supply.too_many(self.asked, sight.limit.value)),
+            (Verdict::Full, _) => Ok(Tried::Full),
+            (Verdict::Fits, Some(held)) => self.exchange(&sight, held).await,
+            (Verdict::Fits, None) => {
+                self.supply
+                    .held
+                    .make(self.place.session(), self.name)
+                    .await?;
+                Ok(Tried::Again)
+            }
+        }
+    }
+
+    /// The only read that can give permits: the queue, our own ticket, the permits and the limit, all at one moment. `None` if
+    /// the limit was not there.
+    async fn look(&mut self) -> Result<Option<Sight>> {
+        let sight = self.look_once().await?;
+        let seems_too_low = |sight: &Sight| sight.verdict == Verdict::Never;
+        if !sight.as_ref().is_some_and(seems_too_low) {
+            return Ok(sight);
+        }
+        // A server that lags behind may not know of a resize yet.
+        self.supply.catch_up(self.place.session()).await?;
+        self.look_once().await
+    }
+
+    async fn look_once(&mut self) -> Result<Option<Sight>> {
+        let session = self.place.session();
+        let (Some(mine), Some((_, czxid))) = (self.place.path(), self.place.ticket()) else {
+            return Err(self.lost("the place was given up"));
+        };
+        let directory = &**self.place.directory();
+        let mut reads = vec![Read::Data(directory), Read::Data(&mine)];
+        reads.extend(self.supply.reads());
+        let found = session.read(|link| link.multi_read(&reads)).await;
+        let mut found = found
+            .map_err(|failure| self.failed(directory, failure))?
+            .into_iter();
+        let queue = match (found.next(), found.next()) {
+            (_, Some(Found::Failed(Code::NoNode))) => {
+                self.place.leave_in_doubt();
+                return Err(self.lost(REMOVED));
+            }
+            (_, Some(Found::Node(mine))) if mine.czxid != czxid => {
+                self.place.leave_in_doubt();
+                return Err(self.lost(REPLACED));
+            }
+            (Some(Found::Node(queue)), Some(Found::Node(_))) => queue,
+            (Some(Found::Failed(code)), _) | (_, Some(Found::Failed(code))) => {
+                return Err(self.failed(directory, Failure::Answered(code)));
+            }
+            _ => return Err(self.lost("the server's answer makes no sense")),
+        };
+        let stock = self.supply.stock(session, found)?;
+        let Some(limit) = stock.limit else {
+            // Somebody has removed it; the permits that are held count against ours.
+            // The directory is there, because our ticket is.
+            let limit = self.supply.limit();
+            self.supply.store(session, limit, &mut 0).await?;
+            return Ok(None);
+        };
+        self.supply.learn(session, limit).await?;
+        Ok(Some(Sight {
+            queue,
+            held: stock.held,
+            limit,
+            verdict: permits::judge(stock.names(), self.asked, limit.value),
+        }))
+    }
+
+    /// The permits in exchange for the ticket, only while the limit and the queue are as they were seen.
+    async fn exchange(&mut self, sight: &Sight, held: i32) -> Result<Tried> {
+        let Some((ticket, czxid)) = self.place.ticket() else {
+            return Err(self.lost("the place was given up"));
+        };
+        let attempt = Uuid::new_v4();
+        let line = DataLine {
+            attempt,
+            at: now_ms(),
+            ..self.line.clone()
+        };
+        let seq = ticket.seq;
+        let mark = Mark { czxid, seq }.to_bytes();
+        let directory = Arc::clone(self.place.directory());
+        let (path, version) = (&*directory, sight.queue.version);
+        let marks = self.marks && DirectoryData::parse(&sight.queue.data).is_ours();
+        let as_seen = if marks {
+            let data = &*mark;
+            Write::Set {
+                path,
+                data,
+                version,
+            }
+        } else {
+            Write::Check { path, version }
+        };
+        // The version of a directory that was removed and made again starts again, and a request of ours that is still under way
+        // would take it for the old one. So whoever cannot tell, or is the first in a new one, moves the limit's version on.
+        let (path, version) = (&*self.supply.limit, sight.limit.version);
+        let limit = permits::limit_to_bytes(sight.limit.value);
+        let within_limit = if marks && sight.queue.version > 0 {
+            Write::Check { path, version }
+        } else {
+            let data = &*limit;
+            Write::Set {
+                path,
+                data,
+                version,
+            }
+        };
+        let mut name = permits::start_of(self.asked);
+        if !self.is_numbered {
+            name += &attempt.to_string();
+        }
+        let exchange = Exchange {
+            directory: &self.supply.held.path,
+            ticket: Ticket {
+                seq,
+                kind: Kind::Shared,
+                name,
+            },
+            is_sequential: self.is_numbered,
+            data: &line.to_bytes(),
+            attempt,
+            with: &[within_limit, as_seen],
+            exit: Exit::Unmarked { version: held },
+        };
+        match self.place.exchange(exchange).await {
+            Ok(Exchanged::Done) => Ok(Tried::Taken),
+            Ok(Exchanged::Gone) => Err(self.lost(REMOVED)),
+            Ok(Exchanged::Nothing) => Ok(Tried::Again),
+            Ok(Exchanged::Refused(at, code)) => self.refused(at, code, marks).await,
+            Err(failure) => Err(self.failed(&self.supply.held.path, failure)),
+        }
+    }
+
+    /// What to do about a write that was refused, with which all others were.
+    async fn refused(&mut self, at: usize, code: Code, marks: bool) -> Result<Tried> {
+        const LIMIT: usize = 0;
+        const QUEUE: usize = 1;
+        const PERMIT: usize = 2;
+        match (at, code) {
+            (PERMIT, Code::NoNode) => {
+                // An empty container goes at any time.
+                self.supply
+                    .held
+                    .make(self.place.session(), self.name)
+                    .await?;
+            }
+            // The counter has stuck at its end; permits need no order.
+            (PERMIT, Code::NodeExists) if self.is_numbered => self.is_numbered = false,
+            (QUEUE, Code::NoAuth) if marks => self.marks = false,
+            (LIMIT | QUEUE, Code::NoNode | Code::BadVersion) | (_, Code::NoNode) => {}
+            (at, code) => {
+                let path = match at {
+                    LIMIT => &*self.supply.limit,
+                    PERMIT => &*self.supply.held.path,
+                    _ => &**self.place.directory(),
+                };
+                let link = self.place.session().link();
+                let link = link.map_err(|end| self.ended(end))?;
+                return Err(refused(&*link, WAITING, path, &code));
+            }
+        }
+        Ok(Tried::Again)
+    }
+
+    /// Arms what is not armed. What is not there any more is found out by the next look.
+    async fn watch(&mut self) -> Result<()> {
+        let session = Arc::clone(self.place.session());
+        let (held, limit) = (&*self.supply.held.path, &*self.supply.limit);
+        if self.held.is_none() {
+            let armed = session.read(|link| link.watch_children(held)).await;
+            self.held = self.armed(held, armed)?;
+        }
+        if self.limit.is_none() {
+            let armed = session.read(|link| link.watch(limit)).await;
+            self.limit = self.armed(limit, armed)?;
+        }
+        tracing::trace!("waits for permits");
+        Ok(())
+    }
+
+    fn armed<T>(&self, path: &str, armed: Result<(T, Watch), Failure>) -> Result<Option<Watch>> {
+        match armed {
+            Ok((_, watch)) => Ok(Some(watch)),
+            Err(Failure::Answered(Code::NoNode)) => Ok(None),
+            Err(failure) => Err(self.failed(path, failure)),
+        }
+    }
+
+    /// Waits until one of the watches tells.
+    async fn wait(&mut self) -> Result<()> {
+        let (Some(held), Some(limit)) = (&mut self.held, &mut self.limit) else {
+            return Ok(());
+        };
+        let session = self.place.session();
+        let (is_held, change) = tokio::select! {
+            biased;
+            _ = session.ended() => (false, Change::SessionOver),
+            change = held.changed() => (true, change),
+            change = limit.changed() => (false, change),
+        };
+        if change == Change::SessionOver {
+            return Err(self.ended(session.ended().await));
+        }
+        // A spent watch tells for ever.
+        if is_held {
+            self.held = None;
+        } else {
+            self.limit = None;
+        }
+        Ok(())
+    }
+
+    /// Begins the hold of permits that were taken. They are there without a lease, but nobody may rely on them.
+    async fn hold(&mut self) -> Result<Hold> {
+        loop {
+            if let Some(hold) = self.place.hold(self.name).await? {
+                return Ok(hold);
+            }
+            let (Some(mine), Some((_, czxid))) = (self.place.path(), self.place.ticket()) else {
+                return Err(self.lost("the place was given up"));
+            };
+            let session = self.place.session();
+            let reads = [Read::Data(&mine)];
+            let found = session.read(|link| link.multi_read(&reads)).await;
+            let found = found.map_err(|failure| self.failed(&mine, failure))?;
+            match found.into_iter().next() {
+                Some(Found::Node(node)) if node.czxid == czxid => {}
+                Some(Found::Failed(code)) if code != Code::NoNode => {
+                    return Err(self.failed(&mine, Failure::Answered(code)));
+                }
+                _ => {
+                    self.place.leave_in_doubt();
+                    return Err(self.lost(REMOVED));
+                }
+            }
+        }
+    }
+
+    fn failed(&self, path: &str, failure: Failure) -> Error {
+        failed(self.place.session(), WAITING, self.name, path, failure)
+    }
+
+    fn ended(&self, end: End) -> Error {
+        end.while_trying(WAITING, self.name)
+    }
+
+    fn lost(&self, why: &'static str) -> Error {
+        Error::PlaceLost {
+            name: self.name.to_string(),
+            why,
+        }
+    }
+}

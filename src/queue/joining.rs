@@ -1,0 +1,378 @@
+//! Joining: a ticket at the end of one queue, or of several in one transaction.
+//!
+//! Invariants: something of ours answers for whatever a create made, from before it is sent; tickets of several queues stand in
+//! all of them or in none, also after a lost reply, so that any two sets are in the same order wherever they meet. It grants
+//! nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{join_all, try_join_all};
+use tracing::Span;
+use uuid::Uuid;
+
+use super::place::Place;
+use super::ticket::{DataLine, Ticket};
+use super::walk::REMOVED;
+use super::{Queue, Waiter, now_ms};
+use crate::error::{Error, Result};
+use crate::link::{Code, Create, Created, Fault, Found, Link, Node, Read, Write};
+use crate::session::janitor::Left;
+use crate::session::pool::Reservation;
+use crate::session::{End, Failure, Session, failed, refused};
+
+/// How often a create may come to nothing before that is an error.
+pub(super) const MOST_SETBACKS: u32 = 64;
+/// Pauses between creates whose outcome was unknown and which made nothing.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+const JOINING: &str = "join the queue of";
+const CREATING: &str = "create a ticket in";
+
+/// The queues that are joined together, in one session and with one attempt. At least one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Joining<'a> {
+    first: &'a Queue,
+    queues: &'a [Queue],
+}
+
+/// Room in one session for a ticket in each queue.
+struct Room {
+    session: Arc<Session>,
+    parts: Vec<Reservation>,
+}
+
+/// What one create led to; room that is not used up comes back.
+enum Joined {
+    Seated(Vec<Waiter>),
+    NoDirectory(Room),
+    /// That of the queue at this place of the list.
+    CounterRanOut(usize, Room),
+    Nothing(Room),
+}
+
+/// What a request made.
+enum Made {
+    /// One ticket, with its identity.
+    One(Created),
+    /// Tickets at these paths.
+    Several(Vec<String>),
+}
+
+/// A ticket with its identity, and the directory if both were read at one moment.
+type Identified = (Ticket, i64, Option<Node>);
+
+impl<'a> Joining<'a> {
+    /// None if there is no queue.
+    pub(super) fn of(queues: &'a [Queue]) -> Option<Self> {
+        queues.first().map(|first| Self { first, queues })
+    }
+
+    /// Puts a ticket at the end of each queue.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped at any await, whatever was created is removed by the janitor.
+    pub(super) async fn walk_in(self) -> Result<Vec<Waiter>> {
+        for queue in self.queues {
+            queue.check_line()?;
+        }
+        let mut room = self.reserve().await?;
+        for setback in 0..MOST_SETBACKS {
+            room = match self.create(room).await? {
+                Joined::Seated(waiters) => return Ok(waiters),
+                Joined::NoDirectory(again) => {
+                    let make = |queue: &'a Queue| queue.directory.make(&again.session, &queue.name);
+                    try_join_all(self.queues.iter().map(make)).await?;
+                    again
+                }
+                Joined::CounterRanOut(at, again) => {
+                    self.wait_out(at, &again.session).await?;
+                    again
+                }
+                Joined::Nothing(again) => {
+                    let pause = LONGEST_PAUSE.min(SHORTEST_PAUSE * (1 << setback.min(8)));
+                    let back = again.session.reconnected(pause).await;
+                    back.map_err(|end| self.ended(end))?;
+                    again
+                }
+            };
+        }
+        let why = Code::Other(format!(
+            "no ticket came of {MOST_SETBACKS} tries: the directory or the connection is lost"
+        ));
+        let path = &*self.first.directory.path;
+        let failure = Failure::Answered(why);
+        Err(failed(&room.session, CREATING, self.names(), path, failure))
+    }
+
+    async fn reserve(self) -> Result<Room> {
+        let pool = &self.first.pool;
+        let lens = self.queues.iter().map(Queue::watched_len);
+        let mut whole = pool.reserve(lens.clone().sum(), JOINING).await?;
+        Ok(Room {
+            session: Arc::clone(whole.session()),
+            parts: lens.map(|bytes| whole.part(bytes)).collect(),
+        })
+    }
+
+    /// One create, settled whatever its outcome.
+    async fn create(self, room: Room) -> Result<Joined> {
+        let attempt = Uuid::new_v4();
+        let asked: Vec<(String, Vec<u8>)> = self
+            .queues
+            .iter()
+            .map(|queue| queue.asks(attempt))
+            .collect();
+        let session = room.session;
+        let link = session.link().map_err(|end| self.ended(end))?;
+        // Armed before anything is sent: building the request sends it.
+        let mut places: Vec<Place> = self
+            .queues
+            .iter()
+            .zip(room.parts)
+            .map(|(queue, part)| Place::arm(part, Arc::clone(&queue.directory.path), attempt))
+            .collect();
+        let created = tokio::select! {
+            created = send(&*link, &asked) => created,
+            end = session.ended() => return Err(self.ended(end)),
+        };
+        let identified = match created {
+            Ok(Made::One(created)) => {
+                session
+                    .recognise(created.owner)
+                    .map_err(|end| self.ended(end))?;
+                let ticket = Ticket::ours(self.first.claim, created.seq);
+                vec![(ticket, created.czxid, None)]
+            }
+            Ok(Made::Several(paths)) => {
+                drop(link);
+                self.identify(&session, attempt, &paths).await?
+            }
+            Err((_, Fault::Answered(Code::NoNode))) => {
+                return self.again(session, places, Joined::NoDirectory);
+            }
+            Err((at, Fault::Answered(Code::NodeExists))) => {
+                return self.again(session, places, |again| Joined::CounterRanOut(at, again));
+            }
+            Err((_, Fault::Answered(Code::NotNow(why)))) => {
+                tracing::debug!(why, "create again");
+                return self.again(session, places, Joined::Nothing);
+            }
+            Err((at, Fault::Answered(code))) => {
+                disarm(places);
+                let queue = self.queues.get(at).unwrap_or(self.first);
+                return Err(refused(&*link, CREATING, &queue.directory.path, &code));
+            }
+            Err((_, Fault::Unknown(why))) => {
+                tracing::debug!(why, "a create has an unknown outcome");
+                drop(link);
+                let found = self.settle(&session, attempt).await?;
+                if found.iter().all(Option::is_none) {
+                    return self.again(session, places, Joined::Nothing);
+                }
+                let Some(all) = found.iter().cloned().collect() else {
+                    // Somebody has removed the others; what is left of the set must not stand in our own way.
+                    return self.give_up_rest(places, found).await;
+                };
+                all
+            }
+        };
+        let has_run_out = |(ticket, ..): &Identified| ticket.is_past_counting();
+        let run_out = identified.iter().position(has_run_out);
+        let mut directories = Vec::new();
+        let seats = places.iter_mut().zip(self.queues).zip(identified);
+        for ((place, queue), (ticket, czxid, directory)) in seats {
+            Span::current().record("ticket", ticket.seq);
+            place.seat(ticket, czxid);
+            if queue.head_watches > 0 {
+                place.watch_on();
+            }
+            directories.push(directory);
+        }
+        if let Some(at) = run_out {
+            return self.give_up_number(at, &session, places).await;
+        }
+        Span::current().record("session", format_args!("{:#x}", session.id()));
+        tracing::debug!("joined");
+        let seated = self.queues.iter().zip(places).zip(directories);
+        let waiters = seated.map(|((queue, place), directory)| {
+            let mut waiter = queue.waiter(place)?;
+            directory.map_or(Ok(()), |directory| waiter.begin(&directory))?;
+            Ok(waiter)
+        });
+        Ok(Joined::Seated(waiters.collect::<Result<_>>()?))
+    }
+
+    /// The answer of a transaction has no identities; they are read, and with them whether anybody else is there.
+    async fn identify(
+        self,
+        session: &Session,
+        attempt: Uuid,
+        paths: &[String],
+    ) -> Result<Vec<Identified>> {
+        let both = self.queues.iter().zip(paths);
+        let reads: Vec<Read<'_>> = both
+            .flat_map(|(queue, path)| [Read::Data(&queue.directory.path), Read::Data(path)])
+            .collect();
+        let found = session.read(|link| link.multi_read(&reads)).await;
+        let found = found.map_err(|failure| {
+            let path = &*self.first.directory.path;
+            failed(session, CREATING, self.names(), path, failure)
+        })?;
+        let mut identified = Vec::new();
+        for ((queue, path), pair) in self.queues.iter().zip(paths).zip(found.chunks(2)) {
+            let (directory, mine) = match pair {
+                [Found::Node(directory), Found::Node(mine)] => (directory, mine),
+                [_, Found::Failed(Code::NoNode)] => return Err(queue.lost(REMOVED)),
+                [Found::Failed(code), _] | [_, Found::Failed(code)] => {
+                    let failure = Failure::Answered(code.clone());
+                    return Err(failed(session, CREATING, &queue.name, path, failure));
+                }
+                _ => return Err(queue.lost("the server's answer makes no sense")),
+            };
+            if DataLine::parse(&mine.data).is_none_or(|line| line.attempt != attempt) {
+                return Err(queue.lost(REMOVED));
+            }
+            session
+                .recognise(mine.owner)
+                .map_err(|end| self.ended(end))?;
+            let name = path.rsplit_once('/').map_or("", |(_, name)| name);
+            let ticket = queue.ticket(name)?;
+            identified.push((ticket, mine.czxid, Some(directory.clone())));
+        }
+        Ok(identified)
+    }
+
+    /// What a create with an unknown outcome made in each queue.
+    async fn settle(self, session: &Session, attempt: Uuid) -> Result<Vec<Option<Identified>>> {
+        // Asked for together, one list answers for all.
+        let each = self.queues.iter().map(|queue| {
+            let directory = Arc::clone(&queue.directory.path);
+            session.janitor.settle(directory, attempt)
+        });
+        let settled = join_all(each).await.into_iter().zip(self.queues);
+        let found = settled.map(|(settled, queue)| {
+            let found = settled.map_err(|end| self.ended(end))?;
+            // What makes no sense is left to the janitor: a server that names our node otherwise is none that we know.
+            found
+                .map(|(name, czxid)| Ok((queue.ticket(&name)?, czxid, None)))
+                .transpose()
+        });
+        found.collect()
+    }
+
+    fn again(
+        self,
+        session: Arc<Session>,
+        places: Vec<Place>,
+        how: impl FnOnce(Room) -> Joined,
+    ) -> Result<Joined> {
+        // The reservations are there until the grant.
+        let parts = disarm(places).ok_or_else(|| self.first.lost("its reservation is gone"))?;
+        Ok(how(Room { session, parts }))
+    }
+
+    /// A number at the end of the counter orders nothing: leaves, and waits until numbers start again.
+    async fn give_up_number(
+        self,
+        at: usize,
+        session: &Session,
+        places: Vec<Place>,
+    ) -> Result<Joined> {
+        self.leave(places).await?;
+        self.wait_out(at, session).await?;
+        Ok(Joined::Nothing(self.reserve().await?))
+    }
+
+    /// Removes the tickets that a create made where others of the same transaction are gone already.
+    async fn give_up_rest(
+        self,
+        places: Vec<Place>,
+        found: Vec<Option<Identified>>,
+    ) -> Result<Joined> {
+        let mut there = Vec::new();
+        for (mut place, found) in places.into_iter().zip(found) {
+            match found {
+                Some((ticket, czxid, _)) => {
+                    place.seat(ticket, czxid);
+                    there.push(place);
+                }
+                None => drop(place.disarm()),
+            }
+        }
+        self.leave(there).await?;
+        Ok(Joined::Nothing(self.reserve().await?))
+    }
+
+    async fn leave(self, places: Vec<Place>) -> Result<()> {
+        for left in Place::leave_together(places).await {
+            if let Left::Over(reason) = left {
+                return Err(self.ended(End::Over(reason)));
+            }
+        }
+        Ok(())
+    }
+
+    async fn wait_out(self, at: usize, session: &Session) -> Result<()> {
+        let queue = self.queues.get(at).unwrap_or(self.first);
+        queue.directory.wait_out(session, &queue.name).await
+    }
+
+    fn ended(self, end: End) -> Error {
+        end.while_trying(JOINING, self.names())
+    }
+
+    /// The locks, for people.
+    fn names(self) -> String {
+        let names: Vec<&str> = self
+            .queues
+            .iter()
+            .map(|queue| queue.name.as_str())
+            .collect();
+        names.join(", ")
+    }
+}
+
+impl Queue {
+    /// The start of the path of a ticket of ours, and what stands in it.
+    fn asks(&self, attempt: Uuid) -> (String, Vec<u8>) {
+        let start = format!("{}/{}", self.directory.path, self.claim.prefix());
+        let line = DataLine {
+            attempt,
+            at: now_ms(),
+            ..(*self.line).clone()
+        };
+        (start, line.to_bytes())
+    }
+
+    /// A ticket of ours that was read.
+    fn ticket(&self, name: &str) -> Result<Ticket> {
+        Ticket::parse(name).ok_or_else(|| self.lost("its name makes no sense"))
+    }
+}
+
+/// The create made nothing; gives the reservations back for the next one.
+fn disarm(places: Vec<Place>) -> Option<Vec<Reservation>> {
+    places.into_iter().map(Place::disarm).collect()
+}
+
+/// Sends one request for all tickets. What the server refuses comes with its place in the list.
+async fn send(link: &dyn Link, asked: &[(String, Vec<u8>)]) -> Result<Made, (usize, Fault)> {
+    if let [(start, line)] = asked {
+        let created = link.create(start, line, Create::EphemeralSequential).await;
+        return created.map(Made::One).map_err(|fault| (0, fault));
+    }
+    let tickets = asked.iter().map(|(path, data)| Write::Ephemeral {
+        path,
+        data,
+        is_sequential: true,
+    });
+    let writes: Vec<Write<'_>> = tickets.collect();
+    match link.attempt(&writes).await {
+        Ok(Ok(paths)) => Ok(Made::Several(paths)),
+        Ok(Err((at, code))) => Err((at, Fault::Answered(code))),
+        Err(fault) => Err((0, fault)),
+    }
+}

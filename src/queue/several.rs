@@ -1,0 +1,186 @@
+//! Several tickets of one transaction on their way to their turns.
+//!
+//! They were created together, so whoever is before one of them in some queue is before each of them wherever both stand: sets
+//! cannot wait for each other in a circle, whatever the order of their names. Invariant: no hold begins before all tickets
+//! have their turn and were seen at one moment to be ours. It decides nothing about turns.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use futures_util::future::try_join_all;
+
+use super::joining::Joining;
+use super::place::Place;
+use super::waiter::WAITING;
+use super::{Queue, Waiter};
+use crate::error::{Error, Result};
+use crate::link::{Found, Read};
+use crate::name::LockName;
+use crate::session::failed;
+use crate::session::pool::WATCHED_LIMIT;
+use crate::session::pulse::Hold;
+
+/// The most bytes of paths of a set's tickets: one session watches them all.
+pub(crate) const MOST_BYTES: usize = WATCHED_LIMIT;
+
+/// Tickets that have their turn, with their holds.
+pub(crate) type Granted = Vec<(Waiter, Hold)>;
+
+/// Tickets in several queues, all in one session.
+#[derive(Debug)]
+pub(crate) struct Several {
+    waiters: Vec<Waiter>,
+}
+
+/// Which locks of a set are still waited for: for whoever gives up.
+#[derive(Debug, Default)]
+pub(crate) struct Awaited(Mutex<Vec<LockName>>);
+
+impl Awaited {
+    /// The names, with commas.
+    pub(crate) fn names(&self) -> String {
+        let names = self.names_mut();
+        let names: Vec<&str> = names.iter().map(LockName::as_str).collect();
+        names.join(", ")
+    }
+
+    fn begin<'a>(&self, all: impl Iterator<Item = &'a LockName>) {
+        *self.names_mut() = all.cloned().collect();
+    }
+
+    fn is_there(&self, name: &LockName) {
+        self.names_mut().retain(|awaited| awaited != name);
+    }
+
+    fn names_mut(&self) -> MutexGuard<'_, Vec<LockName>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Several {
+    /// Puts a ticket at the end of each queue, in one transaction, and waits until all have their turn.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped at any await, all tickets leave.
+    pub(crate) async fn take(queues: &[Queue], awaited: &Awaited) -> Result<Granted> {
+        awaited.begin(queues.iter().map(Queue::name));
+        let mut several = Self::join(queues).await?;
+        for waiter in several.waiters.iter().filter(|waiter| !waiter.is_first()) {
+            tracing::debug!(name = waiter.name().as_str(), "waits for");
+        }
+        let holds = several.granted(awaited).await?;
+        Ok(several.waiters.into_iter().zip(holds).collect())
+    }
+
+    /// Joins only if looks say that nobody is in any of the queues, and stays only if that was true. Writes nothing otherwise.
+    pub(crate) async fn try_take(queues: &[Queue]) -> Result<Option<Granted>> {
+        let looks = try_join_all(queues.iter().map(Queue::is_busy)).await?;
+        if looks.contains(&true) {
+            return Ok(None);
+        }
+        let mut several = Self::join(queues).await?;
+        // All at once: a lock delay is sat out, and is not to be sat out for one after the other.
+        let each = several.waiters.iter_mut().map(|waiter| async {
+            match waiter.try_granted().await {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(None),
+                Err(error) => Err(Some(error)),
+            }
+        });
+        match try_join_all(each).await {
+            Ok(_) => {}
+            Err(Some(error)) => return Err(error),
+            Err(None) => {
+                several.leave().await;
+                return Ok(None);
+            }
+        }
+        let holds = several.granted(&Awaited::default()).await?;
+        Ok(Some(several.waiters.into_iter().zip(holds).collect()))
+    }
+
+    async fn join(queues: &[Queue]) -> Result<Self> {
+        let waiters = match Joining::of(queues) {
+            Some(joining) => joining.walk_in().await?,
+            None => Vec::new(),
+        };
+        Ok(Self { waiters })
+    }
+
+    async fn granted(&mut self, awaited: &Awaited) -> Result<Vec<Hold>> {
+        // Whether all were seen at one moment, since which nobody had to wait. One alone is seen with its turn.
+        let mut are_seen = self.waiters.len() == 1 || self.waiters.iter().all(Waiter::is_first);
+        loop {
+            let each = self.waiters.iter_mut().map(|waiter| async {
+                waiter.reach().await?;
+                awaited.is_there(waiter.name());
+                Ok::<(), Error>(())
+            });
+            try_join_all(each).await?;
+            if !are_seen || !self.waiters.iter().all(Waiter::has_turn) {
+                // Some had their turn while others had not, and somebody may have removed them meanwhile.
+                self.look_again().await?;
+                are_seen = true;
+            } else if let Some(holds) = self.hold().await? {
+                return Ok(holds);
+            }
+        }
+    }
+
+    /// Looks at all tickets at one moment. Each has had its turn.
+    async fn look_again(&mut self) -> Result<()> {
+        let Some(session) = self.waiters.first().map(Waiter::session).cloned() else {
+            return Ok(());
+        };
+        let tickets: Vec<String> = self
+            .waiters
+            .iter()
+            .filter_map(|waiter| waiter.place.path())
+            .collect();
+        let both = self.waiters.iter().zip(&tickets);
+        let reads: Vec<Read<'_>> = both
+            .flat_map(|(waiter, ticket)| [Read::Data(waiter.place.directory()), Read::Data(ticket)])
+            .collect();
+        let at = session.pulse.now();
+        let found = session.read(|link| link.multi_read(&reads)).await;
+        let found = found.map_err(|failure| {
+            let names: Vec<&str> = self
+                .waiters
+                .iter()
+                .map(|waiter| waiter.name().as_str())
+                .collect();
+            failed(
+                &session,
+                WAITING,
+                names.join(", "),
+                &tickets.join(", "),
+                failure,
+            )
+        })?;
+        for (waiter, pair) in self.waiters.iter_mut().zip(found.chunks(2)) {
+            match pair {
+                [Found::Node(directory), mine] => waiter.seen_again(at, directory, mine)?,
+                // A directory that cannot be read: its own look says why.
+                _ => waiter.look_again(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins all holds. `None` if that took a wait.
+    async fn hold(&self) -> Result<Option<Vec<Hold>>> {
+        let mut holds = Vec::new();
+        for waiter in &self.waiters {
+            match waiter.hold().await? {
+                Some(hold) => holds.push(hold),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(holds))
+    }
+
+    async fn leave(self) {
+        let places = self.waiters.into_iter().map(Waiter::into_place);
+        Place::leave_together(places.collect()).await;
+    }
+}

@@ -1,0 +1,87 @@
+//! A ticket that excluded others comes to share, and keeps its number: how a writer becomes a reader.
+//!
+//! Invariant: at each transaction of the ensemble one of the two tickets is there, and nobody between; so no one who waits
+//! behind is let in but by the rule. It begins no hold.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::mark::Exit;
+use super::now_ms;
+use super::place::{Exchange, Exchanged, Place};
+use super::ticket::DataLine;
+use super::walk::REMOVED;
+use crate::error::{Error, Result};
+use crate::link::{Code, Write};
+use crate::name::LockName;
+use crate::session::{failed, refused};
+
+const DOWNGRADING: &str = "downgrade";
+/// Pauses before a busy server is asked again.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+impl Place {
+    /// Exchanges our ticket for one that shares, with the same number. From then on the old one's hold is told of nothing but
+    /// the end of its lease and its session.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped at any await, this place answers for both tickets, and its drop removes whichever is there.
+    pub(crate) async fn share(&mut self, name: &LockName) -> Result<()> {
+        let lost = |why| Error::PlaceLost {
+            name: name.to_string(),
+            why,
+        };
+        let mut pause = SHORTEST_PAUSE;
+        loop {
+            // By name alone it could be a stranger's ticket in a directory that was made again.
+            let looked = self.look(DOWNGRADING, name, false, &[]).await?;
+            let Some((ticket, _)) = self.ticket() else {
+                return Err(lost(REMOVED));
+            };
+            let ticket = ticket.shared();
+            let (attempt, version) = (Uuid::new_v4(), looked.directory.version);
+            let line = DataLine {
+                attempt,
+                at: now_ms(),
+                ..DataLine::parse(&looked.mine.data).unwrap_or_default()
+            };
+            let directory = std::sync::Arc::clone(self.directory());
+            let path = &*directory;
+            let exchange = Exchange {
+                directory: &directory,
+                ticket,
+                is_sequential: false,
+                data: &line.to_bytes(),
+                attempt,
+                with: &[Write::Check { path, version }],
+                exit: Exit::Unmarked { version },
+            };
+            self.look_away();
+            let exchanged = self.exchange(exchange).await;
+            let session = self.session();
+            match exchanged {
+                Ok(Exchanged::Done) => return Ok(()),
+                Ok(Exchanged::Gone | Exchanged::Refused(_, Code::NoNode)) => {
+                    return Err(lost(REMOVED));
+                }
+                // A guest has come, say.
+                Ok(Exchanged::Refused(_, Code::BadVersion)) => {}
+                Ok(Exchanged::Nothing) => {
+                    let back = session.reconnected(pause).await;
+                    back.map_err(|end| end.while_trying(DOWNGRADING, name))?;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                Ok(Exchanged::Refused(_, code)) => {
+                    let link = session.link();
+                    let link = link.map_err(|end| end.while_trying(DOWNGRADING, name))?;
+                    return Err(refused(&*link, DOWNGRADING, path, &code));
+                }
+                Err(failure) => return Err(failed(session, DOWNGRADING, name, path, failure)),
+            }
+            self.look_back();
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! The supply of a semaphore: the directory of the permits that are held, and the stored limit.
+//!
+//! Invariants: the stored limit is the only one that counts, and changes only at the version that was read; a handle that has
+//! never looked refuses a stored limit which differs from its own. It takes no permits: the head does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::directory::Directory;
+use super::joining::MOST_SETBACKS;
+use super::permits;
+use crate::error::{Error, Result};
+use crate::link::{Code, Create, Fault, Found, Read, Write};
+use crate::name::LockName;
+use crate::session::{Failure, Session, failed, refused};
+
+/// What is below a semaphore's name.
+pub(super) const QUEUE: &str = "queue";
+pub(super) const HELD: &str = "held";
+pub(super) const LIMIT: &str = "limit";
+
+/// The pause before something that was not done is tried again.
+const PAUSE: Duration = Duration::from_millis(5);
+
+const LOOKING: &str = "look at";
+const MAKING: &str = "store the limit of";
+const RESIZING: &str = "resize";
+
+/// Where a semaphore's permits are, and how many there may be.
+#[derive(Debug)]
+pub(crate) struct Supply {
+    name: LockName,
+    base: Directory,
+    pub(super) held: Directory,
+    pub(super) limit: Arc<str>,
+    /// The limit of this handle and its clones.
+    given: u32,
+    /// The stored limit that was seen last; 0 before the first look.
+    known: AtomicU32,
+}
+
+/// The limit as it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Limit {
+    pub(super) value: u32,
+    pub(super) version: i32,
+}
+
+/// The permits at one moment.
+#[derive(Debug)]
+pub(super) struct Stock {
+    pub(super) children: Vec<String>,
+    /// The version of the directory of permits; none if it is not there.
+    pub(super) held: Option<i32>,
+    pub(super) limit: Option<Limit>,
+}
+
+impl Stock {
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.children.iter().map(String::as_str)
+    }
+}
+
+impl Supply {
+    pub(super) fn new(name: LockName, base: Directory, given: u32) -> Self {
+        Self {
+            name,
+            held: base.below(HELD),
+            limit: format!("{}/{LIMIT}", base.path).into(),
+            base,
+            given,
+            known: AtomicU32::new(0),
+        }
+    }
+
+    /// Bytes of the longest of what a head watches.
+    pub(super) fn watched_len(&self) -> usize {
+        self.held.path.len() + self.limit.len()
+    }
+
+    /// The limit that is stored, or what this handle knows of it.
+    pub(super) fn limit_or(&self, stored: Option<Limit>) -> u32 {
+        stored.map_or_else(|| self.limit(), |limit| limit.value)
+    }
+
+    /// The limit as far as this handle knows; its own before the first look.
+    pub(super) fn limit(&self) -> u32 {
+        match self.known.load(Ordering::Relaxed) {
+            0 => self.given,
+            known => known,
+        }
+    }
+
+    /// Whether nobody has looked yet through this handle.
+    fn is_unknown(&self) -> bool {
+        self.known.load(Ordering::Relaxed) == 0
+    }
+
+    pub(super) fn too_many(&self, asked: u32, limit: u32) -> Error {
+        Error::TooManyPermits {
+            name: self.name.to_string(),
+            asked,
+            limit,
+        }
+    }
+
+    /// Refuses what is never there. What this handle has not looked for yet is judged by its own limit and costs nothing; a
+    /// stored limit may have grown since it was seen.
+    pub(super) async fn check(&self, session: &Session, asked: u32) -> Result<()> {
+        if asked <= self.limit() {
+            return Ok(());
+        }
+        // A server that lags behind may not know of a resize yet.
+        self.catch_up(session).await?;
+        let limit = self.current(session).await?;
+        if asked <= limit {
+            return Ok(());
+        }
+        Err(self.too_many(asked, limit))
+    }
+
+    /// As [`check`](Self::check), as far as that needs no look.
+    pub(crate) fn check_own(&self, asked: u32) -> Result<()> {
+        if asked == 0 {
+            return Err(Error::InvalidOption {
+                what: "permits",
+                given: "0".into(),
+                why: "it must be at least 1".into(),
+            });
+        }
+        if self.is_unknown() && asked > self.given {
+            return Err(self.too_many(asked, self.given));
+        }
+        Ok(())
+    }
+
+    /// The stored limit; this handle's own if none is stored.
+    pub(super) async fn current(&self, session: &Session) -> Result<u32> {
+        match self.stored(session).await? {
+            Some(stored) => {
+                self.learn(session, stored).await?;
+                Ok(self.limit())
+            }
+            None => Ok(self.limit()),
+        }
+    }
+
+    /// Looks at the stored limit, unless somebody did through this handle, and stores ours if there is none.
+    pub(super) async fn introduce(&self, session: &Session) -> Result<()> {
+        let mut setbacks = 0;
+        while self.is_unknown() {
+            match self.stored(session).await? {
+                Some(stored) => self.learn(session, stored).await?,
+                None => self.store(session, self.given, &mut setbacks).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in a stored limit that was read. The first one must be this handle's own; then the handle follows it.
+    pub(super) async fn learn(&self, session: &Session, stored: Limit) -> Result<()> {
+        let mut stored = stored;
+        if self.is_unknown() && stored.value != self.given {
+            // A server that lags behind may not know of a resize yet.
+            self.catch_up(session).await?;
+            if let Some(newer) = self.stored(session).await? {
+                stored = newer;
+            }
+            if stored.value != self.given {
+                return Err(Error::LimitMismatch {
+                    name: self.name.to_string(),
+                    ours: self.given,
+                    theirs: stored.value,
+                });
+            }
+        }
+        self.known.store(stored.value, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Waits until the server has seen everything that was committed before.
+    pub(super) async fn catch_up(&self, session: &Session) -> Result<()> {
+        match session.read(|link| link.sync(&self.limit)).await {
+            // What is missing cannot be synced everywhere; that is an answer too.
+            Ok(()) | Err(Failure::Answered(_)) => Ok(()),
+            Err(ended) => Err(self.failed(session, LOOKING, ended)),
+        }
+    }
+
+    /// Stores a limit where none is stored. A directory that is not there is made, but not for ever.
+    pub(super) async fn store(
+        &self,
+        session: &Session,
+        value: u32,
+        setbacks: &mut u32,
+    ) -> Result<()> {
+        let ended = |end: crate::session::End| end.while_trying(MAKING, &self.name);
+        let link = session.link().map_err(ended)?;
+        let data = permits::limit_to_bytes(value);
+        let created = tokio::select! {
+            created = link.create(&self.limit, &data, Create::Persistent) => created,
+            end = session.ended() => return Err(ended(end)),
+        };
+        match created {
+            Ok(_) | Err(Fault::Answered(Code::NodeExists)) => Ok(()),
+            Err(Fault::Answered(Code::NoNode)) if *setbacks < MOST_SETBACKS => {
+                *setbacks += 1;
+                self.base.make(session, &self.name).await
+            }
+            Err(Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why)) => {
+                tracing::debug!(why, "a limit's create has no result");
+                session.reconnected(PAUSE).await.map_err(ended)
+            }
+            Err(Fault::Answered(code)) => Err(refused(&*link, MAKING, &self.limit, &code)),
+        }
+    }
+
+    /// Stores another limit. A lost reply is settled by reading: the version lets one of two tries in.
+    pub(super) async fn resize(&self, session: &Session, new: u32) -> Result<()> {
+        let ended = |end: crate::session::End| end.while_trying(RESIZING, &self.name);
+        let data = permits::limit_to_bytes(new);
+        // What a server that lags behind takes for the limit may have been changed, and what is stored already is not written.
+        self.catch_up(session).await?;
+        let mut setbacks = 0;
+        loop {
+            let Some(stored) = self.stored(session).await? else {
+                self.store(session, new, &mut setbacks).await?;
+                continue;
+            };
+            if stored.value == new {
+                self.known.store(new, Ordering::Relaxed);
+                return Ok(());
+            }
+            let link = session.link().map_err(ended)?;
+            let write = Write::Set {
+                path: &self.limit,
+                data: &data,
+                version: stored.version,
+            };
+            let answer = tokio::select! {
+                answer = link.attempt(&[write]) => answer,
+                end = session.ended() => return Err(ended(end)),
+            };
+            match answer {
+                Ok(Ok(_)) => {
+                    tracing::debug!(old = stored.value, new, "resized");
+                    self.known.store(new, Ordering::Relaxed);
+                    return Ok(());
+                }
+                // Somebody else was faster, or our own try whose reply was lost; or this server lags behind.
+                Ok(Err((_, Code::BadVersion | Code::NoNode))) => self.catch_up(session).await?,
+                Err(Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why)) => {
+                    tracing::debug!(why, "a resize has an unknown outcome");
+                    session.reconnected(PAUSE).await.map_err(ended)?;
+                }
+                Ok(Err((_, code))) | Err(Fault::Answered(code)) => {
+                    return Err(refused(&*link, RESIZING, &self.limit, &code));
+                }
+            }
+        }
+    }
+
+    /// The limit as it is stored, if it is.
+    async fn stored(&self, session: &Session) -> Result<Option<Limit>> {
+        let reads = [Read::Data(&self.limit)];
+        let found = session.read(|link| link.multi_read(&reads)).await;
+        let found = found.map_err(|failure| self.failed(session, LOOKING, failure))?;
+        self.read_limit(session, found.into_iter().next())
+    }
+
+    /// The permits and the limit at one moment.
+    pub(super) async fn look(&self, session: &Session) -> Result<Stock> {
+        let reads = self.reads();
+        let found = session.read(|link| link.multi_read(&reads)).await;
+        let found = found.map_err(|failure| self.failed(session, LOOKING, failure))?;
+        self.stock(session, found.into_iter())
+    }
+
+    /// What has to be read for a stock, in one request.
+    pub(super) fn reads(&self) -> [Read<'_>; 3] {
+        let held = &*self.held.path;
+        [
+            Read::Children(held),
+            Read::Data(held),
+            Read::Data(&self.limit),
+        ]
+    }
+
+    /// Takes in what the reads found.
+    pub(super) fn stock(
+        &self,
+        session: &Session,
+        mut found: impl Iterator<Item = Found>,
+    ) -> Result<Stock> {
+        let unreadable = |found: Option<Found>| self.unreadable(session, &self.held.path, found);
+        let children = match found.next() {
+            Some(Found::Children(children)) => children,
+            Some(Found::Failed(Code::NoNode)) => Vec::new(),
+            other => return Err(unreadable(other)),
+        };
+        let held = match found.next() {
+            Some(Found::Node(node)) => Some(node.version),
+            Some(Found::Failed(Code::NoNode)) => None,
+            other => return Err(unreadable(other)),
+        };
+        let limit = self.read_limit(session, found.next())?;
+        Ok(Stock {
+            children,
+            held,
+            limit,
+        })
+    }
+
+    fn read_limit(&self, session: &Session, found: Option<Found>) -> Result<Option<Limit>> {
+        match found {
+            Some(Found::Node(node)) => {
+                let value = permits::parse_limit(&node.data).ok_or_else(|| {
+                    let why = Code::Other("what is stored there is no limit".into());
+                    let failure = Failure::Answered(why);
+                    failed(session, LOOKING, &self.name, &self.limit, failure)
+                })?;
+                let version = node.version;
+                Ok(Some(Limit { value, version }))
+            }
+            Some(Found::Failed(Code::NoNode)) => Ok(None),
+            other => Err(self.unreadable(session, &self.limit, other)),
+        }
+    }
+
+    fn unreadable(&self, session: &Session, path: &str, found: Option<Found>) -> Error {
+        let code = match found {
+            Some(Found::Failed(code)) => code,
+            other => Code::Other(format!("unexpected answer {other:?}")),
+        };
+        let failure = Failure::Answered(code);
+        failed(session, LOOKING, &self.name, path, failure)
+    }
+
+    fn failed(&self, session: &Session, doing: &'static str, failure: Failure) -> Error {
+        failed(session, doing, &self.name, &self.limit, failure)
+    }
+}

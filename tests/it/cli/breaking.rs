@@ -1,0 +1,109 @@
+//! `break`: an operator removes a ticket, asked or not.
+
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use super::{Holder, one_line, outcome, queued, run, tickets};
+use crate::support::World;
+use crate::support::process::{finished, lockkeeper};
+
+cases! {
+    feature: "cli";
+    both:
+        break_removes_the_holder_and_the_next_one_runs,
+        break_removes_the_ticket_that_is_named_and_no_other,
+        break_says_when_there_is_nothing_to_remove,
+        break_without_a_terminal_and_a_yes_is_wrong_usage;
+}
+
+async fn nodes(world: &World, name: &str) -> Vec<String> {
+    let queue = outcome(world, &["queue", name, "--json"]).await;
+    let queue: Vec<Value> = serde_json::from_str(&queue.stdout).unwrap();
+    let nodes = queue
+        .iter()
+        .map(|entry| entry["node"].as_str().unwrap().to_owned());
+    nodes.collect()
+}
+
+async fn break_removes_the_holder_and_the_next_one_runs(world: World) {
+    let mut holder = Holder::of(&world, "stuck").await;
+    let waiting = run(&world, "stuck", "echo in")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    queued(&world, "stuck", 2).await;
+    let node = nodes(&world, "stuck").await.remove(0);
+
+    let broken = outcome(&world, &["break", "stuck", "--yes"]).await;
+
+    assert_eq!((broken.code, broken.stdout.as_str()), (Some(0), ""));
+    let told: Vec<&str> = broken.stderr.lines().collect();
+    assert!(
+        told[0].contains(&node) && told[0].contains("holder"),
+        "{broken:?}"
+    );
+    assert!(
+        told[0].contains("label sh") && told[0].contains("pid "),
+        "{broken:?}"
+    );
+    assert_eq!(
+        told[1..],
+        [format!(
+            "lockkeeper: removed {node} from the queue of stuck"
+        )]
+    );
+    assert_eq!(holder.code().await, Some(70), "its lock was lost");
+    let next = waiting.wait_with_output().await.unwrap();
+    assert_eq!(next.stdout, b"in\n");
+}
+
+async fn break_removes_the_ticket_that_is_named_and_no_other(world: World) {
+    let holder = Holder::of(&world, "named").await;
+    let mut waiting = run(&world, "named", "true").spawn().unwrap();
+    queued(&world, "named", 2).await;
+    let node = nodes(&world, "named").await.remove(1);
+
+    let words = ["break", "named", "--json", "--yes", "--node", &node];
+    let broken = outcome(&world, &words).await;
+    let again = outcome(&world, &words).await;
+
+    assert_eq!(
+        (broken.code, broken.stdout.as_str()),
+        (Some(0), "{\"removed\":true}\n")
+    );
+    assert!(broken.stderr.contains("waiting"), "{broken:?}");
+    assert_eq!(
+        (again.code, again.stdout.as_str()),
+        (Some(1), "{\"removed\":false}\n")
+    );
+    assert!(one_line(&again).contains("is not in the queue of named"));
+    assert_eq!(tickets(&world, "named").await, 1);
+    holder.done().await;
+    assert!(
+        !waiting.wait().await.unwrap().success(),
+        "its place was lost"
+    );
+}
+
+async fn break_says_when_there_is_nothing_to_remove(world: World) {
+    let broken = outcome(&world, &["break", "nobody", "--yes"]).await;
+
+    assert_eq!((broken.code, broken.stdout.as_str()), (Some(1), ""));
+    assert_eq!(
+        one_line(&broken),
+        "lockkeeper: nobody holds or waits for nobody"
+    );
+}
+
+async fn break_without_a_terminal_and_a_yes_is_wrong_usage(world: World) {
+    let holder = Holder::of(&world, "kept").await;
+
+    let mut command = lockkeeper(&world);
+    let broken = finished(command.args(["break", "kept"]).stdin(Stdio::null())).await;
+
+    assert_eq!(broken.code, Some(64));
+    assert!(one_line(&broken).contains("--yes"), "{broken:?}");
+    assert_eq!(tickets(&world, "kept").await, 1);
+    holder.done().await;
+}
