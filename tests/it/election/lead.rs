@@ -226,8 +226,10 @@ async fn lead_waits_for_its_function_after_a_loss_and_stands_again(world: World)
     end.send(Continue(())).unwrap();
     let (again, end) = timeout(SOON, called.recv()).await.unwrap().unwrap();
     assert!(again > token);
-    drop(end);
     leading.abort();
+    // Or it would lose its keeper, and then miss what `end` never says.
+    assert!(leading.await.unwrap_err().is_cancelled());
+    drop(end);
 }
 
 async fn lead_stands_again_after_an_operator_broke_its_ticket(world: World) {
