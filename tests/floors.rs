@@ -55,8 +55,8 @@ const FLOORS: &[&[&str]] = &[
     &["link"],
     &["session"],
     &["queue"],
-    &["holders", "tenure", "fenced", "proclaim", "guard"],
-    &["door", "conversion"],
+    &["holders", "cohort", "tenure", "fenced", "proclaim", "guard"],
+    &["door", "conversion", "linger"],
     &[
         "mutex",
         "rwlock",
