@@ -215,7 +215,10 @@ async fn a_cancelled_timed_lock_leaves_nothing(world: World) {
 
 /// A mutex that keeps its place for no longer than its end is waited for.
 fn lingering(keeper: &Keeper) -> Mutex {
-    keeper.mutex("cut").unwrap().linger(Duration::from_millis(5))
+    keeper
+        .mutex("cut")
+        .unwrap()
+        .linger(Duration::from_millis(5))
 }
 
 async fn a_cancelled_lingering_lock_leaves_nothing(world: World) {
