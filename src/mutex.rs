@@ -75,6 +75,9 @@ impl Mutex {
     /// granted elsewhere learns of that only when it is woken, or when another call of the owner comes to the same keeper: an owner
     /// that holds should not wait for a call of its own that began to wait before.
     ///
+    /// An owner that asks again while its last ticket is still on its way out, after a release in the background or a lost lease, may go
+    /// in beside that ticket, again with the same token: nobody else was in between.
+    ///
     /// Calls of one owner in one keeper wait behind each other for what the first of them gets. A future that is in the middle of a
     /// call and is kept without being polled holds them up.
     #[must_use]
