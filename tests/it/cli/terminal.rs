@@ -23,7 +23,8 @@ cases! {
         ctrl_c_ends_the_wait,
         a_command_that_lost_its_lock_while_stopped_gets_term,
         a_command_in_a_pipeline_gets_the_terminal_when_it_asks,
-        break_asks_on_the_terminal_and_takes_no_for_an_answer;
+        break_asks_on_the_terminal_and_takes_no_for_an_answer,
+        bench_shows_on_the_terminal_how_far_it_is;
 }
 
 const CTRL_C: &str = "\u{3}";
@@ -230,4 +231,19 @@ async fn break_asks_on_the_terminal_and_takes_no_for_an_answer(world: World) {
 
     assert_eq!(tickets(&world, "asked").await, 0);
     assert_eq!(holder.code().await, Some(70), "its lock was lost");
+}
+
+async fn bench_shows_on_the_terminal_how_far_it_is(world: World) {
+    let script = "out=$($L bench --rounds 1 --waiters 1 --time 10ms); echo code $?; echo \"$out\"";
+    let shell = Shell::start(&world, script);
+
+    shell.line("code 0").await;
+    shell.line("WORKLOAD").await;
+    shell.line("memory per waiter").await;
+
+    let screen = shell.screen();
+    assert!(
+        screen.contains("/12 ") && screen.contains("lock + release: Lockkeeper"),
+        "{screen}"
+    );
 }

@@ -177,7 +177,12 @@ impl RawError {
 
 impl fmt::Display for RawError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot {} {}", self.doing, self.path)
+        let refusal = if self.is_denied() {
+            "no permission to"
+        } else {
+            "cannot"
+        };
+        write!(f, "{refusal} {} {}", self.doing, self.path)
     }
 }
 

@@ -24,10 +24,11 @@ one more for each thousand waiters or so. Everything is below one directory of i
 which is removed at the end, also after an error, INT or TERM; a second INT or TERM does not wait for that. What a killed
 bench leaves, the servers remove by themselves within minutes. It touches no lock of others.
 
-Fields of --json: rounds; uncontended {mean_us, min_us, max_us, p50_us, p99_us, floor_us, floor_min_us, floor_max_us,
-floor_p50_us, floor_p99_us, ratio, ratio_min, ratio_max}; hand_over [the same, waiters, enqueue_ms, floor_enqueue_ms];
-independent {locks, locks_per_s, min_per_s, max_per_s, floor_per_s, floor_min_per_s, floor_max_per_s, ratio, ratio_min,
-ratio_max}; memory {waiters, bytes_per_waiter}. The mean, locks and floor are medians of the rounds.
+Fields of --json: rounds; uncontended {mean_us, min_us, max_us, p50_us, p99_us, shortest_us, longest_us, count, floor_us,
+floor_min_us, floor_max_us, floor_p50_us, floor_p99_us, ratio, ratio_min, ratio_max}; hand_over [the same, and waiters,
+enqueue_ms, floor_enqueue_ms]; independent {locks, locks_per_s, min_per_s, max_per_s, floor_per_s, floor_min_per_s,
+floor_max_per_s, ratio, ratio_min, ratio_max}; memory {waiters, bytes_per_waiter}. mean_us, locks_per_s, the floor's and the
+ratio are medians of the rounds; shortest_us and longest_us are single times.
 
 Examples:
   lockkeeper bench

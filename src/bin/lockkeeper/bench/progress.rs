@@ -2,8 +2,12 @@
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Between two drawings of a bar that stands still, so that its time goes on.
+const TICK: Duration = Duration::from_millis(500);
 
 pub(crate) struct Progress(ProgressBar);
 
@@ -16,9 +20,10 @@ impl Progress {
         };
         let bar = ProgressBar::with_draw_target(Some(steps as u64), target);
         // Without its style it is a plain bar.
-        if let Ok(style) = ProgressStyle::with_template("{bar:32} {pos}/{len}  {msg}") {
+        if let Ok(style) = ProgressStyle::with_template("{bar:32} {pos}/{len} {elapsed}  {msg}") {
             bar.set_style(style);
         }
+        bar.enable_steady_tick(TICK);
         Self(bar)
     }
 

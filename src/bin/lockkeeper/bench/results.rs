@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 
 use super::sample::{HandOver, Sample};
 
+const COLUMNS: usize = 11;
+
 /// Everything that was measured.
 pub(crate) struct Measured {
     pub(crate) uncontended: Times,
@@ -14,31 +16,39 @@ pub(crate) struct Measured {
     pub(crate) memory: Option<(usize, Option<f64>)>,
 }
 
-/// Times of both sides: the mean of each round, and all single ones.
+/// Microseconds: the mean of each round, and all single times.
 pub(crate) struct Times {
-    ours: Vec<f64>,
-    floor: Vec<f64>,
-    all_ours: Sample,
-    all_floor: Sample,
+    means: Pair,
+    ours: Sample,
+    floor: Sample,
 }
 
 /// Hand-overs at one size.
 pub(crate) struct Crowd {
     pub(crate) waiters: usize,
-    pub(crate) bytes_per_waiter: Option<f64>,
     times: Times,
-    enqueue_ms: Vec<f64>,
-    floor_enqueue_ms: Vec<f64>,
+    enqueue_ms: Pair,
 }
 
-/// Locks in a second, of each round.
+/// Locks in a second.
 #[derive(Default)]
-pub(crate) struct Rates {
-    ours: Vec<f64>,
-    floor: Vec<f64>,
-}
+pub(crate) struct Rates(Pair);
 
 impl Measured {
+    pub(crate) const HEAD: [&str; COLUMNS] = [
+        "WORKLOAD",
+        "LOCKKEEPER",
+        "MIN..MAX",
+        "P50",
+        "P99",
+        "FLOOR",
+        "MIN..MAX",
+        "P50",
+        "P99",
+        "RATIO",
+        "MIN..MAX",
+    ];
+
     pub(crate) fn new(locks: usize, crowds: &[usize]) -> Self {
         Self {
             uncontended: Times::new(),
@@ -49,51 +59,32 @@ impl Measured {
         }
     }
 
-    pub(crate) const HEAD: [&str; 9] = [
-        "WORKLOAD",
-        "LOCKKEEPER",
-        "MIN..MAX",
-        "P50",
-        "P99",
-        "FLOOR",
-        "MIN..MAX",
-        "RATIO",
-        "MIN..MAX",
-    ];
-
-    pub(crate) fn rows(&self) -> Vec<[String; 9]> {
+    pub(crate) fn rows(&self) -> Vec<[String; COLUMNS]> {
         let mut rows = vec![self.uncontended.row("lock + release, us".into())];
         for crowd in &self.crowds {
             let name = format!("hand-over at {}, us", crowd.waiters);
             rows.push(crowd.times.row(name));
         }
-        rows.push(
-            self.independent
-                .row(format!("{} locks at once, per s", self.locks)),
-        );
-        let bytes = self.memory.and_then(|(_, bytes)| bytes);
-        let mut memory: [String; 9] = std::array::from_fn(|_| "-".into());
+        let name = format!("{} locks at once, per s", self.locks);
+        rows.push(self.independent.0.row(name, None));
+        let mut memory: [String; COLUMNS] = std::array::from_fn(|_| dash());
         memory[0] = "memory per waiter, bytes".into();
-        memory[1] = bytes.map_or_else(|| "-".into(), |bytes| format!("{bytes:.0}"));
+        if let Some((_, Some(bytes))) = self.memory {
+            memory[1] = format!("{bytes:.0}");
+        }
         rows.push(memory);
         rows
     }
 
     pub(crate) fn object(&self) -> Value {
-        let crowds = self.crowds.iter().map(|crowd| {
-            let mut object = crowd.times.object();
-            object["waiters"] = json!(crowd.waiters);
-            object["enqueue_ms"] = tenths(Spread::of(&crowd.enqueue_ms).median);
-            object["floor_enqueue_ms"] = tenths(Spread::of(&crowd.floor_enqueue_ms).median);
-            object
-        });
+        let crowds: Vec<Value> = self.crowds.iter().map(Crowd::object).collect();
         let mut independent = self.independent.object();
         independent["locks"] = json!(self.locks);
         let (waiters, bytes) = self.memory.unzip();
         json!({
-            "rounds": self.independent.ours.len(),
+            "rounds": self.independent.0.ours.len(),
             "uncontended": self.uncontended.object(),
-            "hand_over": crowds.collect::<Vec<_>>(),
+            "hand_over": crowds,
             "independent": independent,
             "memory": { "waiters": waiters, "bytes_per_waiter": bytes.flatten().map(f64::round) },
         })
@@ -103,56 +94,39 @@ impl Measured {
 impl Times {
     fn new() -> Self {
         Self {
-            ours: Vec::new(),
-            floor: Vec::new(),
-            all_ours: Sample::new(),
-            all_floor: Sample::new(),
+            means: Pair::default(),
+            ours: Sample::new(),
+            floor: Sample::new(),
         }
     }
 
     /// One round of both.
     pub(crate) fn add(&mut self, ours: &Sample, floor: &Sample) {
-        self.ours.push(ours.mean_us());
-        self.floor.push(floor.mean_us());
-        self.all_ours.merge(ours);
-        self.all_floor.merge(floor);
+        self.means.add(ours.mean_us(), floor.mean_us());
+        self.ours.merge(ours);
+        self.floor.merge(floor);
     }
 
-    fn row(&self, name: String) -> [String; 9] {
-        let (ours, floor) = (Spread::of(&self.ours), Spread::of(&self.floor));
-        let ratio = ratio(&self.ours, &self.floor);
-        let percentile = |percent| format!("{:.0}", self.all_ours.percentile_us(percent));
-        [
-            name,
-            format!("{:.0}", ours.median),
-            format!("{:.0}..{:.0}", ours.min, ours.max),
-            percentile(50.0),
-            percentile(99.0),
-            format!("{:.0}", floor.median),
-            format!("{:.0}..{:.0}", floor.min, floor.max),
-            format!("{:.2}", ratio.median),
-            format!("{:.2}..{:.2}", ratio.min, ratio.max),
-        ]
+    fn row(&self, name: String) -> [String; COLUMNS] {
+        self.means.row(name, Some([&self.ours, &self.floor]))
     }
 
     fn object(&self) -> Value {
-        let (ours, floor) = (Spread::of(&self.ours), Spread::of(&self.floor));
-        let ratio = ratio(&self.ours, &self.floor);
+        let [ours, floor, ratio] = self.means.spreads();
         json!({
             "mean_us": tenths(ours.median),
             "min_us": tenths(ours.min),
             "max_us": tenths(ours.max),
-            "p50_us": tenths(self.all_ours.percentile_us(50.0)),
-            "p99_us": tenths(self.all_ours.percentile_us(99.0)),
-            "shortest_us": tenths(self.all_ours.min_us()),
-            "longest_us": tenths(self.all_ours.max_us()),
+            "p50_us": tenths(self.ours.percentile_us(50.0)),
+            "p99_us": tenths(self.ours.percentile_us(99.0)),
+            "shortest_us": tenths(self.ours.min_us()),
+            "longest_us": tenths(self.ours.max_us()),
+            "count": self.ours.count(),
             "floor_us": tenths(floor.median),
             "floor_min_us": tenths(floor.min),
             "floor_max_us": tenths(floor.max),
-            "floor_p50_us": tenths(self.all_floor.percentile_us(50.0)),
-            "floor_p99_us": tenths(self.all_floor.percentile_us(99.0)),
-            "floor_shortest_us": tenths(self.all_floor.min_us()),
-            "floor_longest_us": tenths(self.all_floor.max_us()),
+            "floor_p50_us": tenths(self.floor.percentile_us(50.0)),
+            "floor_p99_us": tenths(self.floor.percentile_us(99.0)),
             "ratio": thousandths(ratio.median),
             "ratio_min": thousandths(ratio.min),
             "ratio_max": thousandths(ratio.max),
@@ -164,49 +138,36 @@ impl Crowd {
     pub(crate) fn new(waiters: usize) -> Self {
         Self {
             waiters,
-            bytes_per_waiter: None,
             times: Times::new(),
-            enqueue_ms: Vec::new(),
-            floor_enqueue_ms: Vec::new(),
+            enqueue_ms: Pair::default(),
         }
     }
 
     /// One round of both.
     pub(crate) fn add(&mut self, ours: &HandOver, floor: &HandOver) {
         self.times.add(&ours.sample, &floor.sample);
-        self.enqueue_ms.push(ours.enqueue.as_secs_f64() * 1e3);
-        self.floor_enqueue_ms
-            .push(floor.enqueue.as_secs_f64() * 1e3);
-        self.bytes_per_waiter = ours.bytes_per_waiter;
+        let [ours, floor] = [ours, floor].map(|side| side.enqueue.as_secs_f64() * 1e3);
+        self.enqueue_ms.add(ours, floor);
+    }
+
+    fn object(&self) -> Value {
+        let [ours, floor, _] = self.enqueue_ms.spreads();
+        let mut object = self.times.object();
+        object["waiters"] = json!(self.waiters);
+        object["enqueue_ms"] = tenths(ours.median);
+        object["floor_enqueue_ms"] = tenths(floor.median);
+        object
     }
 }
 
 impl Rates {
     /// One round of both.
     pub(crate) fn add(&mut self, ours: f64, floor: f64) {
-        self.ours.push(ours);
-        self.floor.push(floor);
-    }
-
-    fn row(&self, name: String) -> [String; 9] {
-        let (ours, floor) = (Spread::of(&self.ours), Spread::of(&self.floor));
-        let ratio = ratio(&self.ours, &self.floor);
-        [
-            name,
-            format!("{:.0}", ours.median),
-            format!("{:.0}..{:.0}", ours.min, ours.max),
-            "-".into(),
-            "-".into(),
-            format!("{:.0}", floor.median),
-            format!("{:.0}..{:.0}", floor.min, floor.max),
-            format!("{:.2}", ratio.median),
-            format!("{:.2}..{:.2}", ratio.min, ratio.max),
-        ]
+        self.0.add(ours, floor);
     }
 
     fn object(&self) -> Value {
-        let (ours, floor) = (Spread::of(&self.ours), Spread::of(&self.floor));
-        let ratio = ratio(&self.ours, &self.floor);
+        let [ours, floor, ratio] = self.0.spreads();
         json!({
             "locks_per_s": tenths(ours.median),
             "min_per_s": tenths(ours.min),
@@ -218,6 +179,48 @@ impl Rates {
             "ratio_min": thousandths(ratio.min),
             "ratio_max": thousandths(ratio.max),
         })
+    }
+}
+
+/// One number of each side from each round.
+#[derive(Default)]
+struct Pair {
+    ours: Vec<f64>,
+    floor: Vec<f64>,
+}
+
+impl Pair {
+    fn add(&mut self, ours: f64, floor: f64) {
+        self.ours.push(ours);
+        self.floor.push(floor);
+    }
+
+    /// Ours, the floor's, and the ratio: that of each round by itself, so that what slows both down for a while is not in it.
+    fn spreads(&self) -> [Spread; 3] {
+        let ratios = self.ours.iter().zip(&self.floor);
+        let ratios: Vec<f64> = ratios.map(|(ours, floor)| ours / floor).collect();
+        [&self.ours, &self.floor, &ratios].map(|rounds| Spread::of(rounds))
+    }
+
+    fn row(&self, name: String, all: Option<[&Sample; 2]>) -> [String; COLUMNS] {
+        let [ours, floor, ratio] = self.spreads();
+        let percentile = |side: usize, percent| {
+            let sample = all.map(|all| all[side].percentile_us(percent));
+            sample.map_or_else(dash, |us| format!("{us:.0}"))
+        };
+        [
+            name,
+            format!("{:.0}", ours.median),
+            format!("{:.0}..{:.0}", ours.min, ours.max),
+            percentile(0, 50.0),
+            percentile(0, 99.0),
+            format!("{:.0}", floor.median),
+            format!("{:.0}..{:.0}", floor.min, floor.max),
+            percentile(1, 50.0),
+            percentile(1, 99.0),
+            format!("{:.2}", ratio.median),
+            format!("{:.2}..{:.2}", ratio.min, ratio.max),
+        ]
     }
 }
 
@@ -233,27 +236,20 @@ impl Spread {
     fn of(rounds: &[f64]) -> Self {
         let mut rounds = rounds.to_vec();
         rounds.sort_by(f64::total_cmp);
-        let middle = rounds.len() / 2;
         let (Some(min), Some(max)) = (rounds.first(), rounds.last()) else {
             return Self::default();
         };
-        let median = if rounds.len() % 2 == 1 {
-            rounds[middle]
-        } else {
-            rounds[middle - 1].midpoint(rounds[middle])
-        };
+        let (below, above) = ((rounds.len() - 1) / 2, rounds.len() / 2);
         Self {
-            median,
+            median: rounds[below].midpoint(rounds[above]),
             min: *min,
             max: *max,
         }
     }
 }
 
-/// Each round by itself, so that what slows both down for a while is not in it.
-fn ratio(ours: &[f64], floor: &[f64]) -> Spread {
-    let ratios = ours.iter().zip(floor).map(|(ours, floor)| ours / floor);
-    Spread::of(&ratios.collect::<Vec<_>>())
+fn dash() -> String {
+    "-".to_owned()
 }
 
 fn tenths(value: f64) -> Value {
@@ -283,8 +279,13 @@ mod tests {
 
     #[test]
     fn ratios_are_of_the_same_round() {
-        let ratio = ratio(&[100.0, 2000.0, 110.0], &[100.0, 1000.0, 100.0]);
+        let mut pair = Pair::default();
+        for (ours, floor) in [(100.0, 100.0), (2000.0, 1000.0), (150.0, 100.0)] {
+            pair.add(ours, floor);
+        }
 
-        assert_eq!((ratio.min, ratio.median, ratio.max), (1.0, 1.1, 2.0));
+        let [_, _, ratio] = pair.spreads();
+
+        assert_eq!((ratio.min, ratio.median, ratio.max), (1.0, 1.5, 2.0));
     }
 }

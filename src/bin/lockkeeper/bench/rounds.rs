@@ -7,8 +7,8 @@ use super::floor::Floor;
 use super::order::Order;
 use super::ours::Ours;
 use super::progress::Progress;
-use super::results::{Crowd, Measured};
-use super::sample;
+use super::results::Measured;
+use super::sample::{self, HandOver, Sample};
 use crate::failure::Failure;
 
 /// How many locks are taken one after the other in one round.
@@ -40,7 +40,8 @@ impl Rounds<'_> {
             let (ours, floor) = self.uncontended(UNCONTENDED).await?;
             measured.uncontended.add(&ours, &floor);
             for crowd in &mut measured.crowds {
-                self.hand_over(crowd).await?;
+                let (ours, floor) = self.hand_over(crowd.waiters).await?;
+                crowd.add(&ours, &floor);
             }
             let (ours, floor) = self.independent().await?;
             measured.independent.add(ours, floor);
@@ -53,15 +54,14 @@ impl Rounds<'_> {
     async fn warm_up(&self, measured: &mut Measured) -> Result<(), Failure> {
         self.uncontended(WARM_UP).await?;
         if let Some(waiters) = measured.crowds.iter().map(|crowd| crowd.waiters).max() {
-            let mut largest = Crowd::new(waiters);
-            self.hand_over(&mut largest).await?;
-            measured.memory = Some((waiters, largest.bytes_per_waiter));
+            let (ours, _) = self.hand_over(waiters).await?;
+            measured.memory = Some((waiters, ours.bytes_per_waiter));
         }
         self.independent().await?;
         Ok(())
     }
 
-    async fn uncontended(&self, times: usize) -> Result<(sample::Sample, sample::Sample), Failure> {
+    async fn uncontended(&self, times: usize) -> Result<(Sample, Sample), Failure> {
         let what = "lock + release";
         let ours = self.step(OURS, what, self.ours.uncontended(times)).await?;
         let floor = self
@@ -70,15 +70,13 @@ impl Rounds<'_> {
         Ok((ours, floor))
     }
 
-    async fn hand_over(&self, crowd: &mut Crowd) -> Result<(), Failure> {
-        let waiters = crowd.waiters;
+    async fn hand_over(&self, waiters: usize) -> Result<(HandOver, HandOver), Failure> {
         let what = format!("hand-over at {waiters}");
         let ours = self.step(OURS, &what, self.ours.hand_over(waiters)).await?;
         let floor = self
             .step(FLOOR, &what, self.floor.hand_over(waiters))
             .await?;
-        crowd.add(&ours, &floor);
-        Ok(())
+        Ok((ours, floor))
     }
 
     async fn independent(&self) -> Result<(f64, f64), Failure> {
