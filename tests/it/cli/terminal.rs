@@ -24,7 +24,7 @@ cases! {
         a_command_that_lost_its_lock_while_stopped_gets_term,
         a_command_in_a_pipeline_gets_the_terminal_when_it_asks,
         break_asks_on_the_terminal_and_takes_no_for_an_answer,
-        bench_shows_on_the_terminal_how_far_it_is;
+        bench_shows_how_far_it_is_until_ctrl_c;
 }
 
 const CTRL_C: &str = "\u{3}";
@@ -233,17 +233,17 @@ async fn break_asks_on_the_terminal_and_takes_no_for_an_answer(world: World) {
     assert_eq!(holder.code().await, Some(70), "its lock was lost");
 }
 
-async fn bench_shows_on_the_terminal_how_far_it_is(world: World) {
-    let script = "out=$($L bench --rounds 1 --waiters 1 --time 10ms); echo code $?; echo \"$out\"";
-    let shell = Shell::start(&world, script);
+async fn bench_shows_how_far_it_is_until_ctrl_c(world: World) {
+    let script =
+        "set -m; out=$(mktemp); $L bench > $out; echo code $?; echo data $(wc -c < $out); rm $out";
+    let mut shell = Shell::start(&world, script);
+    let is_shown = || async { shell.screen().contains("lock + release: Lockkeeper") };
+    eventually("the bar is there", Duration::from_secs(30), is_shown).await;
 
-    shell.line("code 0").await;
-    shell.line("WORKLOAD").await;
-    shell.line("memory per waiter").await;
+    shell.types(CTRL_C);
 
-    let screen = shell.screen();
-    assert!(
-        screen.contains("/12 ") && screen.contains("lock + release: Lockkeeper"),
-        "{screen}"
-    );
+    shell.line("code 130").await;
+    assert_eq!(shell.line("data ").await, "0");
+    let removing = "interrupted: removing /locks/bench-";
+    assert!(shell.screen().contains(removing), "{}", shell.screen());
 }

@@ -15,7 +15,8 @@ to the floor of the same round. For the times a low ratio is good, for the locks
   lock + release     a lock that nobody else wants
   hand-over at N     the time from one grant to the next while N wait and every holder releases at once
   N locks at once    locks in a second, by N tasks on one session with a lock each
-  memory per waiter  what this process grows by while the largest crowd queues up, divided by its size
+  memory per waiter  what this process grows by while the largest crowd queues up, divided by its size;
+                     not told of crowds below a hundred
 
 What it does to the ensemble: the run of half a minute creates and removes about 40 000 tickets, one after the other or in
 crowds of --waiters at once, and drives it to what it can commit for --time, twice a round. Each ticket is two commits, so

@@ -14,6 +14,8 @@ use crate::failure::Failure;
 /// How many locks are taken one after the other in one round.
 const UNCONTENDED: usize = 200;
 const WARM_UP: usize = 50;
+/// Fewer waiters take less memory than everything around them.
+const CROWD: usize = 100;
 
 const OURS: &str = "Lockkeeper";
 const FLOOR: &str = "the floor";
@@ -55,7 +57,8 @@ impl Rounds<'_> {
         self.uncontended(WARM_UP).await?;
         if let Some(waiters) = measured.crowds.iter().map(|crowd| crowd.waiters).max() {
             let (ours, _) = self.hand_over(waiters).await?;
-            measured.memory = Some((waiters, ours.bytes_per_waiter));
+            let bytes = ours.bytes_per_waiter;
+            measured.memory = Some((waiters, bytes.filter(|_| waiters >= CROWD)));
         }
         self.independent().await?;
         Ok(())
