@@ -63,6 +63,8 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     #[cfg(feature = "cli")]
     cli::cases,
     #[cfg(feature = "cli")]
+    cli::bench::cases,
+    #[cfg(feature = "cli")]
     cli::breaking::cases,
     #[cfg(feature = "cli")]
     cli::codes::cases,
