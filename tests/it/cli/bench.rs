@@ -122,6 +122,7 @@ async fn bench_prints_a_table_and_nothing_else_where_there_is_no_terminal(world:
         "lock + release, us  ",
         "hand-over at 20, us  ",
         "64 locks at once, per s  ",
+        "one lock that lingers, per s  ",
         "memory per waiter, bytes  ",
     ];
     assert_eq!(lines.len(), begins.len(), "{ended:?}");
