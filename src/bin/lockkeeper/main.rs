@@ -4,6 +4,7 @@
 //! thread, because the system tells `run`'s command of our death by the death of the thread that started it.
 
 mod args;
+mod bench;
 mod breaking;
 mod child;
 mod elect;
