@@ -168,3 +168,12 @@ pub(crate) async fn compile(tools: &Tools, folder: &Path) -> Result<()> {
         false => Err(String::from_utf8_lossy(&output.stderr).into()),
     }
 }
+
+impl Outcome {
+    pub(crate) fn measured(&self) -> Option<&Answer> {
+        match self {
+            Self::Measured(answer) => Some(answer),
+            Self::Failed(_) | Self::Over(_) => None,
+        }
+    }
+}

@@ -23,7 +23,6 @@ use contender::Measured;
 /// Of every ZooKeeper client here; the drivers in other languages name the same.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 
-
 /// How a driver is started. The drivers in other languages are given the same two addresses.
 #[derive(Debug, Args)]
 pub(crate) struct DriverArgs {
@@ -50,8 +49,16 @@ pub(crate) async fn serve(args: DriverArgs) -> Result<()> {
         aside,
     } = args;
     match peer {
-        Peer::Lockkeeper => obey(&shared::lockkeeper(&server).await?, "lockkeeper").await,
-        Peer::Floor => obey(&shared::floor(&server).await?, "zookeeper-client").await,
+        Peer::Lockkeeper => {
+            let ours = shared::lockkeeper(&server).await?;
+            obey(&ours, "lockkeeper").await?;
+            ours.close().await
+        }
+        Peer::Floor => {
+            let floor = shared::floor(&server).await?;
+            obey(&floor, "zookeeper-client").await?;
+            floor.close().await
+        }
         Peer::ClientLock => {
             let lock = client_lock::ClientLock::connect(&server, &aside).await?;
             obey(&Measured::new(lock).await?, "zookeeper-client").await

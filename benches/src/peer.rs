@@ -79,7 +79,9 @@ impl Peer {
             _ if waiters <= 5_000 => None,
             Self::Lockkeeper | Self::Floor => None,
             // From about 17 700 names of its locks on, the list in one reply is over 1 MiB.
-            Self::Curator if waiters > 17_000 => Some("cannot: its client refuses a list that long"),
+            Self::Curator if waiters > 17_000 => {
+                Some("cannot: its client refuses a list that long")
+            }
             // Each waiter keeps the whole list in memory.
             Self::ClientLock => Some("not run: needs over 8 GB"),
             _ => Some("not run: minutes a round"),

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -18,7 +19,7 @@ const NOTIFICATION: i32 = -1;
 const PING: i32 = -2;
 
 /// What went through.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Traffic {
     pub(crate) bytes_up: u64,
     pub(crate) bytes_down: u64,
@@ -208,7 +209,9 @@ mod tests {
         for size in [1, 3, 7, 64, stream.len()] {
             let mut frames = Frames::default();
             let pieces = stream.chunks(size);
-            let requests: u64 = pieces.map(|bytes| frames.of(bytes, |xid| xid != PING)).sum();
+            let requests: u64 = pieces
+                .map(|bytes| frames.of(bytes, |xid| xid != PING))
+                .sum();
             assert_eq!(requests, 3, "in pieces of {size}");
         }
     }
@@ -222,8 +225,14 @@ mod tests {
         let mut client = TcpStream::connect(relay.address()).await.unwrap();
         let (mut accepted, _) = server.accept().await.unwrap();
 
-        client.write_all(&[frame(0, 6), frame(1, 2)].concat()).await.unwrap();
-        accepted.write_all(&[frame(0, 6), frame(-1, 2)].concat()).await.unwrap();
+        client
+            .write_all(&[frame(0, 6), frame(1, 2)].concat())
+            .await
+            .unwrap();
+        accepted
+            .write_all(&[frame(0, 6), frame(-1, 2)].concat())
+            .await
+            .unwrap();
         let (mut up, mut down) = ([0; 24], [0; 24]);
         accepted.read_exact(&mut up).await.unwrap();
         client.read_exact(&mut down).await.unwrap();
@@ -234,7 +243,7 @@ mod tests {
             requests: 1,
             notifications: 1,
         };
-        assert_eq!((up[14], down[14]), (0, 255));
+        assert_eq!((up[21], down[21]), (1, 255));
         assert_eq!(relay.traffic(), traffic);
     }
 }

@@ -5,11 +5,11 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
@@ -105,14 +105,6 @@ impl Servers {
         Ok(())
     }
 
-    /// Ends them all and removes the folder.
-    pub(crate) async fn stop(self) -> Result<()> {
-        for (_, mut server) in self.running {
-            server.child.kill().await?;
-        }
-        Ok(self.folder.close()?)
-    }
-
     fn launch(&self, store: Store, tools: &Tools) -> Result<Server> {
         let name = format!("{store:?}").to_lowercase();
         let folder = self.folder.path();
@@ -126,12 +118,23 @@ impl Servers {
             Store::Redis => redis(tools, &data, &log, port)?,
         };
         let log_of_stdout = std::fs::File::options().append(true).open(&log)?;
-        let child = command.stdout(Stdio::from(log_of_stdout)).spawn()?;
+        let child = command
+            .as_std_mut()
+            .stdout(Stdio::from(log_of_stdout))
+            .spawn()?;
         Ok(Server {
             address,
             child,
             log,
         })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Nothing to do about a failure: it has ended already. The folder goes only after its process.
+        self.child.kill().unwrap_or_default();
+        self.child.wait().map(drop).unwrap_or_default();
     }
 }
 
@@ -154,7 +157,11 @@ impl Server {
             }
             let ended = self.child.try_wait()?.is_some();
             if ended || Instant::now() > deadline {
-                let how = if ended { "ended at once" } else { "does not serve after a minute" };
+                let how = if ended {
+                    "ended at once"
+                } else {
+                    "does not serve after a minute"
+                };
                 let words = tied::last_words(&self.log);
                 return Err(format!("{store:?} {how}; the end of its log:\n  | {words}").into());
             }
@@ -175,7 +182,11 @@ fn zookeeper(tools: &Tools, data: &Path, log: &Path, port: u16) -> Result<Comman
     std::fs::write(&config, settings)?;
     let mut command = tied::command(&tools.java, log)?;
     command
-        .args(["-Xmx1g", "-Dzookeeper.extendedTypesEnabled=true", "-Dzookeeper.jmx.log4j.disable=true"])
+        .args([
+            "-Xmx1g",
+            "-Dzookeeper.extendedTypesEnabled=true",
+            "-Dzookeeper.jmx.log4j.disable=true",
+        ])
         .arg("-cp")
         .arg(format!("{}:{}", data.display(), tools.zookeeper))
         .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
@@ -184,15 +195,35 @@ fn zookeeper(tools: &Tools, data: &Path, log: &Path, port: u16) -> Result<Comman
 }
 
 fn etcd(tools: &Tools, data: &Path, log: &Path, [port, peers]: [u16; 2]) -> Result<Command> {
-    let (client, peer) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peers}"));
+    let (client, peer) = (
+        format!("http://127.0.0.1:{port}"),
+        format!("http://127.0.0.1:{peers}"),
+    );
     let mut command = tied::command(&tools.etcd, log)?;
     command
         .arg("--data-dir")
         .arg(data.join("data"))
-        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+        .args([
+            "--listen-client-urls",
+            &client,
+            "--advertise-client-urls",
+            &client,
+        ])
+        .args([
+            "--listen-peer-urls",
+            &peer,
+            "--initial-advertise-peer-urls",
+            &peer,
+        ])
         .args(["--initial-cluster", &format!("default={peer}")])
-        .args(["--logger", "zap", "--log-level", "warn", "--quota-backend-bytes", "4000000000"]);
+        .args([
+            "--logger",
+            "zap",
+            "--log-level",
+            "warn",
+            "--quota-backend-bytes",
+            "4000000000",
+        ]);
     Ok(command)
 }
 

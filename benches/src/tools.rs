@@ -119,7 +119,9 @@ fn jars(
 
 fn java(program: &str) -> Option<PathBuf> {
     match std::env::var_os("JAVA_HOME").filter(|home| !home.is_empty()) {
-        Some(home) => Some(Path::new(&home).join("bin").join(program)).filter(|file| file.is_file()),
+        Some(home) => {
+            Some(Path::new(&home).join("bin").join(program)).filter(|file| file.is_file())
+        }
         None => on_path(program),
     }
 }
@@ -128,7 +130,10 @@ fn java(program: &str) -> Option<PathBuf> {
 fn python() -> Option<PathBuf> {
     let venv = std::env::var_os("LOCKKEEPER_BENCH_VENV")
         .unwrap_or_else(|| OsString::from(format!("{HERE}/.venv")));
-    let candidates = [Some(Path::new(&venv).join("bin/python")), on_path("python3")];
+    let candidates = [
+        Some(Path::new(&venv).join("bin/python")),
+        on_path("python3"),
+    ];
     candidates.into_iter().flatten().find(|python| {
         let knows = Command::new(python).args(["-c", "import kazoo"]).output();
         knows.is_ok_and(|output| output.status.success())

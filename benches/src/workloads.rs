@@ -3,6 +3,8 @@
 
 #[path = "../../src/bin/lockkeeper/bench/floor.rs"]
 pub(crate) mod floor;
+#[path = "../../src/bin/lockkeeper/bench/ground.rs"]
+mod ground;
 #[path = "../../src/bin/lockkeeper/bench/ours.rs"]
 pub(crate) mod ours;
 #[path = "../../src/bin/lockkeeper/bench/sample.rs"]

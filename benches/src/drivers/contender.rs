@@ -30,8 +30,11 @@ pub(super) trait Contender: Clone + Send + Sync + 'static {
     fn prepare(&self, name: &str) -> impl Future<Output = Result<()>> + Send;
     fn seat(&self) -> impl Future<Output = Result<Self::Seat>> + Send;
     fn leave(&self, seat: Self::Seat) -> impl Future<Output = Result<()>> + Send;
-    fn lock(&self, name: &str, seat: &Self::Seat)
-    -> impl Future<Output = Result<Self::Hold>> + Send;
+    fn lock(
+        &self,
+        name: &str,
+        seat: &Self::Seat,
+    ) -> impl Future<Output = Result<Self::Hold>> + Send;
     fn unlock(&self, hold: Self::Hold) -> impl Future<Output = Result<()>> + Send;
     /// Whether so many wait for `name` behind its holder, with all that they need to be told of their turn.
     fn all_wait(&self, name: &str, waiters: usize) -> impl Future<Output = Result<bool>> + Send;
@@ -110,7 +113,11 @@ impl<C: Contender> Measured<C> {
         crowd: &mut JoinSet<Ended<C>>,
     ) -> Result<Vec<String>> {
         let mut failed = Vec::new();
-        while !self.contender.all_wait(name, waiters - failed.len()).await? {
+        while !self
+            .contender
+            .all_wait(name, waiters - failed.len())
+            .await?
+        {
             // Nobody is granted while the first one holds: who has ended has failed.
             tokio::select! {
                 Some(ended) = crowd.join_next() => match ended? {
@@ -166,7 +173,7 @@ impl<C: Contender> Workloads for Measured<C> {
             self.contender.prepare(&name).await?;
             own.push((name, self.contender.seat().await?));
         }
-        let mut tasks = JoinSet::new();
+        let mut tasks: JoinSet<Result<(u32, C::Seat)>> = JoinSet::new();
         let began = Instant::now();
         let time = Duration::from_millis(milliseconds);
         for (name, seat) in own {
@@ -177,7 +184,7 @@ impl<C: Contender> Workloads for Measured<C> {
                     pass(&contender, &name, &seat).await?;
                     taken += 1;
                 }
-                Result::Ok((taken, seat))
+                Ok((taken, seat))
             });
         }
         let (mut taken, mut seats) = (0, Vec::new());

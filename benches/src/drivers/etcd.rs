@@ -35,7 +35,11 @@ impl Contender for Etcd {
     }
 
     async fn seat(&self) -> Result<i64> {
-        let lease = self.client.lease_client().grant(LEASE_SECONDS, None).await?;
+        let lease = self
+            .client
+            .lease_client()
+            .grant(LEASE_SECONDS, None)
+            .await?;
         Ok(lease.id())
     }
 

@@ -16,7 +16,8 @@ use crate::Result;
 
 const PAUSE: Duration = Duration::from_millis(10);
 const EXPIRY: Duration = Duration::from_secs(600);
-const UNLOCK: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
+const UNLOCK: &str =
+    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
 
 #[derive(Clone)]
 pub(super) struct Redis {
