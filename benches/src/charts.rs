@@ -13,7 +13,7 @@ use plotters::prelude::RGBColor;
 use crate::Result;
 use crate::peer::Peer;
 use crate::results::{Results, Row, Spread};
-use crate::text::{bytes, whole};
+use crate::text::whole;
 use bars::{Bar, Bars};
 use lines::{Line, Lines};
 
@@ -72,8 +72,16 @@ fn memory(results: &Results) -> Lines {
         title: "Memory of the client for each waiter, by the number of waiters".into(),
         below: "growth of a fresh process's resident memory while they queue up; both scales are logarithmic".into(),
         lines: lines.collect(),
-        number: bytes,
+        number: round_bytes,
         steps: [4.0, 4.0],
+    }
+}
+
+/// Powers of four, as the scale has them.
+fn round_bytes(number: f64) -> String {
+    match number {
+        small if small < 1024.0 => format!("{} B", whole(small)),
+        some => format!("{} KiB", whole(some / 1024.0)),
     }
 }
 

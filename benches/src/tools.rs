@@ -93,7 +93,7 @@ fn complaint(missing: Vec<(String, &'static str)>) -> crate::Error {
     let (what, mut packages): (Vec<_>, Vec<_>) = missing.into_iter().unzip();
     packages.dedup();
     format!(
-        "these are missing: {}; install them with `apt-get install {}` or let {HERE}/install do it (kazoo comes from there), \
+        "these are missing: {}; install them with `apt-get install {}` or let benches/install do it (kazoo comes from there), \
          or choose others with --peers",
         what.join(", "),
         packages.join(" "),
