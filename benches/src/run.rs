@@ -2,7 +2,7 @@
 //!
 //! It measures nothing itself, and leaves nothing behind but the files that it was asked for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -15,7 +15,7 @@ use crate::peer::Peer;
 use crate::plan::Plan;
 use crate::results::{Entry, Results, Row};
 use crate::servers::Servers;
-use crate::text::{say, three, whole};
+use crate::text::{say, say_on, three, whole};
 use crate::tools::{HERE, Tools};
 use crate::{Result, charts, table, versions};
 
@@ -111,7 +111,7 @@ struct Field<'a> {
     /// Ephemeral nodes on the server while nobody locks.
     at_rest: usize,
     /// What was given up once is not tried again in later rounds.
-    given_up: BTreeMap<(Row, Peer), Outcome>,
+    given_up: BTreeSet<(Row, Peer)>,
 }
 
 impl<'a> Field<'a> {
@@ -123,7 +123,7 @@ impl<'a> Field<'a> {
             stage,
             drivers: BTreeMap::new(),
             at_rest: 0,
-            given_up: BTreeMap::new(),
+            given_up: BTreeSet::new(),
         };
         for peer in &stage.plan.peers {
             say(format_args!("warming up {}", peer.title()));
@@ -150,18 +150,17 @@ impl<'a> Field<'a> {
 
     /// One row of one round: every peer that takes part, one after the other.
     async fn measure(&mut self, row: Row, round: usize, entries: &mut Vec<Entry>) -> Result<()> {
-        let mut said = Vec::new();
+        say_on(format_args!("  {}:", title(row)));
         for peer in self.stage.plan.peers_in(round) {
-            if round >= self.stage.plan.rounds_of(row, peer)
-                || self.given_up.contains_key(&(row, peer))
+            if round >= self.stage.plan.rounds_of(row, peer) || self.given_up.contains(&(row, peer))
             {
                 continue;
             }
             let (order, began) = (self.stage.plan.order(row, peer), Instant::now());
             let outcome = self.obey(peer, &order).await?;
-            said.push(format!("{} {}", peer.key(), brief(row, &outcome)));
+            say_on(format_args!("  {} {}", peer.key(), brief(row, &outcome)));
             if outcome.measured().is_none() {
-                self.given_up.insert((row, peer), outcome.clone());
+                self.given_up.insert((row, peer));
             }
             entries.push(Entry {
                 row,
@@ -171,7 +170,7 @@ impl<'a> Field<'a> {
                 outcome,
             });
         }
-        say(format_args!("  {}: {}", title(row), said.join(", ")));
+        say("");
         Ok(())
     }
 

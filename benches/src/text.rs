@@ -13,6 +13,12 @@ pub(crate) fn say(line: impl Display) {
     eprintln!("{line}");
 }
 
+/// Says a part of a line, at once.
+#[expect(clippy::print_stderr, reason = "the one place that talks")]
+pub(crate) fn say_on(part: impl Display) {
+    eprint!("{part}");
+}
+
 /// Prints a line of what was asked for.
 #[expect(clippy::print_stdout, reason = "the one place that answers")]
 pub(crate) fn print(line: impl Display) {
