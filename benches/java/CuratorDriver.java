@@ -33,7 +33,7 @@ public final class CuratorDriver {
     private final CuratorFramework curator;
     private final String host;
     private final int port;
-    private final String run = "/bench-" + UUID.randomUUID().toString().replace("-", "");
+    private final String run = "/bench-" + UUID.randomUUID().toString().substring(0, 8);
 
     private CuratorDriver(String server, String aside) throws InterruptedException {
         curator = CuratorFrameworkFactory.builder()

@@ -28,7 +28,7 @@ class Driver:
         self.aside = (host, int(port))
         self.client = KazooClient(hosts=server, timeout=SESSION_TIMEOUT)
         self.client.start()
-        self.run = "/bench-" + uuid.uuid4().hex
+        self.run = "/bench-" + uuid.uuid4().hex[:8]
 
     def obey(self, order):
         what = order.pop("do")

@@ -14,6 +14,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 use tokio::io::{AsyncBufReadExt, BufReader, stdin};
+use uuid::Uuid;
 
 use crate::Result;
 use crate::order::{Answer, Hello, Order};
@@ -73,6 +74,12 @@ pub(crate) async fn serve(args: DriverArgs) -> Result<()> {
         }
         Peer::Curator | Peer::Kazoo => Err("its driver is not in Rust".into()),
     }
+}
+
+/// Where a driver's names begin: as long as usual names are, because a waiter keeps the name of what it waits for.
+fn run() -> String {
+    let id = Uuid::new_v4().simple().to_string();
+    format!("/bench-{}", &id[..8])
 }
 
 async fn obey(workloads: &impl Workloads, package: &str) -> Result<()> {

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use futures_util::future::try_join_all;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use uuid::Uuid;
 
 use super::Workloads;
 use crate::Result;
@@ -51,8 +50,10 @@ type Ended<C> = std::result::Result<(Instant, <C as Contender>::Seat), String>;
 
 impl<C: Contender> Measured<C> {
     pub(super) async fn new(contender: C) -> Result<Self> {
-        let run = format!("/bench-{}", Uuid::new_v4().simple());
-        let measured = Self { contender, run };
+        let measured = Self {
+            contender,
+            run: super::run(),
+        };
         for lock in ["alone", "queue"] {
             measured.contender.prepare(&measured.name(lock)).await?;
         }

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use uuid::Uuid;
-
 use super::{SESSION_TIMEOUT, Workloads};
 use crate::Result;
 use crate::order::Answer;
@@ -12,17 +10,12 @@ use crate::workloads::ours::Ours;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A root that nobody else has.
-fn root() -> String {
-    format!("/bench-{}", Uuid::new_v4().simple())
-}
-
 pub(super) async fn lockkeeper(server: &str) -> Result<Ours> {
-    Ours::connect(server, &root(), SESSION_TIMEOUT, CONNECT_TIMEOUT).await
+    Ours::connect(server, &super::run(), SESSION_TIMEOUT, CONNECT_TIMEOUT).await
 }
 
 pub(super) async fn floor(server: &str) -> Result<Floor> {
-    Floor::connect(server, &root(), SESSION_TIMEOUT).await
+    Floor::connect(server, &super::run(), SESSION_TIMEOUT).await
 }
 
 macro_rules! workloads {
