@@ -55,7 +55,9 @@ const FLOORS: &[&[&str]] = &[
     &["link"],
     &["session"],
     &["queue"],
-    &["holders", "cohort", "tenure", "fenced", "proclaim", "guard"],
+    &[
+        "holders", "cohort", "stint", "tenure", "fenced", "proclaim", "guard",
+    ],
     &["door", "conversion", "linger"],
     &[
         "mutex",

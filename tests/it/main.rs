@@ -118,6 +118,8 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     linger::cases,
     linger::competitor::cases,
     linger::ends::cases,
+    linger::guards::cases,
+    linger::storm::cases,
     multi::cases,
     multi::crowd::cases,
     mutex::cases,
