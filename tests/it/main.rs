@@ -29,6 +29,7 @@ mod evict;
 mod examples;
 mod faults;
 mod guard;
+mod linger;
 mod multi;
 mod museum;
 mod mutex;
@@ -114,6 +115,9 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     museum::sets::cases,
     museum::wakeups::cases,
     multi::cancelled::cases,
+    linger::cases,
+    linger::competitor::cases,
+    linger::ends::cases,
     multi::cases,
     multi::crowd::cases,
     mutex::cases,

@@ -63,6 +63,8 @@ async fn bench_prints_its_figures_as_json_and_leaves_nothing(world: World) {
     assert_eq!(independent["locks"], 64);
     assert!(figure(independent, "locks_per_s") > 1.0 && figure(independent, "floor_per_s") > 1.0);
     assert!(figure(independent, "ratio") > 0.0);
+    assert_eq!(result["linger"]["tasks"], 2);
+    assert!(figure(&result["linger"], "locks_per_s") > 1.0);
     assert_eq!(result["memory"]["waiters"], 100);
     let bytes = figure(&result["memory"], "bytes_per_waiter");
     assert!((100.0..20_000.0).contains(&bytes), "{result}");
@@ -120,6 +122,7 @@ async fn bench_prints_a_table_and_nothing_else_where_there_is_no_terminal(world:
         "lock + release, us  ",
         "hand-over at 20, us  ",
         "64 locks at once, per s  ",
+        "one lock that lingers, per s  ",
         "memory per waiter, bytes  ",
     ];
     assert_eq!(lines.len(), begins.len(), "{ended:?}");

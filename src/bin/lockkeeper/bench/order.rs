@@ -15,6 +15,7 @@ to the floor of the same round. For the times a low ratio is good, for the locks
   lock + release     a lock that nobody else wants
   hand-over at N     the time from one grant to the next while N wait and every holder releases at once
   N locks at once    locks in a second, by N tasks on one session with a lock each
+  one that lingers   locks in a second of one lock that keeps its place, by two tasks of this process: no requests
   memory per waiter  what this process grows by while the largest crowd queues up, divided by its size;
                      not told of crowds below a hundred
 
@@ -28,7 +29,7 @@ bench leaves, the servers remove by themselves within minutes. It touches no loc
 Fields of --json: rounds; uncontended {mean_us, min_us, max_us, p50_us, p99_us, shortest_us, longest_us, count, floor_us,
 floor_min_us, floor_max_us, floor_p50_us, floor_p99_us, ratio, ratio_min, ratio_max}; hand_over [the same, and waiters,
 enqueue_ms, floor_enqueue_ms]; independent {locks, locks_per_s, min_per_s, max_per_s, floor_per_s, floor_min_per_s,
-floor_max_per_s, ratio, ratio_min, ratio_max}; memory {waiters, bytes_per_waiter}. mean_us, locks_per_s, the floor's and the
+floor_max_per_s, ratio, ratio_min, ratio_max}; linger {tasks, locks_per_s, min_per_s, max_per_s}; memory {waiters, bytes_per_waiter}. mean_us, locks_per_s, the floor's and the
 ratio are medians of the rounds; shortest_us and longest_us are single times.
 
 Examples:

@@ -14,6 +14,8 @@ use super::sample::{HandOver, NOT_COUNTED, Result, Sample, repeats};
 
 /// The lock that the crowds want.
 const CROWD: &str = "crowd";
+/// Tasks that share a lock that lingers.
+pub(crate) const LINGERING_TASKS: usize = 2;
 /// Between two looks at the queue.
 const PAUSE: Duration = Duration::from_millis(1);
 /// A waiter's ticket, its look and its watch are answered one after the other. Twice as many, because on another thread it may
@@ -90,11 +92,26 @@ impl Ours {
                 Ok::<_, Error>(taken)
             });
         }
-        let mut taken: u32 = 0;
-        while let Some(ended) = tasks.join_next().await {
-            taken += ended??;
+        taken_a_second(tasks, began).await
+    }
+
+    /// How often two tasks take and release one lock that lingers in a second, while nobody else asks for it.
+    pub(crate) async fn linger(&self, time: Duration) -> Result<f64> {
+        let lock = self.keeper.mutex("linger")?.linger(time);
+        let mut tasks = JoinSet::new();
+        let began = Instant::now();
+        for _ in 0..LINGERING_TASKS {
+            let lock = lock.clone();
+            tasks.spawn(async move {
+                let mut taken = 0;
+                while began.elapsed() < time {
+                    lock.lock().await?.release().await?;
+                    taken += 1;
+                }
+                Ok::<_, Error>(taken)
+            });
         }
-        Ok(f64::from(taken) / began.elapsed().as_secs_f64())
+        taken_a_second(tasks, began).await
     }
 
     /// Ends the sessions and removes the root with all that is in it.
@@ -153,6 +170,15 @@ async fn watches_are_there(guard: &Guard) -> Result<()> {
         guard.check().await?;
     }
     Ok(())
+}
+
+/// How many locks tasks have taken in a second, when all have ended.
+async fn taken_a_second(mut tasks: JoinSet<Result<u32, Error>>, began: Instant) -> Result<f64> {
+    let mut taken = 0;
+    while let Some(ended) = tasks.join_next().await {
+        taken += ended??;
+    }
+    Ok(f64::from(taken) / began.elapsed().as_secs_f64())
 }
 
 /// Resident memory of this process; none where there is no such file.

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::ours::LINGERING_TASKS;
 use super::sample::{HandOver, Sample};
 
 const COLUMNS: usize = 11;
@@ -11,6 +12,8 @@ pub(crate) struct Measured {
     pub(crate) uncontended: Times,
     pub(crate) crowds: Vec<Crowd>,
     pub(crate) independent: Rates,
+    /// Locks in a second, of each round.
+    pub(crate) linger: Vec<f64>,
     locks: usize,
     /// Of how many waiters, and how many bytes each.
     pub(crate) memory: Option<(usize, Option<f64>)>,
@@ -54,6 +57,7 @@ impl Measured {
             uncontended: Times::new(),
             crowds: crowds.iter().map(|waiters| Crowd::new(*waiters)).collect(),
             independent: Rates::default(),
+            linger: Vec::new(),
             locks,
             memory: None,
         }
@@ -67,8 +71,12 @@ impl Measured {
         }
         let name = format!("{} locks at once, per s", self.locks);
         rows.push(self.independent.0.row(name, None));
-        let mut memory: [String; COLUMNS] = std::array::from_fn(|_| dash());
-        memory[0] = "memory per waiter, bytes".into();
+        let Spread { median, min, max } = Spread::of(&self.linger);
+        let mut linger = dashes("one lock that lingers, per s");
+        linger[1] = format!("{median:.0}");
+        linger[2] = format!("{min:.0}..{max:.0}");
+        rows.push(linger);
+        let mut memory = dashes("memory per waiter, bytes");
         if let Some((_, Some(bytes))) = self.memory {
             memory[1] = format!("{bytes:.0}");
         }
@@ -81,11 +89,18 @@ impl Measured {
         let mut independent = self.independent.object();
         independent["locks"] = json!(self.locks);
         let (waiters, bytes) = self.memory.unzip();
+        let linger = Spread::of(&self.linger);
         json!({
             "rounds": self.independent.0.ours.len(),
             "uncontended": self.uncontended.object(),
             "hand_over": crowds,
             "independent": independent,
+            "linger": {
+                "tasks": LINGERING_TASKS,
+                "locks_per_s": linger.median.round(),
+                "min_per_s": linger.min.round(),
+                "max_per_s": linger.max.round(),
+            },
             "memory": { "waiters": waiters, "bytes_per_waiter": bytes.flatten().map(f64::round) },
         })
     }
@@ -246,6 +261,12 @@ impl Spread {
             max: *max,
         }
     }
+}
+
+fn dashes(name: &str) -> [String; COLUMNS] {
+    let mut row = std::array::from_fn(|_| dash());
+    row[0] = name.into();
+    row
 }
 
 fn dash() -> String {

@@ -31,7 +31,8 @@ pub(crate) struct Rounds<'a> {
 /// How many steps all of it has.
 pub(crate) fn steps(order: &Order) -> usize {
     let kinds = 2 + order.crowds().len();
-    2 * (3 + order.rounds * kinds)
+    // What lingers has no floor: it asks the servers for nothing.
+    2 * (3 + order.rounds * kinds) + order.rounds
 }
 
 impl Rounds<'_> {
@@ -47,6 +48,7 @@ impl Rounds<'_> {
             }
             let (ours, floor) = self.independent().await?;
             measured.independent.add(ours, floor);
+            measured.linger.push(self.linger().await?);
         }
         Ok(measured)
     }
@@ -92,6 +94,12 @@ impl Rounds<'_> {
             .step(FLOOR, &what, self.floor.independent(locks, time))
             .await?;
         Ok((ours, floor))
+    }
+
+    async fn linger(&self) -> Result<f64, Failure> {
+        let what = "one lock that lingers";
+        self.step(OURS, what, self.ours.linger(self.order.time))
+            .await
     }
 
     async fn step<T>(
