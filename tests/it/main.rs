@@ -29,6 +29,7 @@ mod evict;
 mod examples;
 mod faults;
 mod guard;
+mod load;
 mod multi;
 mod museum;
 mod mutex;
@@ -79,6 +80,8 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     cli::terminal::cases,
     connect::cases,
     cost::cases,
+    cost::beats::cases,
+    cost::bytes::cases,
     differential::cases,
     election::cases,
     election::company::cases,
@@ -95,6 +98,8 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     faults::storm::cases,
     faults::swap::cases,
     guard::cases,
+    load::cases,
+    load::memory::cases,
     museum::client::cases,
     museum::designs::cases,
     museum::hangs::cases,
