@@ -37,6 +37,8 @@ const T: Duration = Duration::from_millis(2400);
 /// That of a keeper which is given none.
 const LONG_T: Duration = Duration::from_secs(10);
 
+const SOON: Duration = Duration::from_secs(10);
+
 /// The room for the servers of the long form.
 const ROOM: &[&str] = &["-Xmx1g"];
 
@@ -78,6 +80,8 @@ async fn servers_say_of_a_fleet_what_the_model_says(world: World) {
         let site = Site::like(&world, flags).await;
         let before = site.told().await;
         let placed = Placed::on(&site, timeout, parts).await;
+        let is_there = || async { is_there(&placed, &site.told().await.since(&before)) };
+        eventually("all is as the model says", SOON, is_there).await;
         let at_rest = site.told().await;
         let began = Instant::now();
         sleep(timeout * 3).await;
@@ -88,22 +92,22 @@ async fn servers_say_of_a_fleet_what_the_model_says(world: World) {
             "{}",
             row(parts, &placed.load(), &at_rest.since(&before), &sent, took)
         );
-        check_there(&placed, &at_rest.since(&before));
         check_sent(&placed.load(), &sent, took);
         placed.close().await;
         site.stop().await;
     }
 }
 
-/// What is there of a fleet.
-fn check_there(placed: &Placed, there: &Told) {
+/// Whether this is what the model says that is there of a fleet. A follower may be behind for a moment, and a client may just be
+/// connecting again.
+fn is_there(placed: &Placed, there: &Told) -> bool {
     let load = placed.load();
     let of = |value: usize| i64::try_from(value).unwrap();
-    assert_eq!(there.tickets, of(load.tickets));
-    assert_eq!(there.watches, of(load.watches));
-    assert_eq!(there.connections, of(load.sessions));
-    assert_eq!(there.nodes, of(load.tickets + placed.directories));
-    assert_eq!(there.bytes, of(load.bytes + placed.directory_bytes));
+    there.tickets == of(load.tickets)
+        && there.watches == of(load.watches)
+        && there.connections == of(load.sessions)
+        && there.nodes == of(load.tickets + placed.directories)
+        && there.bytes == of(load.bytes + placed.directory_bytes)
 }
 
 /// What a fleet sends.
@@ -188,11 +192,9 @@ async fn the_requests_of_a_fleet_are_of_the_kinds_that_the_model_says(world: Wor
         near(&format!("{op:?}"), counted, expected, load.sessions as f64);
     }
     let known = [Op::Multi, Op::Sync, Op::MultiRead, Op::Ping].map(|op| sent.get(op));
-    assert_eq!(
-        sent.requests(),
-        known.iter().sum::<u64>(),
-        "and nothing else: {sent:?}"
-    );
+    let others = sent.requests() - known.iter().sum::<u64>();
+    // Who connects again tells its watches and asks whose session it has.
+    assert!(others <= 3 * sent.connects, "and nothing else: {sent:?}");
     placed.close().await;
     site.stop().await;
 }

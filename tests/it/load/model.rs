@@ -250,7 +250,12 @@ impl Wire {
         self.release() + event + self.look()
     }
 
-    /// A beat that looks at so many tickets; none while all of the session's only wait.
+    /// What a read of so many held tickets asks with.
+    pub(crate) fn read(self, tickets: usize) -> usize {
+        21 + tickets * (14 + self.ticket())
+    }
+
+    /// A beat that looks at so many tickets.
     pub(crate) fn beat(self, tickets: usize) -> Bytes {
         Bytes {
             there: 21 + tickets * (17 + self.ticket()),
