@@ -3,6 +3,7 @@
 //! Each case has a server to itself, so that it counts nobody else. The long forms are the sizes that the page shows; they print
 //! the rows of its tables.
 
+pub(crate) mod capacity;
 pub(crate) mod memory;
 pub(crate) mod model;
 mod placed;

@@ -99,6 +99,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     faults::swap::cases,
     guard::cases,
     load::cases,
+    load::capacity::cases,
     load::memory::cases,
     museum::client::cases,
     museum::designs::cases,
