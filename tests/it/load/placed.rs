@@ -41,8 +41,8 @@ impl Placed {
     pub(crate) async fn on(site: &Site, timeout: Duration, parts: &[Part]) -> Self {
         let mut placed = Self {
             fleets: Vec::new(),
-            directories: 1,
-            directory_bytes: "/locks".len(),
+            directories: 0,
+            directory_bytes: 0,
             keepers: Vec::new(),
             guards: Vec::new(),
             crowd: JoinSet::new(),
@@ -149,6 +149,10 @@ impl Placed {
     }
 
     fn note_directory(&mut self, path: &str) {
+        if self.directories == 0 {
+            // The one above all of them.
+            (self.directories, self.directory_bytes) = (1, "/locks".len());
+        }
         self.directories += 1;
         self.directory_bytes += path.len();
     }

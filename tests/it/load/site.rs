@@ -25,7 +25,9 @@ pub(crate) struct Asked(AtomicI64);
 /// What a site says of itself: totals since its start, and what is there now.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Told {
-    /// Transactions: how far the transaction number has come.
+    /// How many leaders the members have had; their transactions are numbered anew under each.
+    pub(crate) epoch: i64,
+    /// Transactions under this leader.
     pub(crate) commits: i64,
     /// Frames from clients, of all members.
     pub(crate) received: i64,
@@ -43,6 +45,7 @@ impl Told {
     /// The totals since then, and what is there now more than then.
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self {
+            epoch: self.epoch - before.epoch,
             commits: self.commits - before.commits,
             received: self.received - before.received,
             sent: self.sent - before.sent,
@@ -88,7 +91,9 @@ impl Site {
         for address in addresses {
             let srvr = words::word(address, "srvr").await;
             let mntr = words::mntr(&words::word(address, "mntr").await);
-            told.commits = told.commits.max(words::zxid(&srvr).unwrap());
+            let zxid = words::zxid(&srvr).unwrap();
+            (told.epoch, told.commits) =
+                (told.epoch, told.commits).max((zxid >> 32, zxid & 0xffff_ffff));
             told.received += number(&mntr, "zk_packets_received");
             told.sent += number(&mntr, "zk_packets_sent");
             told.watches += number(&mntr, "zk_watch_count");
