@@ -11,6 +11,7 @@ use tokio::task;
 use tokio::time::timeout;
 use tracing::{Instrument, Span};
 
+use crate::cohort::Cohort;
 use crate::error::{Error, Result};
 use crate::holders::{Holders, Presence};
 use crate::name::LockName;
@@ -64,10 +65,9 @@ impl Door {
                 // Only a try comes back with nothing.
                 return taken.ok_or_else(|| self.queue.lost("the walk ended without a turn"));
             }
-            let kind = self.queue.kind();
-            self.holders
-                .warn_of_self(self.queue.path(), self.name(), kind);
-            self.take().await
+            self.warn_of_self();
+            let (waiter, hold) = self.turn().await?;
+            Ok(self.tenure(waiter, hold))
         };
         acquire.instrument(self.queue.span()).await
     }
@@ -77,7 +77,10 @@ impl Door {
         let acquire = async {
             match &self.owner {
                 Some(owner) => Box::pin(self.take_again(owner, false)).await,
-                None => self.try_take().await,
+                None => Ok(self
+                    .try_turn()
+                    .await?
+                    .map(|(waiter, hold)| self.tenure(waiter, hold))),
             }
         };
         acquire.instrument(self.queue.span()).await
@@ -103,6 +106,22 @@ impl Door {
         let owner = self.owner.as_ref()?;
         let gate = self.holders.gate(self.queue.path(), owner);
         Some(gate.lock_owned().await)
+    }
+
+    pub(crate) fn has_owner(&self) -> bool {
+        self.owner.is_some()
+    }
+
+    /// The tasks of this keeper that want this lock.
+    pub(crate) fn cohort(&self) -> Arc<Cohort> {
+        self.holders.cohorts.of(self.queue.path())
+    }
+
+    /// Warns if this task is about to wait for itself.
+    pub(crate) fn warn_of_self(&self) {
+        let kind = self.queue.kind();
+        self.holders
+            .warn_of_self(self.queue.path(), self.name(), kind);
     }
 
     /// The current task holds in this way.
@@ -188,22 +207,23 @@ impl Door {
         timeout(limit, call).await.map_err(timed_out)?
     }
 
-    async fn take(&self) -> Result<Arc<Tenure>> {
+    /// Waits for the turn of a new ticket.
+    pub(crate) async fn turn(&self) -> Result<(Waiter, Hold)> {
         loop {
-            match self.take_once().await {
+            match self.turn_once().await {
                 Err(error) if self.joins_again(&error) => {}
                 result => return result,
             }
         }
     }
 
-    async fn take_once(&self) -> Result<Arc<Tenure>> {
+    async fn turn_once(&self) -> Result<(Waiter, Hold)> {
         let mut waiter = self.queue.join().await?;
         let hold = waiter.granted().await?;
-        Ok(self.tenure(waiter, hold))
+        Ok((waiter, hold))
     }
 
-    /// As [`take`](Self::take), but with each stroke of the bell it looks whether the owner has come to hold elsewhere.
+    /// As [`turn`](Self::turn), but with each stroke of the bell it looks whether the owner has come to hold elsewhere.
     async fn take_by(&self, bell: &Notify) -> Result<Arc<Tenure>> {
         loop {
             match self.take_once_by(bell).await {
@@ -228,11 +248,12 @@ impl Door {
         }
     }
 
-    async fn try_take(&self) -> Result<Option<Arc<Tenure>>> {
+    /// As [`turn`](Self::turn), if that needs no wait.
+    pub(crate) async fn try_turn(&self) -> Result<Option<(Waiter, Hold)>> {
         loop {
             match self.queue.try_join().await {
                 Err(error) if self.joins_again(&error) => {}
-                joined => return Ok(joined?.map(|(waiter, hold)| self.tenure(waiter, hold))),
+                joined => return joined,
             }
         }
     }
@@ -272,7 +293,8 @@ impl Door {
         let taken = if waits {
             Some(self.take_by(&bell).await?)
         } else {
-            self.try_take().await?
+            let turn = self.try_turn().await?;
+            turn.map(|(waiter, hold)| self.tenure(waiter, hold))
         };
         if let Some(tenure) = &taken {
             *held = Arc::downgrade(tenure);

@@ -7,6 +7,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cohort::Stint;
 use crate::error::Result;
 use crate::fenced::Fenced;
 use crate::name::LockName;
@@ -35,7 +36,45 @@ use crate::token::Token;
 #[must_use = "the lock is released when the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct Guard {
+    /// Dropped before the stint, which passes it on.
     pub(crate) tenure: Arc<Tenure>,
+    /// Of a mutex that lingers.
+    stint: Option<Box<Stint>>,
+}
+
+impl Guard {
+    pub(crate) fn new(tenure: Arc<Tenure>) -> Self {
+        let stint = None;
+        Self { tenure, stint }
+    }
+
+    /// Of a hold that may be passed on.
+    pub(crate) fn in_turn(tenure: Arc<Tenure>, stint: Stint) -> Self {
+        let stint = Some(Box::new(stint));
+        Self { tenure, stint }
+    }
+
+    /// Releases the lock and waits until the server has confirmed it. Sends one request, or three after a hold of more than a
+    /// second, whose ticket is read again first. A mutex that [lingers](crate::Mutex::linger) sends nothing if it keeps the place
+    /// for the next task.
+    ///
+    /// # Errors
+    ///
+    /// [`is_lost`](crate::Error::is_lost) if the hold had ended before, or ends before the servers have confirmed the release: the session
+    /// is over or was not confirmed in time, the keeper was closed, or somebody removed the ticket. Whatever is left of the
+    /// ticket is removed in the background. ARCHITECTURE.md says what remains where a ticket is removed by hand.
+    /// [`Error::Denied`](crate::Error::Denied) if our permission to remove the ticket was taken away; the ticket then stays until the session ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropped at any await, the release goes on in the background.
+    pub async fn release(self) -> Result<()> {
+        let Self { tenure, stint } = self;
+        match stint {
+            Some(stint) => Box::pin(stint.release(tenure)).await,
+            None => tenure.release().await,
+        }
+    }
 }
 
 /// What every guard can say and do.
@@ -51,6 +90,29 @@ macro_rules! guard_methods {
     };
     // For a guard that is made of more than a tenure.
     (@known $guard:ident) => {
+        impl $guard {
+            /// Releases the lock and waits until the server has confirmed it. Sends one request, or three after a hold of more than a
+            /// second, whose ticket is read again first.
+            ///
+            /// # Errors
+            ///
+            /// [`is_lost`](crate::Error::is_lost) if the hold had ended before, or ends before the servers have confirmed the release: the session
+            /// is over or was not confirmed in time, the keeper was closed, or somebody removed the ticket. Whatever is left of the
+            /// ticket is removed in the background. ARCHITECTURE.md says what remains where a ticket is removed by hand.
+            /// [`Error::Denied`](crate::Error::Denied) if our permission to remove the ticket was taken away; the ticket then stays until the session ends.
+            ///
+            /// # Cancel safety
+            ///
+            /// Cancel safe: dropped at any await, the release goes on in the background.
+            pub async fn release(self) -> Result<()> {
+                self.tenure.release().await
+            }
+        }
+
+        $crate::guard::guard_methods!(@looks $guard);
+    };
+    // For a guard that has another way to go.
+    (@looks $guard:ident) => {
         impl $guard {
             /// Whose hold it is, if an owner took it.
             pub fn owner(&self) -> Option<&Owner> {
@@ -126,23 +188,6 @@ macro_rules! guard_methods {
             pub async fn check(&self) -> Result<()> {
                 self.tenure.check().await
             }
-
-            /// Releases the lock and waits until the server has confirmed it. Sends one request, or three after a hold of more than a
-            /// second, whose ticket is read again first.
-            ///
-            /// # Errors
-            ///
-            /// [`is_lost`](crate::Error::is_lost) if the hold had ended before, or ends before the servers have confirmed the release: the session
-            /// is over or was not confirmed in time, the keeper was closed, or somebody removed the ticket. Whatever is left of the
-            /// ticket is removed in the background. ARCHITECTURE.md says what remains where a ticket is removed by hand.
-            /// [`Error::Denied`](crate::Error::Denied) if our permission to remove the ticket was taken away; the ticket then stays until the session ends.
-            ///
-            /// # Cancel safety
-            ///
-            /// Cancel safe: dropped at any await, the release goes on in the background.
-            pub async fn release(self) -> Result<()> {
-                self.tenure.release().await
-            }
         }
 
         impl std::fmt::Debug for $guard {
@@ -190,7 +235,7 @@ macro_rules! exclusive_methods {
 
 pub(crate) use {exclusive_methods, guard_methods, place_methods};
 
-guard_methods!(Guard);
+guard_methods!(@looks Guard);
 place_methods!(Guard);
 exclusive_methods!(Guard);
 

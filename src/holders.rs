@@ -10,6 +10,7 @@ use std::thread::{self, ThreadId};
 use tokio::sync::Notify;
 use tokio::task;
 
+use crate::cohort::Cohorts;
 use crate::name::LockName;
 use crate::owner::Owner;
 use crate::queue::ticket::Kind;
@@ -28,6 +29,7 @@ type GateWithBell = (Arc<Gate>, Arc<Notify>);
 pub(crate) struct Holders {
     gates: Mutex<Gates>,
     tasks: Mutex<Tasks>,
+    pub(crate) cohorts: Cohorts,
 }
 
 #[derive(Debug, Default)]

@@ -313,6 +313,7 @@ impl Keeper {
     ///
     /// Dropped at any await, the keeper is closed, but not everything was waited for.
     pub async fn close(&self) {
+        self.holders.cohorts.give_back();
         self.pool.close(self.session_timeout).await;
     }
 

@@ -59,6 +59,7 @@
 //!
 //! Needs ZooKeeper 3.6 or newer and a tokio runtime.
 
+mod cohort;
 mod conversion;
 mod door;
 mod election;
@@ -71,6 +72,7 @@ mod fenced;
 mod guard;
 mod holders;
 mod keeper;
+mod linger;
 mod link;
 mod multi;
 mod mutex;

@@ -7,6 +7,7 @@ use tracing::{Instrument, Span};
 use crate::door::Door;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
+use crate::linger::Linger;
 use crate::name::LockName;
 use crate::owner::Owner;
 use crate::queue::Waiter;
@@ -43,11 +44,13 @@ use crate::queue::Waiter;
 #[derive(Debug, Clone)]
 pub struct Mutex {
     door: Door,
+    linger: Option<Linger>,
 }
 
 impl Mutex {
     pub(crate) fn new(door: Door) -> Self {
-        Self { door }
+        let linger = None;
+        Self { door, linger }
     }
 
     /// The lock's name.
@@ -72,6 +75,9 @@ impl Mutex {
     /// granted elsewhere learns of that only when it is woken, or when another call of the owner comes to the same keeper: an owner
     /// that holds should not wait for a call of its own that began to wait before.
     ///
+    /// An owner that asks again while its last ticket is still on its way out, after a release in the background or a lost lease, may go
+    /// in beside that ticket, again with the same token: nobody else was in between.
+    ///
     /// Calls of one owner in one keeper wait behind each other for what the first of them gets. A future that is in the middle of a
     /// call and is kept without being polled holds them up.
     #[must_use]
@@ -85,6 +91,61 @@ impl Mutex {
     #[must_use]
     pub fn without_rejoin(mut self) -> Self {
         self.door.never_rejoin();
+        self
+    }
+
+    /// Keeps the place for a moment after a release, for the next task of this keeper that asks for the same lock with a mutex that
+    /// lingers: it takes the place over without a request, in far less time than a server needs to answer. Default: not at all.
+    ///
+    /// The place is given up, and the lock released, when nobody has taken it over for `time`; as soon as word comes that anybody
+    /// else has joined the queue, from wherever; when the hold is doubtful or lost; and after 10 000 guards.
+    ///
+    /// # What it costs others
+    ///
+    /// The tasks of one keeper stand in the queue as one, and wait for each other in the order of their calls; only one of them has a
+    /// ticket. (The idea is lock cohorting: Dice, Marathe and Shavit, PPoPP 2012.) So the lock goes round among keepers, not tasks:
+    /// with many keepers that all want it, a task waits for those of its own keeper before it, and for one turn of each other keeper
+    /// for each of them.
+    ///
+    /// A competitor waits for the guard that is alive when word of it comes, as it would without this. In the time that the word
+    /// needs, usually a fraction of a millisecond, the lock may still be passed on among us, and never more than 10 000 times, even
+    /// if the word does not come at all. A hold on which somebody else waited at its grant is not passed on.
+    ///
+    /// # What it means for guards
+    ///
+    /// Successors share one ticket, and so one [`token`](Guard::token): a resource that refuses *lower* tokens does not tell them
+    /// apart. They are one holder to everybody else, as the guards of one process; let a guard's work end before the guard does.
+    /// They share the lease too, and a loss is told to whoever holds then. [`Guard::release`] says `Ok` without a word from the
+    /// servers if the place is kept. The first one's label stays in the queue. One request more for each ticket watches who comes,
+    /// and one takes that back where nobody came.
+    ///
+    /// Calls in the name of an owner do not linger, nor does [`enqueue`](Self::enqueue); both are competitors like any other. So are
+    /// locks below this one's name, whose directories are in this one's. [`Keeper::close`](crate::Keeper::close) gives kept places up.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use lockkeeper::{Keeper, embedded::EmbeddedServer};
+    /// # use std::time::Duration;
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = EmbeddedServer::start().await?;
+    /// let keeper = Keeper::connect(server.connect_string()).await?;
+    /// let lock = keeper.mutex("orders/42")?.linger(Duration::from_millis(50));
+    /// let token = lock.lock().await?.token();
+    /// // Without a round trip, under the same ticket.
+    /// assert_eq!(lock.lock().await?.token(), token);
+    /// # keeper.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn linger(mut self, time: Duration) -> Self {
+        self.linger = None;
+        if !time.is_zero() {
+            self.door.queue.set_watchful();
+            self.linger = Some(Linger::new(self.door.cohort(), time));
+        }
         self
     }
 
@@ -102,7 +163,11 @@ impl Mutex {
     /// Cancel safe: dropped at any await, our ticket leaves the queue in the background, and nobody is blocked. The place in
     /// the queue is lost; use [`enqueue`](Self::enqueue) to keep it across a `select!`.
     pub async fn lock(&self) -> Result<Guard> {
-        self.door.lock().await.map(Guard::new)
+        match self.lingers() {
+            // On the heap, so that a lock that does not linger is no larger for it.
+            Some(linger) => Box::pin(linger.lock(&self.door)).await,
+            None => self.door.lock().await.map(Guard::new),
+        }
     }
 
     /// Takes the lock if nobody holds it or waits for it. Reads first: on a held lock it writes nothing.
@@ -117,7 +182,10 @@ impl Mutex {
     ///
     /// Cancel safe: dropped at any await, nothing is left in the queue.
     pub async fn try_lock(&self) -> Result<Option<Guard>> {
-        Ok(self.door.try_lock().await?.map(Guard::new))
+        match self.lingers() {
+            Some(linger) => Box::pin(linger.try_lock(&self.door)).await,
+            None => Ok(self.door.try_lock().await?.map(Guard::new)),
+        }
     }
 
     /// Waits for our turn for at most `limit`. Then our ticket leaves the queue, and the call returns within 100 ms, even
@@ -150,6 +218,11 @@ impl Mutex {
             door: self.door.clone(),
             span,
         })
+    }
+
+    /// How it lingers. An owner's ticket says whose it is, so nobody else may have it.
+    fn lingers(&self) -> Option<&Linger> {
+        self.linger.as_ref().filter(|_| !self.door.has_owner())
     }
 }
 

@@ -178,6 +178,12 @@ impl Tenure {
         })
     }
 
+    /// The tenure of one ticket that excludes others, in nobody's name.
+    pub(crate) fn of_one(granted: Waiter, hold: Hold, token: Token) -> Arc<Self> {
+        let seats = vec![Seat::new(granted, hold)];
+        Self::new(seats, token, Kind::Exclusive, None, Vec::new())
+    }
+
     pub(crate) fn token(&self) -> Token {
         self.token
     }

@@ -30,7 +30,7 @@ use tracing::Span;
 use tracing::field::Empty;
 
 use crate::error::{Error, Result};
-use crate::link::{Code, Create, Found, Read};
+use crate::link::{Code, Create, Found, Read, Watch};
 use crate::name::LockName;
 use crate::session::pool::Pool;
 use crate::session::pulse::Hold;
@@ -62,7 +62,7 @@ pub(crate) struct Queue {
     line: Arc<DataLine>,
     /// How long to wait for the resource of a holder that may not have ended well.
     delay: Duration,
-    /// Bytes of what the first in the queue of a semaphore watches.
+    /// Bytes of what the first in the queue watches.
     head_watches: usize,
 }
 
@@ -124,6 +124,19 @@ impl Queue {
 
     pub(crate) fn set_value(&mut self, value: String) {
         Arc::make_mut(&mut self.line).value = Some(value);
+    }
+
+    /// Whoever has its turn watches who else comes.
+    pub(crate) fn set_watchful(&mut self) {
+        self.head_watches = self.directory.path.len();
+    }
+
+    /// A watch on who else comes, if nobody but our one ticket is there.
+    pub(crate) async fn watch_alone(&self, session: &Session) -> Option<Watch> {
+        let path = &*self.directory.path;
+        let watched = session.read(|link| link.watch_children(path)).await;
+        let (children, watch) = watched.ok()?;
+        (children.len() == 1).then_some(watch)
     }
 
     /// Puts a ticket at the end of the queue.

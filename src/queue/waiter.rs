@@ -49,10 +49,11 @@ enum Stage {
     Delaying {
         until: Moment,
     },
-    /// Nobody was before mine at that moment, with the directory at that version.
+    /// Nobody was before mine at that moment, with the directory at that version; and perhaps nobody behind it.
     First {
         seen: Moment,
         version: i32,
+        is_alone: bool,
     },
     /// A guest of the hold with this token; its own ticket was there at that moment.
     Inside {
@@ -100,6 +101,11 @@ impl Waiter {
         ticket.map_or(Kind::Exclusive, |(ticket, _)| ticket.kind)
     }
 
+    /// Whether nobody else was in the queue when its turn was seen.
+    pub(crate) fn is_alone(&self) -> bool {
+        matches!(self.stage, Stage::First { is_alone: true, .. })
+    }
+
     /// How long this ticket has been in the queue.
     pub(crate) fn waited(&self) -> Duration {
         self.since.elapsed()
@@ -139,7 +145,7 @@ impl Waiter {
             }
         }
         match &mut self.stage {
-            Stage::First { seen, version } if *version == directory.version => {
+            Stage::First { seen, version, .. } if *version == directory.version => {
                 *seen = at;
                 self.place.seen();
             }
@@ -382,8 +388,14 @@ impl Waiter {
             return;
         }
         self.place.grant(turn.exit);
-        let version = turn.version;
-        self.stage = Stage::First { seen, version };
+        let Turn {
+            version, is_alone, ..
+        } = turn;
+        self.stage = Stage::First {
+            seen,
+            version,
+            is_alone,
+        };
     }
 
     /// Whether the lock delay comes first.
@@ -499,7 +511,7 @@ impl Waiter {
         looked
     }
 
-    pub(super) fn session(&self) -> &Arc<Session> {
+    pub(crate) fn session(&self) -> &Arc<Session> {
         self.place.session()
     }
 

@@ -93,6 +93,8 @@ pub(crate) struct Turn {
     pub(crate) ended_well: bool,
     /// The directory's version when that was seen.
     pub(crate) version: i32,
+    /// Whether nobody was behind it either.
+    pub(crate) is_alone: bool,
 }
 
 /// How to go in as a guest: all of it commits together, or nothing does.
@@ -346,6 +348,7 @@ impl Walk {
             },
             ended_well: data.ended_well(ahead, self.ticket.seq, self.directories_forget),
             version,
+            is_alone: sight.num_children == 1,
         })
     }
 

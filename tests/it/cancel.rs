@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use lockkeeper::{Keeper, SessionEvent};
+use lockkeeper::{Keeper, Mutex, SessionEvent};
 use tokio::runtime::Handle;
 use tokio::task::yield_now;
 use tokio::time::timeout;
@@ -22,6 +22,8 @@ cases! {
         a_cancelled_wait_leaves_nothing within 120,
         a_cancelled_try_lock_leaves_nothing within 120,
         a_cancelled_timed_lock_leaves_nothing within 120,
+        a_cancelled_lingering_lock_leaves_nothing within 120,
+        a_cancelled_lingering_release_keeps_or_releases within 120,
         a_cancelled_enqueue_leaves_nothing within 120,
         a_cancelled_grant_keeps_the_place_until_it_is_dropped within 120,
         a_cancelled_change_keeps_the_place_until_it_is_dropped within 120,
@@ -209,6 +211,68 @@ async fn a_cancelled_timed_lock_leaves_nothing(world: World) {
         .await;
 
     assert!((1..MOST_POLLS).contains(&polls), "{polls}");
+}
+
+/// A mutex that keeps its place for no longer than its end is waited for.
+fn lingering(keeper: &Keeper) -> Mutex {
+    keeper
+        .mutex("cut")
+        .unwrap()
+        .linger(Duration::from_millis(5))
+}
+
+async fn a_cancelled_lingering_lock_leaves_nothing(world: World) {
+    let rest = Rest::new(world).await;
+
+    let polls = rest
+        .cancel(MOST_POLLS, |keeper: Keeper, _stranger, polls| async move {
+            cancelled_after(polls, lingering(&keeper).lock())
+                .await
+                .map(Result::unwrap)
+        })
+        .await;
+    let tried = rest
+        .cancel(MOST_POLLS, |keeper: Keeper, _stranger, polls| async move {
+            cancelled_after(polls, lingering(&keeper).try_lock())
+                .await
+                .map(|taken| taken.unwrap().expect("the lock is free"))
+        })
+        .await;
+
+    assert!((1..MOST_POLLS).contains(&polls), "{polls}");
+    assert!((1..MOST_POLLS).contains(&tried), "{tried}");
+}
+
+async fn a_cancelled_lingering_release_keeps_or_releases(world: World) {
+    let rest = Rest::new(world).await;
+    let other = keeper(&rest.world).await;
+
+    let mut polls = 0;
+    loop {
+        let guard = lingering(&rest.keeper).lock().await.unwrap();
+        // With a competitor the release has to reach the servers.
+        let next = tokio::spawn({
+            let lock = other.mutex("cut").unwrap();
+            async move { lock.lock().await.unwrap() }
+        });
+        let queued = || async { children(&rest.stranger, "cut").await.len() == 2 };
+        eventually("the competitor waits", Duration::from_secs(1), queued).await;
+        guard.check().await.unwrap();
+        let released = cancelled_after(polls, guard.release()).await;
+        let next = timeout(Duration::from_secs(1), next).await.unwrap();
+        next.unwrap().release().await.unwrap();
+        if released.is_some() {
+            break;
+        }
+        polls += 1;
+    }
+
+    assert!((1..MOST_POLLS).contains(&polls), "{polls}");
+    drop(other);
+    let rested = || async { Handle::current().metrics().num_alive_tasks() <= rest.tasks };
+    let other = "the other keeper's tasks are gone";
+    eventually(other, Duration::from_secs(2), rested).await;
+    rest.is_back().await;
 }
 
 async fn a_cancelled_enqueue_leaves_nothing(world: World) {

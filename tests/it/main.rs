@@ -29,6 +29,7 @@ mod evict;
 mod examples;
 mod faults;
 mod guard;
+mod linger;
 mod load;
 mod multi;
 mod museum;
@@ -62,6 +63,8 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     cancel::cases,
     #[cfg(feature = "cli")]
     cli::cases,
+    #[cfg(feature = "cli")]
+    cli::bench::cases,
     #[cfg(feature = "cli")]
     cli::breaking::cases,
     #[cfg(feature = "cli")]
@@ -98,6 +101,9 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     faults::storm::cases,
     faults::swap::cases,
     guard::cases,
+    linger::cases,
+    linger::competitor::cases,
+    linger::ends::cases,
     load::cases,
     load::capacity::cases,
     load::memory::cases,

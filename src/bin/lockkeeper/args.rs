@@ -11,6 +11,8 @@ use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 use humantime::parse_duration;
 use lockkeeper::{Keeper, Result};
 
+use crate::bench::Order as Bench;
+
 const EXAMPLES: &str = "\
 Examples:
   lockkeeper run nightly-report -- ./report.sh         wait for the lock, then run
@@ -21,6 +23,7 @@ Examples:
   lockkeeper elect scheduler -- ./scheduler.sh         run it here if nobody else leads
   lockkeeper leader scheduler --watch                  who leads, from now on
   lockkeeper ls                                        which locks are in use
+  lockkeeper bench                                     what locks cost on this ensemble
   lockkeeper serve                                     a server to try all this on
 
 stdout is data, stderr is talk.
@@ -168,6 +171,8 @@ pub(crate) enum Order {
     Leader(Leader),
     /// Lists the locks that somebody holds or waits for
     Ls,
+    /// Measures what locks cost on an ensemble
+    Bench(Bench),
     /// Runs a ZooKeeper-compatible server for tests and demos
     Serve(Serve),
 }
@@ -183,7 +188,7 @@ pub(crate) struct Server {
         env = "LOCKKEEPER_ZK",
         default_value = "localhost:2181"
     )]
-    zk: String,
+    pub(crate) zk: String,
 
     /// The node below which the locks are; all who share locks must use the same
     #[arg(long, global = true, value_name = "PATH", default_value = "/locks")]
@@ -191,11 +196,11 @@ pub(crate) struct Server {
 
     /// How long the servers wait for a silent client before its locks go to others
     #[arg(long, global = true, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
-    session_timeout: Duration,
+    pub(crate) session_timeout: Duration,
 
     /// How long to try for a session
     #[arg(long, global = true, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
-    connect_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
 }
 
 #[derive(Debug, Args)]

@@ -1,20 +1,23 @@
 //! Why a subcommand failed. What the library says is passed on whole; `main.rs` makes exit codes of it.
 
+use std::error::Error;
+use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
-
-use lockkeeper::Error;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(transparent)]
-    Library(#[from] Error),
+    Library(#[from] lockkeeper::Error),
 
     #[error("{name} is taken, and --no-wait says not to wait for it")]
     Taken { name: String },
 
     #[error("{name} was lost while the command ran")]
-    Lost { name: String, source: Error },
+    Lost {
+        name: String,
+        source: lockkeeper::Error,
+    },
 
     #[error("{name} was about to be lost while the command ran, so the command was ended")]
     Endangered { name: String },
@@ -31,9 +34,28 @@ pub(crate) enum Failure {
     #[error("stdin is no terminal to ask on: say --yes to remove a ticket without a question")]
     NobodyToAsk,
 
+    #[error("cannot {doing}")]
+    Bench {
+        doing: String,
+        source: Box<dyn Error + Send + Sync>,
+    },
+
+    #[error("{path} is left behind, and the servers remove only what is empty")]
+    Left {
+        path: String,
+        source: Box<dyn Error + Send + Sync>,
+    },
+
     #[error("cannot write to stdout")]
     Output(#[source] io::Error),
 
     #[error("the system refuses what is needed")]
     System(#[source] io::Error),
+}
+
+impl Failure {
+    pub(crate) fn bench(doing: impl Display, source: Box<dyn Error + Send + Sync>) -> Self {
+        let doing = doing.to_string();
+        Self::Bench { doing, source }
+    }
 }

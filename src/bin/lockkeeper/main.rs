@@ -4,6 +4,7 @@
 //! thread, because the system tells `run`'s command of our death by the death of the thread that started it.
 
 mod args;
+mod bench;
 mod breaking;
 mod child;
 mod elect;
@@ -80,6 +81,7 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
             Order::Queue(order) => queue::run(server, order, arguments.json).await,
             Order::Break(order) => breaking::run(server, order, arguments.json).await,
             Order::Leader(order) => leader::run(server, order, arguments.json).await,
+            Order::Bench(order) => bench::run(server, order, arguments.json).await,
             Order::Ls => ls::run(server, arguments.json).await,
             Order::Serve(order) => serve::run(order, arguments.json).await,
         }
@@ -95,6 +97,8 @@ fn code_of(failure: &Failure) -> u8 {
         Failure::Library(error) if error.is_invalid() || error.is_refusal() => code::USAGE,
         Failure::NobodyToAsk => code::USAGE,
         Failure::Library(error) if error.is_denied() => code::DENIED,
+        Failure::Bench { source, .. } if bench::is_denied(&**source) => code::DENIED,
+        Failure::Bench { .. } | Failure::Left { .. } => code::UNAVAILABLE,
         Failure::Library(error) if error.is_unreachable() || error.is_session_over() => {
             code::UNAVAILABLE
         }

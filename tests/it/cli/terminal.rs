@@ -23,7 +23,8 @@ cases! {
         ctrl_c_ends_the_wait,
         a_command_that_lost_its_lock_while_stopped_gets_term,
         a_command_in_a_pipeline_gets_the_terminal_when_it_asks,
-        break_asks_on_the_terminal_and_takes_no_for_an_answer;
+        break_asks_on_the_terminal_and_takes_no_for_an_answer,
+        bench_shows_how_far_it_is_until_ctrl_c;
 }
 
 const CTRL_C: &str = "\u{3}";
@@ -230,4 +231,19 @@ async fn break_asks_on_the_terminal_and_takes_no_for_an_answer(world: World) {
 
     assert_eq!(tickets(&world, "asked").await, 0);
     assert_eq!(holder.code().await, Some(70), "its lock was lost");
+}
+
+async fn bench_shows_how_far_it_is_until_ctrl_c(world: World) {
+    let script =
+        "set -m; out=$(mktemp); $L bench > $out; echo code $?; echo data $(wc -c < $out); rm $out";
+    let mut shell = Shell::start(&world, script);
+    let is_shown = || async { shell.screen().contains("lock + release: Lockkeeper") };
+    eventually("the bar is there", Duration::from_secs(30), is_shown).await;
+
+    shell.types(CTRL_C);
+
+    shell.line("code 130").await;
+    assert_eq!(shell.line("data ").await, "0");
+    let removing = "interrupted: removing /locks/bench-";
+    assert!(shell.screen().contains(removing), "{}", shell.screen());
 }

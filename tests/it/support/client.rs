@@ -35,6 +35,8 @@ pub(crate) struct Order {
     pub(crate) work: Duration,
     /// Writes for each hold; without a number it holds until it loses the lock or is told to end.
     pub(crate) writes: Option<u64>,
+    /// Between a hold and the next call.
+    pub(crate) pause: Duration,
 }
 
 /// Clients of one lock, their log and their store.
@@ -82,6 +84,7 @@ impl Fleet {
             patience: None,
             work: Duration::from_millis(10),
             writes: Some(3),
+            pause: Duration::ZERO,
         }
     }
 

@@ -62,7 +62,10 @@ async fn live(order: &Order, mut told: watch::Receiver<bool>) {
             _ = told.wait_for(|told| *told) => None,
         };
         match answer {
-            Some(Ok(guard)) => turn(order, attempt, guard, &log, &mut writer, &told).await,
+            Some(Ok(guard)) => {
+                turn(order, attempt, guard, &log, &mut writer, &told).await;
+                sleep(order.pause).await;
+            }
             Some(Err(error)) => {
                 let why = chain(&error);
                 log.note(What::Failed { attempt, why });

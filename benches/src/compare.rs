@@ -1,0 +1,105 @@
+//! Two runs side by side: each ratio of both, and how far they differ.
+//!
+//! It compares ratios only: the figures themselves belong to the machine and the hour.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::Result;
+use crate::peer::Peer;
+use crate::results::{Results, Row};
+use crate::run::title;
+use crate::text::{print, three};
+
+/// How far two runs may differ.
+const TOLERANCE: f64 = 0.20;
+
+/// Prints all ratios that both have; an error if one differs by more than the tolerance.
+pub(crate) fn compare(before: &Path, after: &Path) -> Result<()> {
+    let (before, after) = (ratios(&read(before)?), ratios(&read(after)?));
+    let (mut far, mut compared) = (0, 0);
+    print("| ratio | first | second | differ by | |\n|---|---|---|---|---|");
+    for (name, first) in &before {
+        let Some(second) = after.get(name) else {
+            continue;
+        };
+        let apart = apart(*first, *second);
+        let is_far = apart > TOLERANCE;
+        (far, compared) = (far + usize::from(is_far), compared + 1);
+        let verdict = if is_far { "**too far**" } else { "" };
+        print(format_args!(
+            "| {name} | {} | {} | {:.0} % | {verdict} |",
+            three(*first),
+            three(*second),
+            apart * 100.0
+        ));
+    }
+    let only_one = before.len() + after.len() - 2 * compared;
+    print(format_args!(
+        "\n{compared} ratios compared, {only_one} in one run only, {far} differ by more than 20 %"
+    ));
+    match (compared, far) {
+        (0, _) => Err("the runs have no ratio in common".into()),
+        (_, 0) => Ok(()),
+        _ => Err(format!("{far} ratios differ by more than 20 %").into()),
+    }
+}
+
+fn read(file: &Path) -> Result<Results> {
+    let text =
+        std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    Ok(serde_json::from_str(&text)?)
+}
+
+/// By how much the larger is above the smaller.
+fn apart(one: f64, other: f64) -> f64 {
+    one.max(other) / one.min(other) - 1.0
+}
+
+/// Everybody beside Lockkeeper in every row, Lockkeeper beside the floor, and its crowds beside each other.
+fn ratios(results: &Results) -> BTreeMap<String, f64> {
+    let ours = Peer::Lockkeeper;
+    let crowds = results.crowds.iter();
+    let crowds = crowds.map(|waiters| Row::HandOver { waiters: *waiters });
+    let rows = [Row::Uncontended, Row::Independent]
+        .into_iter()
+        .chain(crowds);
+    let mut found = BTreeMap::new();
+    for row in rows {
+        for peer in Peer::ALL.into_iter().filter(|peer| *peer != ours) {
+            if let Some(ratio) = results.ratio(row, ours, peer) {
+                found.insert(
+                    format!("{}: Lockkeeper to {}", title(row), peer.title()),
+                    ratio,
+                );
+            }
+        }
+    }
+    let hundred = (Row::HandOver { waiters: 100 }, ours);
+    for waiters in results
+        .crowds
+        .iter()
+        .copied()
+        .filter(|waiters| *waiters > 100)
+    {
+        let crowd = (Row::HandOver { waiters }, ours);
+        if let Some(ratio) = results.ratio_of(crowd, hundred) {
+            found.insert(
+                format!("{}: Lockkeeper to its own at 100", title(crowd.0)),
+                ratio,
+            );
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_ratios_are_as_far_apart_whichever_comes_first() {
+        assert!((apart(1.0, 1.2) - 0.2).abs() < 1e-9);
+        assert_eq!(apart(3.0, 2.0), apart(2.0, 3.0));
+    }
+}

@@ -1,0 +1,179 @@
+//! The runner's end of the pipe to one driver: it starts the process, gives it one order at a time and takes its answer.
+//!
+//! It never guesses: an order that failed, or took too long, is an outcome that says so.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::time::timeout;
+
+use crate::order::{Answer, Hello, Order};
+use crate::peer::Peer;
+use crate::tools::{HERE, Tools};
+use crate::{Result, tied, versions};
+
+const START: Duration = Duration::from_secs(60);
+
+/// How one order ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Outcome {
+    Measured(Answer),
+    /// There is no figure, and this is why.
+    Failed(String),
+    /// It was stopped after so many seconds.
+    Over(u64),
+}
+
+/// A driver's process. It is killed when this goes.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    pub(crate) peer: Peer,
+    pub(crate) version: String,
+    child: Child,
+    orders: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+    log: PathBuf,
+}
+
+impl Driver {
+    /// Starts it and waits until it is connected to `server`; `aside` is the same server for questions that are not counted.
+    pub(crate) async fn start(
+        peer: Peer,
+        tools: &Tools,
+        folder: &Path,
+        server: &str,
+        aside: &str,
+    ) -> Result<Self> {
+        let log = folder.join(format!("driver-{}.log", peer.key()));
+        let mut command = command(peer, tools, folder, &log)?;
+        command.args([server, aside]);
+        if peer == Peer::Curator {
+            command.arg(versions::of_jar("curator-recipes"));
+        }
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let (Some(orders), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            unreachable!("both are pipes")
+        };
+        let mut driver = Self {
+            peer,
+            version: String::new(),
+            child,
+            orders,
+            answers: BufReader::new(stdout).lines(),
+            log,
+        };
+        let hello = timeout(START, driver.answers.next_line()).await;
+        let hello = hello.map_err(|_| driver.complaint("does not start"))??;
+        let hello = hello.ok_or_else(|| driver.complaint("ended at once"))?;
+        driver.version = serde_json::from_str::<Hello>(&hello)?.version;
+        Ok(driver)
+    }
+
+    /// Gives it an order. After `Over`, or a failure that [`has_ended`](Self::has_ended), it takes no more.
+    pub(crate) async fn obey(&mut self, order: &Order, limit: Duration) -> Outcome {
+        match timeout(limit, self.exchange(order)).await {
+            Err(_) => Outcome::Over(limit.as_secs()),
+            Ok(Err(error)) => Outcome::Failed(error.to_string()),
+            Ok(Ok(answer)) if answer.mean_us.is_none() && answer.locks_per_s.is_none() => {
+                Outcome::Failed(answer.error.unwrap_or_default())
+            }
+            Ok(Ok(answer)) => Outcome::Measured(answer),
+        }
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Lets it go: it closes what it has and ends by itself; if it does not, it is killed.
+    pub(crate) async fn dismiss(self) -> Result<()> {
+        let Self {
+            mut child, orders, ..
+        } = self;
+        drop(orders);
+        match timeout(Duration::from_secs(10), child.wait()).await {
+            Ok(ended) => drop(ended?),
+            Err(_) => child.kill().await?,
+        }
+        Ok(())
+    }
+
+    /// Ends it in the middle of whatever it does.
+    pub(crate) async fn kill(mut self) -> Result<()> {
+        Ok(self.child.kill().await?)
+    }
+
+    async fn exchange(&mut self, order: &Order) -> Result<Answer> {
+        let line = serde_json::to_string(order)? + "\n";
+        self.orders.write_all(line.as_bytes()).await?;
+        match self.answers.next_line().await? {
+            Some(answer) => Ok(serde_json::from_str(&answer)?),
+            None => Err(self.complaint("ended")),
+        }
+    }
+
+    fn complaint(&self, how: &str) -> crate::Error {
+        let words = tied::last_words(&self.log);
+        format!(
+            "the driver of {} {how}; the end of its log:\n  | {words}",
+            self.peer.title()
+        )
+        .into()
+    }
+}
+
+/// The driver's program, without the addresses.
+fn command(peer: Peer, tools: &Tools, folder: &Path, log: &Path) -> Result<Command> {
+    match peer {
+        Peer::Curator => {
+            let classes = folder.display();
+            let mut command = tied::command(&tools.java, log)?;
+            command
+                .args(["-Xmx2g", "-cp"])
+                .arg(format!("{classes}:{}", tools.curator))
+                .arg("CuratorDriver");
+            Ok(command)
+        }
+        Peer::Kazoo => {
+            let mut command = tied::command(&tools.python, log)?;
+            command.arg(format!("{HERE}/python/kazoo_driver.py"));
+            Ok(command)
+        }
+        _ => {
+            let mut command = tied::command(std::env::current_exe()?, log)?;
+            command.args(["driver", peer.key()]);
+            Ok(command)
+        }
+    }
+}
+
+/// Compiles the driver in Java into the folder.
+pub(crate) async fn compile(tools: &Tools, folder: &Path) -> Result<()> {
+    let output = Command::new(&tools.javac)
+        .args(["-cp", &tools.curator, "-d"])
+        .arg(folder)
+        .arg(format!("{HERE}/java/CuratorDriver.java"))
+        .output()
+        .await?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into()),
+    }
+}
+
+impl Outcome {
+    pub(crate) fn measured(&self) -> Option<&Answer> {
+        match self {
+            Self::Measured(answer) => Some(answer),
+            Self::Failed(_) | Self::Over(_) => None,
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! etcd's lock, through etcd-client: one connection, and a lease for each waiter, because a lease is the owner of a lock.
+//!
+//! Leases are made before the clock starts. They are long, so that nothing is spent on keeping them alive.
+
+use etcd_client::{Client, LockOptions};
+
+use super::contender::Contender;
+use crate::Result;
+use crate::words;
+
+const LEASE_SECONDS: i64 = 900;
+
+#[derive(Clone)]
+pub(super) struct Etcd {
+    client: Client,
+    /// Where the server says how many watchers it holds.
+    aside: String,
+}
+
+impl Etcd {
+    pub(super) async fn connect(server: &str, aside: &str) -> Result<Self> {
+        Ok(Self {
+            client: Client::connect([server], None).await?,
+            aside: aside.to_owned(),
+        })
+    }
+}
+
+impl Contender for Etcd {
+    type Seat = i64;
+    type Hold = Vec<u8>;
+
+    async fn prepare(&self, _: &str) -> Result<()> {
+        Ok(())
+    }
+
+    async fn seat(&self) -> Result<i64> {
+        let lease = self
+            .client
+            .lease_client()
+            .grant(LEASE_SECONDS, None)
+            .await?;
+        Ok(lease.id())
+    }
+
+    async fn leave(&self, lease: i64) -> Result<()> {
+        self.client.lease_client().revoke(lease).await?;
+        Ok(())
+    }
+
+    async fn lock(&self, name: &str, lease: &i64) -> Result<Vec<u8>> {
+        let options = LockOptions::new().with_lease(*lease);
+        let mut locks = self.client.lock_client();
+        Ok(locks.lock(name, Some(options)).await?.key().to_vec())
+    }
+
+    async fn unlock(&self, key: Vec<u8>) -> Result<()> {
+        self.client.lock_client().unlock(key).await?;
+        Ok(())
+    }
+
+    async fn all_wait(&self, _: &str, waiters: usize) -> Result<bool> {
+        // A fresh watcher may have to catch up first, which the server does ten times a second.
+        let (watchers, behind) = words::etcd_watchers(&self.aside).await?;
+        Ok(watchers >= waiters && behind == 0)
+    }
+}

@@ -1,0 +1,102 @@
+//! The usual lock on Redis: `SET NX PX` with a random value, and a script that deletes the key only if the value is still ours.
+//!
+//! Who finds it taken asks again after ten milliseconds: there is no queue, no order, and nothing is told.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Script};
+use tokio::time::sleep;
+use uuid::Uuid;
+
+use super::contender::Contender;
+use crate::Result;
+
+const PAUSE: Duration = Duration::from_millis(10);
+const EXPIRY: Duration = Duration::from_secs(600);
+const UNLOCK: &str =
+    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
+
+#[derive(Clone)]
+pub(super) struct Redis {
+    connection: MultiplexedConnection,
+    unlock: Arc<Script>,
+    /// How many calls have been refused and have not been granted yet.
+    refused: Arc<AtomicUsize>,
+}
+
+/// The key and our value.
+pub(super) struct Hold(String, String);
+
+impl Redis {
+    pub(super) async fn connect(server: &str) -> Result<Self> {
+        // A crowd that polls keeps the server busy; an answer may take long.
+        let config =
+            AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(60)));
+        let client = Client::open(format!("redis://{server}/"))?;
+        Ok(Self {
+            connection: client
+                .get_multiplexed_async_connection_with_config(&config)
+                .await?,
+            unlock: Arc::new(Script::new(UNLOCK)),
+            refused: Arc::default(),
+        })
+    }
+}
+
+impl Contender for Redis {
+    type Seat = ();
+    type Hold = Hold;
+
+    async fn prepare(&self, _: &str) -> Result<()> {
+        Ok(())
+    }
+
+    async fn seat(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn leave(&self, (): ()) -> Result<()> {
+        Ok(())
+    }
+
+    async fn lock(&self, name: &str, (): &()) -> Result<Hold> {
+        let value = Uuid::new_v4().simple().to_string();
+        let mut connection = self.connection.clone();
+        let mut set = redis::cmd("SET");
+        set.arg(name).arg(&value);
+        set.arg("NX").arg("PX").arg(EXPIRY.as_millis() as u64);
+        let mut waits = false;
+        while set
+            .query_async::<Option<String>>(&mut connection)
+            .await?
+            .is_none()
+        {
+            if !waits {
+                waits = true;
+                self.refused.fetch_add(1, Ordering::Relaxed);
+            }
+            sleep(PAUSE).await;
+        }
+        if waits {
+            self.refused.fetch_sub(1, Ordering::Relaxed);
+        }
+        Ok(Hold(name.to_owned(), value))
+    }
+
+    async fn unlock(&self, Hold(name, value): Hold) -> Result<()> {
+        let mut call = self.unlock.key(name);
+        call.arg(value);
+        let mut connection = self.connection.clone();
+        match call.invoke_async::<i64>(&mut connection).await? {
+            1 => Ok(()),
+            _ => Err("the lock was no longer ours".into()),
+        }
+    }
+
+    async fn all_wait(&self, _: &str, waiters: usize) -> Result<bool> {
+        Ok(self.refused.load(Ordering::Relaxed) >= waiters)
+    }
+}

@@ -1,0 +1,42 @@
+//! Lockkeeper and the floor, by the very code of `lockkeeper bench`.
+
+use std::time::Duration;
+
+use super::{SESSION_TIMEOUT, Workloads};
+use crate::Result;
+use crate::order::Answer;
+use crate::workloads::floor::Floor;
+use crate::workloads::ours::Ours;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+pub(super) async fn lockkeeper(server: &str) -> Result<Ours> {
+    Ours::connect(server, &super::run(), SESSION_TIMEOUT, CONNECT_TIMEOUT).await
+}
+
+pub(super) async fn floor(server: &str) -> Result<Floor> {
+    Floor::connect(server, &super::run(), SESSION_TIMEOUT).await
+}
+
+macro_rules! workloads {
+    ($what:ty) => {
+        impl Workloads for $what {
+            async fn uncontended(&self, rounds: usize) -> Result<Answer> {
+                Ok(Answer::of_times(&self.uncontended(rounds).await?))
+            }
+
+            // They know themselves how often: the order says the same.
+            async fn hand_over(&self, waiters: usize, _: usize) -> Result<Answer> {
+                Ok(Answer::of_hand_over(&self.hand_over(waiters).await?))
+            }
+
+            async fn independent(&self, locks: usize, milliseconds: u64) -> Result<Answer> {
+                let time = Duration::from_millis(milliseconds);
+                Ok(Answer::of_rate(self.independent(locks, time).await?))
+            }
+        }
+    };
+}
+
+workloads!(Ours);
+workloads!(Floor);

@@ -1,0 +1,100 @@
+//! Who is measured: their names, what they are driven with, and what they cannot do.
+//!
+//! It knows no server and no process.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// One way to lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Peer {
+    Lockkeeper,
+    /// The fewest raw operations of the client crate that could do it, with no error handled.
+    Floor,
+    /// `Client::lock` of the client crate, released by an awaited delete.
+    ClientLock,
+    Curator,
+    Kazoo,
+    Etcd,
+    Redis,
+}
+
+/// The server that a peer needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Store {
+    ZooKeeper,
+    Etcd,
+    Redis,
+}
+
+impl Peer {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Lockkeeper,
+        Self::Floor,
+        Self::ClientLock,
+        Self::Curator,
+        Self::Kazoo,
+        Self::Etcd,
+        Self::Redis,
+    ];
+
+    /// As on the command line and in the files.
+    pub(crate) fn key(self) -> &'static str {
+        match self {
+            Self::Lockkeeper => "lockkeeper",
+            Self::Floor => "floor",
+            Self::ClientLock => "client-lock",
+            Self::Curator => "curator",
+            Self::Kazoo => "kazoo",
+            Self::Etcd => "etcd",
+            Self::Redis => "redis",
+        }
+    }
+
+    /// As a reader of the tables knows it.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Lockkeeper => "Lockkeeper",
+            Self::Floor => "floor",
+            Self::ClientLock => "client crate's lock",
+            Self::Curator => "Curator",
+            Self::Kazoo => "kazoo",
+            Self::Etcd => "etcd",
+            Self::Redis => "Redis",
+        }
+    }
+
+    pub(crate) fn store(self) -> Store {
+        match self {
+            Self::Etcd => Store::Etcd,
+            Self::Redis => Store::Redis,
+            _ => Store::ZooKeeper,
+        }
+    }
+
+    /// Why a hand-over to so many waiters is not even tried. What is said here was measured or read, not guessed.
+    pub(crate) fn refuses(self, waiters: usize) -> Option<&'static str> {
+        match self {
+            _ if waiters <= 5_000 => None,
+            Self::Lockkeeper | Self::Floor => None,
+            // From about 17 700 names of its locks on, the list in one reply is over 1 MiB.
+            Self::Curator if waiters > 17_000 => {
+                Some("cannot: its client refuses a list that long")
+            }
+            // Each waiter keeps the whole list in memory.
+            Self::ClientLock => Some("not run: needs over 8 GB"),
+            _ => Some("not run: minutes a round"),
+        }
+    }
+
+    /// Whether a round of a crowd takes so long that fewer rounds must do.
+    pub(crate) fn is_slow_at(self, waiters: usize) -> bool {
+        waiters >= 5_000 && !matches!(self, Self::Lockkeeper | Self::Floor)
+    }
+
+    /// Whether the growth of its process says what a waiter needs. A JVM's says how its heap was sized.
+    pub(crate) fn shows_memory(self) -> bool {
+        self != Self::Curator
+    }
+}

@@ -1,0 +1,156 @@
+//! What is measured, in which order and how often. (pure)
+//!
+//! A round goes through all rows, and a row through all peers, so a drift of the machine meets all of them; every second round goes
+//! through the peers backwards, so that nobody always follows the same neighbour.
+
+use std::time::Duration;
+
+use crate::args::RunArgs;
+use crate::order::Order;
+use crate::peer::{Peer, Store};
+use crate::results::Row;
+
+const CROWDS: [usize; 7] = [1, 10, 100, 1_000, 5_000, 10_000, 20_000];
+const QUICK_CROWDS: [usize; 4] = [1, 10, 100, 1_000];
+/// Rounds of a crowd that takes a minute each.
+const SLOW_ROUNDS: usize = 3;
+const LOCKS: usize = 64;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) crowds: Vec<usize>,
+    pub(crate) rounds: usize,
+    pub(crate) quick: bool,
+    pub(crate) limit: Duration,
+}
+
+impl Plan {
+    pub(crate) fn new(args: &RunArgs) -> Self {
+        let mut peers = match args.peers.as_slice() {
+            [] => Peer::ALL.to_vec(),
+            some => some.to_vec(),
+        };
+        let defaults = if args.quick {
+            &QUICK_CROWDS[..]
+        } else {
+            &CROWDS
+        };
+        let mut crowds = match args.waiters.as_slice() {
+            [] => defaults.to_vec(),
+            some => some.iter().map(|waiters| *waiters as usize).collect(),
+        };
+        crowds.sort_unstable();
+        crowds.dedup();
+        peers.sort_unstable();
+        peers.dedup();
+        let rounds = args.rounds.unwrap_or(if args.quick { 2 } else { 5 });
+        Self {
+            peers,
+            crowds,
+            rounds: rounds as usize,
+            quick: args.quick,
+            limit: Duration::from_secs(args.limit),
+        }
+    }
+
+    pub(crate) fn stores(&self) -> Vec<Store> {
+        let mut stores: Vec<Store> = self.peers.iter().map(|peer| peer.store()).collect();
+        stores.sort_unstable();
+        stores.dedup();
+        stores
+    }
+
+    pub(crate) fn rows(&self) -> Vec<Row> {
+        let crowds = self.crowds.iter();
+        let crowds = crowds.map(|waiters| Row::HandOver { waiters: *waiters });
+        [Row::Uncontended, Row::Independent]
+            .into_iter()
+            .chain(crowds)
+            .collect()
+    }
+
+    pub(crate) fn order(&self, row: Row, peer: Peer) -> Order {
+        match row {
+            Row::Uncontended => Order::Uncontended {
+                rounds: if self.quick { 300 } else { 1_000 },
+            },
+            Row::Independent => {
+                let seconds = if self.quick { 1 } else { 3 };
+                Order::independent(LOCKS, Duration::from_secs(seconds))
+            }
+            // Each of etcd's queues takes a tenth of a second to be ready.
+            Row::HandOver { waiters: 1 } if self.quick && peer == Peer::Etcd => Order::HandOver {
+                waiters: 1,
+                repeats: 20,
+            },
+            Row::HandOver { waiters } => Order::hand_over(waiters),
+        }
+    }
+
+    /// The peers in the order of this round.
+    pub(crate) fn peers_in(&self, round: usize) -> Vec<Peer> {
+        let mut peers = self.peers.clone();
+        if round % 2 == 1 {
+            peers.reverse();
+        }
+        peers
+    }
+
+    pub(crate) fn rounds_of(&self, row: Row, peer: Peer) -> usize {
+        match row {
+            Row::HandOver { waiters } if peer.refuses(waiters).is_some() => 0,
+            Row::HandOver { waiters } if peer.is_slow_at(waiters) => self.rounds.min(SLOW_ROUNDS),
+            _ => self.rounds,
+        }
+    }
+
+    /// What warms a driver up before anything counts.
+    pub(crate) fn warm_up(&self) -> Vec<Order> {
+        let (rounds, milliseconds) = if self.quick {
+            (400, 500)
+        } else {
+            (2_000, 2_000)
+        };
+        let most = self
+            .crowds
+            .iter()
+            .copied()
+            .filter(|waiters| *waiters <= 100)
+            .max();
+        let crowd = most.map(|waiters| Order::HandOver {
+            waiters,
+            repeats: 5,
+        });
+        let alone = [
+            Order::Uncontended { rounds },
+            Order::independent(LOCKS, Duration::from_millis(milliseconds)),
+        ];
+        alone.into_iter().chain(crowd).collect()
+    }
+
+    /// How many fresh processes of this peer queue up such a crowd, only for the memory that it takes.
+    pub(crate) fn memory_rounds(&self, peer: Peer, waiters: usize) -> usize {
+        let most = match peer {
+            Peer::Lockkeeper => usize::MAX,
+            Peer::ClientLock | Peer::Redis => 5_000,
+            _ => 1_000,
+        };
+        match waiters {
+            _ if !peer.shows_memory() || waiters < 1_000 || waiters > most => 0,
+            1_000 if !self.quick => 3,
+            _ => 1,
+        }
+    }
+
+    /// What goes through the relay that counts.
+    pub(crate) fn counted(&self) -> Vec<Order> {
+        let crowds = self.crowds.iter().copied();
+        let most = if self.quick { 100 } else { 1_000 };
+        let crowds = crowds.filter(|waiters| (100..=most).contains(waiters));
+        [Order::Uncontended { rounds: 200 }]
+            .into_iter()
+            .chain(crowds.map(Order::hand_over))
+            .collect()
+    }
+}

@@ -1,0 +1,223 @@
+//! One whole run: servers, drivers, warm-up, rounds, the passes that are not timed, and what is written at the end.
+//!
+//! It measures nothing itself, and leaves nothing behind but the files that it was asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::args::RunArgs;
+use crate::driver::{self, Driver, Outcome};
+use crate::machine::Machine;
+use crate::order::Order;
+use crate::passes;
+use crate::peer::Peer;
+use crate::plan::Plan;
+use crate::results::{Entry, Results, Row};
+use crate::servers::Servers;
+use crate::text::{say, say_on, three, whole};
+use crate::tools::{HERE, Tools};
+use crate::{Result, charts, table, versions};
+
+/// What a run stands on.
+pub(crate) struct Stage {
+    pub(crate) plan: Plan,
+    pub(crate) tools: Tools,
+    pub(crate) servers: Servers,
+}
+
+impl Stage {
+    pub(crate) async fn driver(&self, peer: Peer) -> Result<Driver> {
+        let server = self.servers.address(peer.store());
+        self.driver_through(peer, server).await
+    }
+
+    /// A driver that finds its server at another address.
+    pub(crate) async fn driver_through(&self, peer: Peer, server: &str) -> Result<Driver> {
+        let aside = self.servers.address(peer.store());
+        Driver::start(peer, &self.tools, self.servers.folder(), server, aside).await
+    }
+}
+
+pub(crate) async fn run(args: RunArgs) -> Result<()> {
+    let (began, at) = (Instant::now(), SystemTime::now());
+    let plan = Plan::new(&args);
+    let tools = Tools::find(&plan.peers)?;
+    let out = args.out.unwrap_or_else(|| PathBuf::from(HERE).join("out"));
+    std::fs::create_dir_all(&out)?;
+    say("starting the servers");
+    let data = args.data.unwrap_or_else(std::env::temp_dir);
+    let servers = Servers::start(&plan.stores(), &tools, &data).await?;
+    let stage = Stage {
+        plan,
+        tools,
+        servers,
+    };
+
+    let mut results = Results {
+        at: humantime::format_rfc3339_seconds(at).to_string(),
+        took_s: 0,
+        quick: stage.plan.quick,
+        rounds: stage.plan.rounds,
+        limit_s: stage.plan.limit.as_secs(),
+        peers: stage.plan.peers.clone(),
+        crowds: stage.plan.crowds.clone(),
+        machine: Machine::look(stage.servers.folder())?,
+        versions: versions::of_all(&stage.servers, &stage.tools).await?,
+        entries: Vec::new(),
+        memory: Vec::new(),
+        crossings: Vec::new(),
+    };
+    let mut field = Field::start(&stage, &mut results).await?;
+    for round in 0..stage.plan.rounds {
+        say(format_args!("round {} of {}", round + 1, stage.plan.rounds));
+        for row in stage.plan.rows() {
+            field.measure(row, round, &mut results.entries).await?;
+        }
+    }
+    field.dismiss().await?;
+    results.memory = passes::memory(&stage).await?;
+    results.crossings = passes::crossings(&stage).await?;
+    results.took_s = began.elapsed().as_secs();
+    drop(stage);
+
+    std::fs::write(
+        out.join("results.json"),
+        serde_json::to_string_pretty(&results)? + "\n",
+    )?;
+    write(&results, &out)
+}
+
+/// Writes what people read of a run again.
+pub(crate) fn draw(results: &Path, out: &Path) -> Result<()> {
+    let results: Results = serde_json::from_str(&std::fs::read_to_string(results)?)?;
+    std::fs::create_dir_all(out)?;
+    write(&results, out)
+}
+
+fn write(results: &Results, out: &Path) -> Result<()> {
+    let tables = table::all(results);
+    std::fs::write(out.join("results.md"), &tables)?;
+    charts::all(results, out)?;
+    crate::text::print(tables);
+    say(format_args!("written to {}", out.display()));
+    Ok(())
+}
+
+/// All the drivers of a run, warm.
+struct Field<'a> {
+    stage: &'a Stage,
+    drivers: BTreeMap<Peer, Driver>,
+    /// Ephemeral nodes on the server while nobody locks.
+    at_rest: usize,
+    /// What was given up once is not tried again in later rounds.
+    given_up: BTreeSet<(Row, Peer)>,
+}
+
+impl<'a> Field<'a> {
+    async fn start(stage: &'a Stage, results: &mut Results) -> Result<Self> {
+        if stage.plan.peers.contains(&Peer::Curator) {
+            driver::compile(&stage.tools, stage.servers.folder()).await?;
+        }
+        let mut field = Self {
+            stage,
+            drivers: BTreeMap::new(),
+            at_rest: 0,
+            given_up: BTreeSet::new(),
+        };
+        for peer in &stage.plan.peers {
+            say(format_args!("warming up {}", peer.title()));
+            let driver = field.warm(*peer).await?;
+            results.versions.insert(
+                format!("driver of {}", peer.title()),
+                driver.version.clone(),
+            );
+            field.drivers.insert(*peer, driver);
+        }
+        field.at_rest = stage.servers.ephemerals().await?;
+        Ok(field)
+    }
+
+    async fn warm(&self, peer: Peer) -> Result<Driver> {
+        let mut driver = self.stage.driver(peer).await?;
+        for order in self.stage.plan.warm_up() {
+            if let Outcome::Failed(why) = driver.obey(&order, self.stage.plan.limit).await {
+                return Err(format!("{} does not warm up: {why}", peer.title()).into());
+            }
+        }
+        Ok(driver)
+    }
+
+    /// One row of one round: every peer that takes part, one after the other.
+    async fn measure(&mut self, row: Row, round: usize, entries: &mut Vec<Entry>) -> Result<()> {
+        say_on(format_args!("  {}:", title(row)));
+        for peer in self.stage.plan.peers_in(round) {
+            if round >= self.stage.plan.rounds_of(row, peer) || self.given_up.contains(&(row, peer))
+            {
+                continue;
+            }
+            let (order, began) = (self.stage.plan.order(row, peer), Instant::now());
+            let outcome = self.obey(peer, &order).await?;
+            say_on(format_args!("  {} {}", peer.key(), brief(row, &outcome)));
+            if outcome.measured().is_none() {
+                self.given_up.insert((row, peer));
+            }
+            entries.push(Entry {
+                row,
+                peer,
+                round,
+                took_ms: u64::try_from(began.elapsed().as_millis())?,
+                outcome,
+            });
+        }
+        say("");
+        Ok(())
+    }
+
+    /// A driver that had to be stopped, or ended by itself, is replaced by a warm one.
+    async fn obey(&mut self, peer: Peer, order: &Order) -> Result<Outcome> {
+        let Some(driver) = self.drivers.get_mut(&peer) else {
+            unreachable!("every peer has a driver")
+        };
+        let outcome = driver.obey(order, self.stage.plan.limit).await;
+        if matches!(outcome, Outcome::Over(_)) || driver.has_ended() {
+            if let Some(driver) = self.drivers.remove(&peer) {
+                driver.kill().await?;
+            }
+            self.stage.servers.forget_the_dead(self.at_rest).await?;
+            let driver = self.warm(peer).await?;
+            self.drivers.insert(peer, driver);
+        }
+        Ok(outcome)
+    }
+
+    async fn dismiss(self) -> Result<()> {
+        for driver in self.drivers.into_values() {
+            driver.dismiss().await?;
+        }
+        Ok(())
+    }
+}
+
+/// A row for whoever watches.
+pub(crate) fn title(row: Row) -> String {
+    match row {
+        Row::Uncontended => "uncontended, us".into(),
+        Row::Independent => "independent, locks/s".into(),
+        Row::HandOver { waiters } => format!("hand-over to {}, us", whole(waiters as f64)),
+    }
+}
+
+pub(crate) fn brief(row: Row, outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Over(seconds) => format!("over {seconds} s"),
+        Outcome::Failed(why) => format!("failed: {why}"),
+        Outcome::Measured(answer) => match row.figure(answer) {
+            Some(figure) => three(figure),
+            None => format!("{} failed", answer.failed),
+        },
+    }
+}
+
+/// How long a fresh process may take for what the plan knows that it can do.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);

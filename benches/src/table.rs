@@ -1,0 +1,241 @@
+//! The tables of a run, in Markdown.
+//!
+//! Every cell says something: a figure, or why there is none. It computes nothing but what `results` offers.
+
+mod grid;
+
+use std::fmt::Write;
+
+use crate::goals;
+use crate::order::Answer;
+use crate::peer::Peer;
+use crate::results::{Results, Row};
+use crate::text::{bytes, spread, three, whole};
+use grid::{add, by_crowd, cell, header, ratio};
+
+const FOUND: &str = "# Side by side\n";
+
+/// The whole page.
+pub(crate) fn all(results: &Results) -> String {
+    let mut page = String::from(FOUND);
+    for part in [
+        head(results),
+        goals_table(results),
+        uncontended(results),
+        hand_over(results),
+        enqueue(results),
+        independent(results),
+        memory(results),
+        wire(results),
+        not_shared(results),
+        versions(results),
+    ] {
+        page.push('\n');
+        page += &part;
+    }
+    page
+}
+
+fn head(results: &Results) -> String {
+    let machine = &results.machine;
+    let kind = if results.quick {
+        "A quick run, which is for seeing that all works: its figures vary. "
+    } else {
+        ""
+    };
+    format!(
+        "{kind}{} rounds in {} s, begun {}, on {} cores ({}), {} GiB, Linux {}. The servers' data is on {}, where a sync takes {} us. \
+         The load before was {}.\n\n\
+         A figure is the median of its rounds, with the least and the most in brackets. A ratio is the median of the ratios of the \
+         rounds, in each of which all ran one after the other.\n",
+        results.rounds,
+        results.took_s,
+        results.at,
+        machine.cores,
+        machine.cpu,
+        three(machine.memory_gib),
+        machine.kernel,
+        machine.filesystem,
+        whole(machine.sync_us),
+        machine.load,
+    )
+}
+
+fn goals_table(results: &Results) -> String {
+    let mut text =
+        String::from("## Goals\n\n| Lockkeeper's | wanted | found | |\n|---|---|---|---|\n");
+    for goal in goals::all(results) {
+        let (found, verdict) = match goal.found {
+            Some((found, true)) => (found, "reached"),
+            Some((found, false)) => (found, "**missed**"),
+            None => ("not measured".into(), ""),
+        };
+        add(&mut text, &[&goal.what, &goal.wanted, &found, verdict]);
+    }
+    text
+}
+
+fn uncontended(results: &Results) -> String {
+    let row = Row::Uncontended;
+    let mut text = String::from(
+        "## Lock and release, alone\n\nMicroseconds for both, one after the other.\n\n\
+         | | mean | p50 | p99 | times the floor | times Lockkeeper |\n|---|---|---|---|---|---|\n",
+    );
+    for peer in &results.peers {
+        let figure = |figure: fn(&Answer) -> Option<f64>| {
+            let found = results.spread_of(row, *peer, figure);
+            found.map_or_else(String::new, |found| spread(found, whole))
+        };
+        add(
+            &mut text,
+            &[
+                peer.title(),
+                &cell(results, row, *peer),
+                &figure(|answer| answer.p50_us),
+                &figure(|answer| answer.p99_us),
+                &ratio(results, row, *peer, Peer::Floor),
+                &ratio(results, row, *peer, Peer::Lockkeeper),
+            ],
+        );
+    }
+    text
+}
+
+fn hand_over(results: &Results) -> String {
+    let mut text = String::from(
+        "## Hand-over\n\nMicroseconds from one grant to the next, every holder releasing at once: the mean. The clock starts when all wait.\n\n",
+    );
+    text += &by_crowd(results, &results.peers, |row, peer| {
+        cell(results, row, peer)
+    });
+    text += "\nThe same as multiples of Lockkeeper's, and Lockkeeper's of the floor's:\n\n";
+    let mut others = results.peers.clone();
+    others.retain(|peer| ![Peer::Lockkeeper, Peer::Floor].contains(peer));
+    others.insert(0, Peer::Lockkeeper);
+    text += &by_crowd(results, &others, |row, peer| match peer {
+        Peer::Lockkeeper => format!("{} of the floor", ratio(results, row, peer, Peer::Floor)),
+        _ => ratio(results, row, peer, Peer::Lockkeeper),
+    });
+    text += "\nThe slowest hundredth (p99):\n\n";
+    text + &by_crowd(results, &results.peers, |row, peer| {
+        let found = results.spread_of(row, peer, |answer| answer.p99_us);
+        found.map_or_else(String::new, |found| spread(found, whole))
+    })
+}
+
+fn enqueue(results: &Results) -> String {
+    let text = "## Queueing up\n\nMilliseconds from the first waiter's call until all wait.\n\n";
+    let table = by_crowd(results, &results.peers, |row, peer| {
+        let found = results.spread_of(row, peer, |answer| answer.enqueue_ms);
+        found.map_or_else(String::new, |found| spread(found, three))
+    });
+    text.to_owned() + &table
+}
+
+fn independent(results: &Results) -> String {
+    let row = Row::Independent;
+    let mut text = String::from(
+        "## 64 locks at once\n\nLocks taken and released in a second by 64 tasks, each with a lock of its own, through one connection.\n\n\
+         | | a second | times the floor | times Lockkeeper |\n|---|---|---|---|\n",
+    );
+    for peer in &results.peers {
+        let (floor, ours) = (
+            ratio(results, row, *peer, Peer::Floor),
+            ratio(results, row, *peer, Peer::Lockkeeper),
+        );
+        add(
+            &mut text,
+            &[peer.title(), &cell(results, row, *peer), &floor, &ours],
+        );
+    }
+    text
+}
+
+fn memory(results: &Results) -> String {
+    let mut shown = results.peers.clone();
+    shown.retain(|peer| results.memory.iter().any(|memory| memory.peer == *peer));
+    let mut crowds = results.crowds.clone();
+    crowds.retain(|waiters| {
+        results
+            .memory
+            .iter()
+            .any(|memory| memory.waiters == *waiters)
+    });
+    if shown.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from(
+        "## Memory for each waiter\n\nGrowth of a fresh process's resident memory while they queue up. Curator is not here: a JVM's \
+         memory says how its heap was sized. Nor is the floor: it has no tasks but those of the measurement.\n\n| waiters |",
+    );
+    header(&mut text, shown.iter().map(|peer| peer.title()));
+    for waiters in crowds {
+        let cells = shown.iter().map(|peer| {
+            let found = results.memory_of(*peer, waiters);
+            found.map_or_else(|| "not run".into(), |found| spread(found, bytes))
+        });
+        add(
+            &mut text,
+            &[vec![whole(waiters as f64)], cells.collect()].concat(),
+        );
+    }
+    text
+}
+
+fn wire(results: &Results) -> String {
+    let mut text = String::from(
+        "## On the wire\n\nCounted by a relay in a pass that is not timed, for one operation. Requests and notifications are frames of ZooKeeper's \
+         protocol, without pings; the few that look whether all wait are in them.\n\n\
+         | | operation | requests | notifications | bytes to the server | bytes from it |\n|---|---|---|---|---|---|\n",
+    );
+    for crossing in &results.crossings {
+        let traffic = crossing.traffic;
+        let frames = |total| match crossing.peer.store() {
+            crate::peer::Store::ZooKeeper => format!("{:.1}", crossing.each(total)),
+            _ => "not counted".into(),
+        };
+        let mut title = crossing.title();
+        if !crossing.is_whole() {
+            title += " (not all did)";
+        }
+        add(
+            &mut text,
+            &[
+                crossing.peer.title(),
+                &title,
+                &frames(traffic.requests),
+                &frames(traffic.notifications),
+                &whole(crossing.each(traffic.bytes_up)),
+                &whole(crossing.each(traffic.bytes_down)),
+            ],
+        );
+    }
+    text
+}
+
+fn not_shared(results: &Results) -> String {
+    format!(
+        "## What the rows do not share\n\n\
+         - **Redis** keeps nothing on disk here, has no queue and no order, and tells nobody: who finds the lock taken asks again after \
+         10 ms. Its figures are those of a weaker promise.\n\
+         - **etcd** is one node that syncs to disk, and each of its waiters has a lease, made before the clock starts.\n\
+         - **ZooKeeper** is one server that syncs to disk, the same for all of its clients. On an ensemble every write costs more for all of \
+         them, so their ratios say more than their figures.\n\
+         - **The floor** is no lock: the fewest raw operations of the client crate, with no error handled.\n\
+         - **The client crate's lock** is released by an awaited delete, because its guard can only be dropped.\n\
+         - **Curator** and **kazoo** block, so each of their waiters is a thread; the others' are tasks.\n\
+         - Servers and clients share the cores of one machine and meet over loopback: the figures are more of computing than of a network.\n\
+         - All wait when each has its watch at the server (Lockkeeper and the floor: has its answer; Redis: has been refused once). With 1, 10 and \
+         100 waiters a round is the mean of 100, 20 and 5 queues. A measurement of more than {} s was given up.\n",
+        results.limit_s
+    )
+}
+
+fn versions(results: &Results) -> String {
+    let mut text = String::from("## Versions\n\n");
+    for (what, version) in &results.versions {
+        // It cannot fail: a string takes everything.
+        writeln!(text, "- {what}: {version}").unwrap_or_default();
+    }
+    text
+}

@@ -1,0 +1,207 @@
+//! The ground that workloads stand on: a directory of their own, made before and removed after.
+//!
+//! Invariant: it removes nothing that it has not made, but what is in its own directory. It names the client crate because
+//! nothing that a lock does removes directories, or counts a queue without listing it.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use zookeeper_client as zk;
+
+use super::sample::Result;
+
+const PERSISTENT: zk::CreateOptions<'static> = options(zk::CreateMode::Persistent);
+const CONTAINER: zk::CreateOptions<'static> = options(zk::CreateMode::Container);
+const EPHEMERAL: zk::CreateOptions<'static> = options(zk::CreateMode::Ephemeral);
+
+const fn options(mode: zk::CreateMode) -> zk::CreateOptions<'static> {
+    mode.with_acls(zk::Acls::anyone_all())
+}
+
+/// A directory and a raw session.
+///
+/// What is in it are containers, which the servers remove when they are empty, and nodes of sessions, which keep them from
+/// being so. So nothing of it stays even if nobody clears up: after a `kill -9`, say.
+pub(crate) struct Ground {
+    client: zk::Client,
+    hosts: String,
+    path: String,
+    /// What was made above it, from the top.
+    above: Vec<String>,
+    session_timeout: Duration,
+}
+
+impl Ground {
+    /// Makes the directory, which must not be there yet, and what is missing above it.
+    pub(crate) async fn open(hosts: &str, path: &str, session_timeout: Duration) -> Result<Self> {
+        let mut ground = Self {
+            client: connect(hosts, session_timeout).await?,
+            hosts: hosts.to_owned(),
+            path: path.to_owned(),
+            above: Vec::new(),
+            session_timeout,
+        };
+        match ground.make().await {
+            Ok(()) => Ok(ground),
+            Err(error) => {
+                // The first failure says more than what follows from it.
+                ground.remove_above().await.unwrap_or_default();
+                Err(error.into())
+            }
+        }
+    }
+
+    /// The session, for raw operations.
+    pub(crate) fn client(&self) -> &zk::Client {
+        &self.client
+    }
+
+    /// A directory in this one, by its path; made if it is not there.
+    pub(crate) async fn directory(&self, name: &str) -> Result<String> {
+        let path = format!("{}/{name}", self.path);
+        if self.count(&path).await?.is_none() {
+            self.container(&path).await?;
+        }
+        Ok(path)
+    }
+
+    /// How many nodes are in a directory in this one; zero if it is not there.
+    pub(crate) async fn children(&self, name: &str) -> Result<usize> {
+        let children = self.count(&format!("{}/{name}", self.path)).await?;
+        Ok(children.unwrap_or_default())
+    }
+
+    /// Removes it with all that is in it, and what was made above it unless others are there by now. Who uses it must have
+    /// ended. It asks with a session of its own, because ours may have ended meanwhile.
+    pub(crate) async fn clear(mut self) -> Result<()> {
+        let fresh = connect(&self.hosts, self.session_timeout).await?;
+        let ours = std::mem::replace(&mut self.client, fresh);
+        end(ours, self.session_timeout).await;
+        self.remove_all().await?;
+        self.remove_above().await?;
+        end(self.client, self.session_timeout).await;
+        Ok(())
+    }
+
+    async fn make(&mut self) -> Result<(), RawError> {
+        let path = self.path.clone();
+        let ends = path.match_indices('/').map(|(at, _)| at).skip(1);
+        for above in ends.map(|end| &path[..end]) {
+            // Who may only read is refused a create also where the node is there.
+            if self.count(above).await?.is_none() {
+                match self.client.create(above, b"", &PERSISTENT).await {
+                    Ok(_) => self.above.push(above.to_owned()),
+                    Err(zk::Error::NodeExists) => {}
+                    Err(error) => return Err(raw("create", above)(error)),
+                }
+            }
+        }
+        self.container(&path).await
+    }
+
+    /// How many nodes are in a directory, if it is there.
+    async fn count(&self, path: &str) -> Result<Option<usize>, RawError> {
+        let stat = self.client.check_stat(path).await;
+        let stat = stat.map_err(raw("look at", path))?;
+        Ok(stat.map(|stat| usize::try_from(stat.num_children).unwrap_or_default()))
+    }
+
+    /// A directory that the servers leave alone for as long as our session lives.
+    async fn container(&self, path: &str) -> Result<(), RawError> {
+        let made = self.client.create(path, b"", &CONTAINER).await;
+        made.map_err(raw("create", path))?;
+        let pin = format!("{path}/in-use");
+        let made = self.client.create(&pin, b"", &EPHEMERAL).await;
+        made.map(drop).map_err(raw("create", &pin))
+    }
+
+    async fn remove_all(&self) -> Result<(), RawError> {
+        let mut todo = vec![self.path.clone()];
+        while let Some(path) = todo.last().cloned() {
+            match self.client.delete(&path, None).await {
+                Ok(()) | Err(zk::Error::NoNode) => drop(todo.pop()),
+                Err(zk::Error::NotEmpty) => {
+                    let children = self.client.list_children(&path).await;
+                    let children = children.map_err(raw("list", &path))?;
+                    todo.extend(children.iter().map(|child| format!("{path}/{child}")));
+                }
+                Err(error) => return Err(raw("remove", &path)(error)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn remove_above(&self) -> Result<(), RawError> {
+        for path in self.above.iter().rev() {
+            match self.client.delete(path, None).await {
+                Ok(()) | Err(zk::Error::NoNode | zk::Error::NotEmpty) => {}
+                Err(error) => return Err(raw("remove", path)(error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A session, if a server gives one within about the session timeout.
+async fn connect(hosts: &str, session_timeout: Duration) -> Result<zk::Client, RawError> {
+    let connector = zk::Client::connector().with_session_timeout(session_timeout);
+    let connected = connector.connect(hosts).await;
+    connected.map_err(raw("connect to", hosts))
+}
+
+/// Ends a session and waits until it has ended.
+async fn end(client: zk::Client, limit: Duration) {
+    let mut states = client.state_watcher();
+    drop(client);
+    let ended = async {
+        // Of what has ended already it tells nothing more.
+        while !states.peek_state().is_terminated() {
+            states.changed().await;
+        }
+    };
+    // A session that cannot be ended now ends when it times out.
+    timeout(limit, ended).await.unwrap_or_default();
+}
+
+/// A raw operation failed.
+#[derive(Debug)]
+pub(crate) struct RawError {
+    doing: &'static str,
+    path: String,
+    source: zk::Error,
+}
+
+impl RawError {
+    /// For lack of permission.
+    pub(crate) fn is_denied(&self) -> bool {
+        matches!(self.source, zk::Error::NoAuth)
+    }
+}
+
+impl fmt::Display for RawError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let refusal = if self.is_denied() {
+            "no permission to"
+        } else {
+            "cannot"
+        };
+        write!(f, "{refusal} {} {}", self.doing, self.path)
+    }
+}
+
+impl Error for RawError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// What makes an error of the client crate one of ours.
+pub(crate) fn raw(doing: &'static str, path: &str) -> impl FnOnce(zk::Error) -> RawError {
+    move |source| RawError {
+        doing,
+        path: path.to_owned(),
+        source,
+    }
+}

@@ -1,0 +1,312 @@
+//! What came out: medians of the rounds, ratios of each round, and how they are shown. (pure)
+
+use serde_json::{Value, json};
+
+use super::ours::LINGERING_TASKS;
+use super::sample::{HandOver, Sample};
+
+const COLUMNS: usize = 11;
+
+/// Everything that was measured.
+pub(crate) struct Measured {
+    pub(crate) uncontended: Times,
+    pub(crate) crowds: Vec<Crowd>,
+    pub(crate) independent: Rates,
+    /// Locks in a second, of each round.
+    pub(crate) linger: Vec<f64>,
+    locks: usize,
+    /// Of how many waiters, and how many bytes each.
+    pub(crate) memory: Option<(usize, Option<f64>)>,
+}
+
+/// Microseconds: the mean of each round, and all single times.
+pub(crate) struct Times {
+    means: Pair,
+    ours: Sample,
+    floor: Sample,
+}
+
+/// Hand-overs at one size.
+pub(crate) struct Crowd {
+    pub(crate) waiters: usize,
+    times: Times,
+    enqueue_ms: Pair,
+}
+
+/// Locks in a second.
+#[derive(Default)]
+pub(crate) struct Rates(Pair);
+
+impl Measured {
+    pub(crate) const HEAD: [&str; COLUMNS] = [
+        "WORKLOAD",
+        "LOCKKEEPER",
+        "MIN..MAX",
+        "P50",
+        "P99",
+        "FLOOR",
+        "MIN..MAX",
+        "P50",
+        "P99",
+        "RATIO",
+        "MIN..MAX",
+    ];
+
+    pub(crate) fn new(locks: usize, crowds: &[usize]) -> Self {
+        Self {
+            uncontended: Times::new(),
+            crowds: crowds.iter().map(|waiters| Crowd::new(*waiters)).collect(),
+            independent: Rates::default(),
+            linger: Vec::new(),
+            locks,
+            memory: None,
+        }
+    }
+
+    pub(crate) fn rows(&self) -> Vec<[String; COLUMNS]> {
+        let mut rows = vec![self.uncontended.row("lock + release, us".into())];
+        for crowd in &self.crowds {
+            let name = format!("hand-over at {}, us", crowd.waiters);
+            rows.push(crowd.times.row(name));
+        }
+        let name = format!("{} locks at once, per s", self.locks);
+        rows.push(self.independent.0.row(name, None));
+        let Spread { median, min, max } = Spread::of(&self.linger);
+        let mut linger = dashes("one lock that lingers, per s");
+        linger[1] = format!("{median:.0}");
+        linger[2] = format!("{min:.0}..{max:.0}");
+        rows.push(linger);
+        let mut memory = dashes("memory per waiter, bytes");
+        if let Some((_, Some(bytes))) = self.memory {
+            memory[1] = format!("{bytes:.0}");
+        }
+        rows.push(memory);
+        rows
+    }
+
+    pub(crate) fn object(&self) -> Value {
+        let crowds: Vec<Value> = self.crowds.iter().map(Crowd::object).collect();
+        let mut independent = self.independent.object();
+        independent["locks"] = json!(self.locks);
+        let (waiters, bytes) = self.memory.unzip();
+        let linger = Spread::of(&self.linger);
+        json!({
+            "rounds": self.independent.0.ours.len(),
+            "uncontended": self.uncontended.object(),
+            "hand_over": crowds,
+            "independent": independent,
+            "linger": {
+                "tasks": LINGERING_TASKS,
+                "locks_per_s": linger.median.round(),
+                "min_per_s": linger.min.round(),
+                "max_per_s": linger.max.round(),
+            },
+            "memory": { "waiters": waiters, "bytes_per_waiter": bytes.flatten().map(f64::round) },
+        })
+    }
+}
+
+impl Times {
+    fn new() -> Self {
+        Self {
+            means: Pair::default(),
+            ours: Sample::new(),
+            floor: Sample::new(),
+        }
+    }
+
+    /// One round of both.
+    pub(crate) fn add(&mut self, ours: &Sample, floor: &Sample) {
+        self.means.add(ours.mean_us(), floor.mean_us());
+        self.ours.merge(ours);
+        self.floor.merge(floor);
+    }
+
+    fn row(&self, name: String) -> [String; COLUMNS] {
+        self.means.row(name, Some([&self.ours, &self.floor]))
+    }
+
+    fn object(&self) -> Value {
+        let [ours, floor, ratio] = self.means.spreads();
+        json!({
+            "mean_us": tenths(ours.median),
+            "min_us": tenths(ours.min),
+            "max_us": tenths(ours.max),
+            "p50_us": tenths(self.ours.percentile_us(50.0)),
+            "p99_us": tenths(self.ours.percentile_us(99.0)),
+            "shortest_us": tenths(self.ours.min_us()),
+            "longest_us": tenths(self.ours.max_us()),
+            "count": self.ours.count(),
+            "floor_us": tenths(floor.median),
+            "floor_min_us": tenths(floor.min),
+            "floor_max_us": tenths(floor.max),
+            "floor_p50_us": tenths(self.floor.percentile_us(50.0)),
+            "floor_p99_us": tenths(self.floor.percentile_us(99.0)),
+            "ratio": thousandths(ratio.median),
+            "ratio_min": thousandths(ratio.min),
+            "ratio_max": thousandths(ratio.max),
+        })
+    }
+}
+
+impl Crowd {
+    pub(crate) fn new(waiters: usize) -> Self {
+        Self {
+            waiters,
+            times: Times::new(),
+            enqueue_ms: Pair::default(),
+        }
+    }
+
+    /// One round of both.
+    pub(crate) fn add(&mut self, ours: &HandOver, floor: &HandOver) {
+        self.times.add(&ours.sample, &floor.sample);
+        let [ours, floor] = [ours, floor].map(|side| side.enqueue.as_secs_f64() * 1e3);
+        self.enqueue_ms.add(ours, floor);
+    }
+
+    fn object(&self) -> Value {
+        let [ours, floor, _] = self.enqueue_ms.spreads();
+        let mut object = self.times.object();
+        object["waiters"] = json!(self.waiters);
+        object["enqueue_ms"] = tenths(ours.median);
+        object["floor_enqueue_ms"] = tenths(floor.median);
+        object
+    }
+}
+
+impl Rates {
+    /// One round of both.
+    pub(crate) fn add(&mut self, ours: f64, floor: f64) {
+        self.0.add(ours, floor);
+    }
+
+    fn object(&self) -> Value {
+        let [ours, floor, ratio] = self.0.spreads();
+        json!({
+            "locks_per_s": tenths(ours.median),
+            "min_per_s": tenths(ours.min),
+            "max_per_s": tenths(ours.max),
+            "floor_per_s": tenths(floor.median),
+            "floor_min_per_s": tenths(floor.min),
+            "floor_max_per_s": tenths(floor.max),
+            "ratio": thousandths(ratio.median),
+            "ratio_min": thousandths(ratio.min),
+            "ratio_max": thousandths(ratio.max),
+        })
+    }
+}
+
+/// One number of each side from each round.
+#[derive(Default)]
+struct Pair {
+    ours: Vec<f64>,
+    floor: Vec<f64>,
+}
+
+impl Pair {
+    fn add(&mut self, ours: f64, floor: f64) {
+        self.ours.push(ours);
+        self.floor.push(floor);
+    }
+
+    /// Ours, the floor's, and the ratio: that of each round by itself, so that what slows both down for a while is not in it.
+    fn spreads(&self) -> [Spread; 3] {
+        let ratios = self.ours.iter().zip(&self.floor);
+        let ratios: Vec<f64> = ratios.map(|(ours, floor)| ours / floor).collect();
+        [&self.ours, &self.floor, &ratios].map(|rounds| Spread::of(rounds))
+    }
+
+    fn row(&self, name: String, all: Option<[&Sample; 2]>) -> [String; COLUMNS] {
+        let [ours, floor, ratio] = self.spreads();
+        let percentile = |side: usize, percent| {
+            let sample = all.map(|all| all[side].percentile_us(percent));
+            sample.map_or_else(dash, |us| format!("{us:.0}"))
+        };
+        [
+            name,
+            format!("{:.0}", ours.median),
+            format!("{:.0}..{:.0}", ours.min, ours.max),
+            percentile(0, 50.0),
+            percentile(0, 99.0),
+            format!("{:.0}", floor.median),
+            format!("{:.0}..{:.0}", floor.min, floor.max),
+            percentile(1, 50.0),
+            percentile(1, 99.0),
+            format!("{:.2}", ratio.median),
+            format!("{:.2}..{:.2}", ratio.min, ratio.max),
+        ]
+    }
+}
+
+/// The middle of what the rounds gave, and how far they lie apart. All zero without a round.
+#[derive(Debug, Default, PartialEq)]
+struct Spread {
+    median: f64,
+    min: f64,
+    max: f64,
+}
+
+impl Spread {
+    fn of(rounds: &[f64]) -> Self {
+        let mut rounds = rounds.to_vec();
+        rounds.sort_by(f64::total_cmp);
+        let (Some(min), Some(max)) = (rounds.first(), rounds.last()) else {
+            return Self::default();
+        };
+        let (below, above) = ((rounds.len() - 1) / 2, rounds.len() / 2);
+        Self {
+            median: rounds[below].midpoint(rounds[above]),
+            min: *min,
+            max: *max,
+        }
+    }
+}
+
+fn dashes(name: &str) -> [String; COLUMNS] {
+    let mut row = std::array::from_fn(|_| dash());
+    row[0] = name.into();
+    row
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+fn tenths(value: f64) -> Value {
+    json!((value * 10.0).round() / 10.0)
+}
+
+fn thousandths(value: f64) -> Value {
+    json!((value * 1000.0).round() / 1000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_is_the_median_and_the_bounds() {
+        let spread = |rounds: &[f64]| {
+            let Spread { median, min, max } = Spread::of(rounds);
+            (median, min, max)
+        };
+
+        assert_eq!(spread(&[]), (0.0, 0.0, 0.0));
+        assert_eq!(spread(&[7.0]), (7.0, 7.0, 7.0));
+        assert_eq!(spread(&[9.0, 1.0, 2.0]), (2.0, 1.0, 9.0));
+        assert_eq!(spread(&[9.0, 1.0, 2.0, 4.0]), (3.0, 1.0, 9.0));
+    }
+
+    #[test]
+    fn ratios_are_of_the_same_round() {
+        let mut pair = Pair::default();
+        for (ours, floor) in [(100.0, 100.0), (2000.0, 1000.0), (150.0, 100.0)] {
+            pair.add(ours, floor);
+        }
+
+        let [_, _, ratio] = pair.spreads();
+
+        assert_eq!((ratio.min, ratio.median, ratio.max), (1.0, 1.5, 2.0));
+    }
+}

@@ -1,0 +1,118 @@
+//! The order of the measurements: Lockkeeper, the floor, Lockkeeper, the floor, so that whatever drifts meets both.
+
+use std::fmt::Display;
+use std::future::Future;
+
+use super::floor::Floor;
+use super::order::Order;
+use super::ours::Ours;
+use super::progress::Progress;
+use super::results::Measured;
+use super::sample::{self, HandOver, Sample};
+use crate::failure::Failure;
+
+/// How many locks are taken one after the other in one round.
+const UNCONTENDED: usize = 200;
+const WARM_UP: usize = 50;
+/// Fewer waiters take less memory than everything around them.
+const CROWD: usize = 100;
+
+const OURS: &str = "Lockkeeper";
+const FLOOR: &str = "the floor";
+
+/// Two sides, and where to say how far they are.
+pub(crate) struct Rounds<'a> {
+    pub(crate) ours: &'a Ours,
+    pub(crate) floor: &'a Floor,
+    pub(crate) order: &'a Order,
+    pub(crate) progress: &'a Progress,
+}
+
+/// How many steps all of it has.
+pub(crate) fn steps(order: &Order) -> usize {
+    let kinds = 2 + order.crowds().len();
+    // What lingers has no floor: it asks the servers for nothing.
+    2 * (3 + order.rounds * kinds) + order.rounds
+}
+
+impl Rounds<'_> {
+    pub(crate) async fn run(&self) -> Result<Measured, Failure> {
+        let mut measured = Measured::new(self.order.locks, &self.order.crowds());
+        self.warm_up(&mut measured).await?;
+        for _ in 0..self.order.rounds {
+            let (ours, floor) = self.uncontended(UNCONTENDED).await?;
+            measured.uncontended.add(&ours, &floor);
+            for crowd in &mut measured.crowds {
+                let (ours, floor) = self.hand_over(crowd.waiters).await?;
+                crowd.add(&ours, &floor);
+            }
+            let (ours, floor) = self.independent().await?;
+            measured.independent.add(ours, floor);
+            measured.linger.push(self.linger().await?);
+        }
+        Ok(measured)
+    }
+
+    /// Connections, allocators and servers get going. The largest crowd is the first one, because memory that one crowd has
+    /// taken is there for the next.
+    async fn warm_up(&self, measured: &mut Measured) -> Result<(), Failure> {
+        self.uncontended(WARM_UP).await?;
+        if let Some(waiters) = measured.crowds.iter().map(|crowd| crowd.waiters).max() {
+            let (ours, _) = self.hand_over(waiters).await?;
+            let bytes = ours.bytes_per_waiter;
+            measured.memory = Some((waiters, bytes.filter(|_| waiters >= CROWD)));
+        }
+        self.independent().await?;
+        Ok(())
+    }
+
+    async fn uncontended(&self, times: usize) -> Result<(Sample, Sample), Failure> {
+        let what = "lock + release";
+        let ours = self.step(OURS, what, self.ours.uncontended(times)).await?;
+        let floor = self
+            .step(FLOOR, what, self.floor.uncontended(times))
+            .await?;
+        Ok((ours, floor))
+    }
+
+    async fn hand_over(&self, waiters: usize) -> Result<(HandOver, HandOver), Failure> {
+        let what = format!("hand-over at {waiters}");
+        let ours = self.step(OURS, &what, self.ours.hand_over(waiters)).await?;
+        let floor = self
+            .step(FLOOR, &what, self.floor.hand_over(waiters))
+            .await?;
+        Ok((ours, floor))
+    }
+
+    async fn independent(&self) -> Result<(f64, f64), Failure> {
+        let (locks, time) = (self.order.locks, self.order.time);
+        let what = format!("{locks} locks at once");
+        let ours = self
+            .step(OURS, &what, self.ours.independent(locks, time))
+            .await?;
+        let floor = self
+            .step(FLOOR, &what, self.floor.independent(locks, time))
+            .await?;
+        Ok((ours, floor))
+    }
+
+    async fn linger(&self) -> Result<f64, Failure> {
+        let what = "one lock that lingers";
+        self.step(OURS, what, self.ours.linger(self.order.time))
+            .await
+    }
+
+    async fn step<T>(
+        &self,
+        side: &str,
+        what: impl Display,
+        work: impl Future<Output = sample::Result<T>>,
+    ) -> Result<T, Failure> {
+        self.progress.show(format_args!("{what}: {side}"));
+        let done = work
+            .await
+            .map_err(|source| Failure::bench(format_args!("measure {what} of {side}"), source))?;
+        self.progress.step();
+        Ok(done)
+    }
+}
