@@ -1,12 +1,15 @@
 //! What locking costs, counted: requests, watches and wake-ups, none of which may grow with the queue.
 
+pub(crate) mod beats;
+pub(crate) mod bytes;
+
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use lockkeeper::embedded::{Counters, Op};
 use lockkeeper::{Guard, Keeper};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::support::zookeeper::Servers;
 use crate::support::{World, eventually, words};
@@ -17,6 +20,8 @@ cases! {
         a_contended_lock_costs_three_requests_to_queue_up,
         a_hand_over_costs_two_requests_and_one_event_whatever_the_number_of_waiters,
         a_dropped_guard_costs_one_request,
+        a_release_after_a_long_hold_costs_two_requests_more,
+        a_lock_at_a_new_name_costs_a_create_for_each_step_and_one_in_vain,
         a_try_lock_on_a_held_lock_costs_two_reads_whatever_the_number_of_waiters;
     real:
         a_thousand_waiters_hold_one_watch_each_on_a_real_server within 120;
@@ -46,18 +51,15 @@ async fn an_uncontended_lock_costs_two_requests_and_its_release_one(world: World
         guard.release().await.unwrap();
         let released = server.counters();
 
+        let (lock, release) = (locked.since(&before), released.since(&locked));
         assert_eq!(
-            requests(&locked.since(&before)),
-            2,
-            "{:?}",
-            locked.since(&before)
+            [Op::Create, Op::MultiRead].map(|op| lock.get(op)),
+            [1, 1],
+            "{lock:?}"
         );
-        assert_eq!(
-            requests(&released.since(&locked)),
-            1,
-            "{:?}",
-            released.since(&locked)
-        );
+        assert_eq!(requests(&lock), 2, "{lock:?}");
+        assert_eq!(release.get(Op::Multi), 1, "{release:?}");
+        assert_eq!(requests(&release), 1, "{release:?}");
         assert_eq!(released.watches, 0);
     }
 }
@@ -71,7 +73,13 @@ async fn a_contended_lock_costs_three_requests_to_queue_up(world: World) {
 
     let more = waiters(&world, &keeper, "cost", 1).await;
 
-    assert_eq!(requests(&server.counters().since(&before)), 3);
+    let cost = server.counters().since(&before);
+    assert_eq!(
+        [Op::Create, Op::MultiRead, Op::GetData].map(|op| cost.get(op)),
+        [1, 1, 1],
+        "{cost:?}"
+    );
+    assert_eq!(requests(&cost), 3, "{cost:?}");
     drop(guard);
     drain(crowd.into_iter().chain(more)).await;
 }
@@ -97,6 +105,11 @@ async fn a_hand_over_costs_two_requests_and_one_event_whatever_the_number_of_wai
             cost.events, count as u64,
             "one wake-up for each release with a successor"
         );
+        assert_eq!(
+            cost.get(Op::MultiRead),
+            count as u64,
+            "one read for each release with a successor: {cost:?}"
+        );
         assert_eq!(requests(&cost), 2 * count as u64 + 1, "{cost:?}");
         assert_eq!(cost.watches, 0);
     }
@@ -115,6 +128,40 @@ async fn a_dropped_guard_costs_one_request(world: World) {
     })
     .await;
     assert_eq!(requests(&server.counters().since(&before)), 1);
+}
+
+async fn a_release_after_a_long_hold_costs_two_requests_more(world: World) {
+    let (keeper, server) = (keeper(&world).await, world.embedded());
+    let guard = keeper.mutex("cost").unwrap().lock().await.unwrap();
+    // The name of a ticket that was not read for a second may be a stranger's by now.
+    sleep(Duration::from_millis(1100)).await;
+    let before = server.counters();
+
+    guard.release().await.unwrap();
+
+    let cost = server.counters().since(&before);
+    assert_eq!(
+        [Op::Sync, Op::MultiRead, Op::Multi].map(|op| cost.get(op)),
+        [1, 1, 1],
+        "{cost:?}"
+    );
+    assert_eq!(requests(&cost), 3, "{cost:?}");
+}
+
+async fn a_lock_at_a_new_name_costs_a_create_for_each_step_and_one_in_vain(world: World) {
+    let (keeper, server) = (keeper(&world).await, world.embedded());
+    let before = server.counters();
+
+    let _guard = keeper.mutex("new/name").unwrap().lock().await.unwrap();
+
+    let cost = server.counters().since(&before);
+    // `/locks`, `/locks/new` and `/locks/new/name`.
+    assert_eq!(
+        [Op::Create, Op::CreateContainer, Op::MultiRead].map(|op| cost.get(op)),
+        [2 + 1, 2, 1],
+        "{cost:?}"
+    );
+    assert_eq!(requests(&cost), 2 + 1 + 3, "{cost:?}");
 }
 
 async fn a_try_lock_on_a_held_lock_costs_two_reads_whatever_the_number_of_waiters(world: World) {

@@ -30,6 +30,7 @@ mod examples;
 mod faults;
 mod guard;
 mod linger;
+mod load;
 mod multi;
 mod museum;
 mod mutex;
@@ -82,6 +83,8 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     cli::terminal::cases,
     connect::cases,
     cost::cases,
+    cost::beats::cases,
+    cost::bytes::cases,
     differential::cases,
     election::cases,
     election::company::cases,
@@ -98,6 +101,12 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     faults::storm::cases,
     faults::swap::cases,
     guard::cases,
+    linger::cases,
+    linger::competitor::cases,
+    linger::ends::cases,
+    load::cases,
+    load::capacity::cases,
+    load::memory::cases,
     museum::client::cases,
     museum::designs::cases,
     museum::hangs::cases,

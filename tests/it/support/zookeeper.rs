@@ -15,6 +15,9 @@ use super::{ports, words};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The flag for [`Servers::live_bytes`]; a runtime without development tools knows it too.
+pub(crate) const HISTOGRAM: &str = "-XX:+PrintClassHistogram";
+
 const LOG4J: &str = "log4j.rootLogger=WARN, CONSOLE
 log4j.appender.CONSOLE=org.apache.log4j.ConsoleAppender
 log4j.appender.CONSOLE.layout=org.apache.log4j.PatternLayout
@@ -154,6 +157,30 @@ impl Servers {
     /// Lets a frozen member go on.
     pub(crate) fn thaw(&self, member: usize) {
         self.signal(member, "-CONT");
+    }
+
+    /// The bytes of the objects that are alive in a member's heap, after a full collection. It must have been started with
+    /// [`HISTOGRAM`], which makes a JVM print what lives by class, and the sum, when it is told to.
+    pub(crate) fn live_bytes(&self, member: usize) -> u64 {
+        let log = &self.members[member].log;
+        let sums = || {
+            let text = std::fs::read_to_string(log).unwrap_or_default();
+            let lines = text.lines().filter(|line| line.starts_with("Total "));
+            let sums: Vec<u64> = lines
+                .filter_map(|line| line.split_whitespace().nth(2)?.parse().ok())
+                .collect();
+            sums
+        };
+        let before = sums().len();
+        self.signal(member, "-QUIT");
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(sum) = sums().get(before) {
+                return *sum;
+            }
+            assert!(Instant::now() < deadline, "no histogram after {PATIENCE:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     fn signal(&self, member: usize, signal: &str) {
