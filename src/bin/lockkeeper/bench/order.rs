@@ -19,7 +19,7 @@ to the floor of the same round. For the times a low ratio is good, for the locks
   memory per waiter  what this process grows by while the largest crowd queues up, divided by its size;
                      not told of crowds below a hundred
 
-What it does to the ensemble: the run of half a minute creates and removes about 40 000 tickets, one after the other or in
+What it does to the ensemble: the run of half a minute creates and removes about 25 000 tickets, one after the other or in
 crowds of --waiters at once, and drives it to what it can commit for --time, twice a round. Each ticket is two commits, so
 expect thousands of commits a second for as long as it runs, and others to feel them. It needs a handful of sessions, and
 one more for each thousand waiters or so. Everything is below one directory of its own under --root, bench-<8 digits>,
