@@ -110,7 +110,8 @@ impl Mutex {
     ///
     /// A competitor waits for the guard that is alive when word of it comes, as it would without this. In the time that the word
     /// needs, usually a fraction of a millisecond, the lock may still be passed on among us, and never more than 10 000 times, even
-    /// if the word does not come at all. A hold on which somebody else waited at its grant is not passed on.
+    /// if the word does not come at all. A place that nobody uses then stays for `time`, so choose it short. A hold on which somebody
+    /// else waited at its grant is not passed on.
     ///
     /// Only who joins the queue is noticed. [`try_lock`](Self::try_lock) elsewhere writes nothing on a held lock, and to everybody
     /// else a kept place is a held lock, in `lockkeeper queue` and in what its session sends: so a `try_lock` says "not now" for as
@@ -119,7 +120,8 @@ impl Mutex {
     /// # What it means for guards
     ///
     /// Successors share one ticket, and so one [`token`](Guard::token): a resource that refuses *lower* tokens does not tell them
-    /// apart. They are one holder to everybody else, as the guards of one process; let a guard's work end before the guard does.
+    /// apart. They are one holder to everybody else, as the guards of one process; let a guard's work end before the guard does: a
+    /// [`fenced`](Guard::fenced) write that was dropped on its way may still commit while a successor holds.
     /// They share the lease too, and a loss is told to whoever holds then, and to nobody before. A guard that is lost, or whose keeper
     /// was closed, keeps no other task waiting, also if it is not dropped. [`Guard::release`] says `Ok` without a word from the
     /// servers if the place is kept. The first one's label stays in the queue. One request more for each ticket watches who comes,
