@@ -29,8 +29,9 @@ bench leaves, the servers remove by themselves within minutes. It touches no loc
 Fields of --json: rounds; uncontended {mean_us, min_us, max_us, p50_us, p99_us, shortest_us, longest_us, count, floor_us,
 floor_min_us, floor_max_us, floor_p50_us, floor_p99_us, ratio, ratio_min, ratio_max}; hand_over [the same, and waiters,
 enqueue_ms, floor_enqueue_ms]; independent {locks, locks_per_s, min_per_s, max_per_s, floor_per_s, floor_min_per_s,
-floor_max_per_s, ratio, ratio_min, ratio_max}; linger {tasks, locks_per_s, min_per_s, max_per_s}; memory {waiters, bytes_per_waiter}. mean_us, locks_per_s, the floor's and the
-ratio are medians of the rounds; shortest_us and longest_us are single times.
+floor_max_per_s, ratio, ratio_min, ratio_max}; linger {tasks, locks_per_s, min_per_s, max_per_s}; memory {waiters,
+bytes_per_waiter}. mean_us, locks_per_s, the floor's and the ratio are medians of the rounds; shortest_us and longest_us are
+single times.
 
 Examples:
   lockkeeper bench
