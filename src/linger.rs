@@ -45,7 +45,8 @@ impl Linger {
             match self.take_over(door, baton) {
                 Ok(guard) => Ok(guard),
                 Err(baton) => {
-                    let (waiter, hold) = door.turn().await?;
+                    // On the heap: most calls wait for the baton, and never for a ticket.
+                    let (waiter, hold) = Box::pin(door.turn()).await?;
                     Ok(self.begin(door, baton, waiter, hold))
                 }
             }
@@ -62,7 +63,7 @@ impl Linger {
             match self.take_over(door, baton) {
                 Ok(guard) => Ok(Some(guard)),
                 Err(baton) => {
-                    let granted = door.try_turn().await?;
+                    let granted = Box::pin(door.try_turn()).await?;
                     Ok(granted.map(|(waiter, hold)| self.begin(door, baton, waiter, hold)))
                 }
             }
