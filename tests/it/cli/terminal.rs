@@ -127,7 +127,8 @@ async fn the_command_has_the_terminal_and_gives_it_back(world: World) {
 }
 
 async fn ctrl_c_ends_the_command_and_not_the_shell(world: World) {
-    let script = "$L run a -- sh -c 'echo up; sleep 60'; echo code $?";
+    // `exec`, because a shell that is just about to start its next command may lose the key.
+    let script = "$L run a -- sh -c 'echo up; exec sleep 60'; echo code $?";
     let mut shell = Shell::start(&world, script);
     shell.line("up").await;
 
