@@ -18,9 +18,9 @@ use crate::support::{World, eventually};
 cases! {
     feature: "cli";
     both:
-        bench_prints_its_figures_as_json_and_leaves_nothing,
-        bench_prints_a_table_and_nothing_else_where_there_is_no_terminal,
-        an_interrupted_bench_removes_what_is_its_own_and_nothing_else,
+        bench_prints_its_figures_as_json_and_leaves_nothing within 120,
+        bench_prints_a_table_and_nothing_else_where_there_is_no_terminal within 120,
+        an_interrupted_bench_removes_what_is_its_own_and_nothing_else within 120,
         bench_refuses_figures_that_mean_nothing,
         bench_without_a_server_ends_with_69,
         bench_without_permission_ends_with_77;
