@@ -3,20 +3,18 @@
 //! They stand in the lock's queue as one, as in lock cohorting (Dice, Marathe and Shavit, PPoPP 2012): whoever has the baton is the
 //! only one with a ticket, and a hold that nobody else asks for is passed on without a word to the servers. Invariants: at most one
 //! of them holds, in the order of their calls; a hold that is over for passing is never passed on again, whatever happens at the same
-//! time; a hold that is kept while nobody uses it goes back as soon as it is over. It sends nothing, and knows of no competitor
-//! until it is told.
+//! time; a hold that is kept while nobody uses it goes back as soon as it is over; one that is lost keeps nobody waiting. It sends
+//! nothing, and knows of no competitor until it is told.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use crate::error::Result;
-use crate::holders::Presence;
 use crate::tenure::{GuardState, Tenure};
 
 /// Guards that one ticket has at most, one after the other. Even if no word of a competitor arrives, it waits for no more.
@@ -53,8 +51,19 @@ impl Cohorts {
             all.values().filter_map(Weak::upgrade).collect()
         };
         for cohort in cohorts {
-            drop(cohort.kept().take());
+            // Dropped without the lock: its ticket goes to the janitor.
+            let kept = cohort.kept().take();
+            if let Some(kept) = kept {
+                kept.passing.stop();
+            }
         }
+    }
+}
+
+impl Drop for Cohorts {
+    /// With the keeper and all its mutexes gone, nobody can take anything over.
+    fn drop(&mut self) {
+        self.give_back();
     }
 }
 
@@ -70,6 +79,12 @@ struct Kept {
     tenure: Arc<Tenure>,
     passing: Arc<Passing>,
     until: Instant,
+}
+
+impl Kept {
+    fn is_of(&self, passing: &Arc<Passing>) -> bool {
+        Arc::ptr_eq(&self.passing, passing)
+    }
 }
 
 impl Cohort {
@@ -100,20 +115,23 @@ impl Cohort {
     pub(crate) fn end(&self, passing: &Arc<Passing>) {
         passing.is_over.store(true, Ordering::SeqCst);
         // Whoever keeps it looks whether it is over while it has the lock, so one of the two sees the other.
-        self.take_if(|kept| Arc::ptr_eq(&kept.passing, passing));
+        self.take_if(|kept| kept.is_of(passing));
     }
 
-    /// The hold goes back if nobody has used it for too long. Tells when to look again.
-    pub(crate) fn expire(&self, passing: &Arc<Passing>) -> Instant {
+    /// When whoever follows the hold has to look again: it is kept until then, if nobody uses it; one that nobody has used for too
+    /// long goes back. Not at all while it is used. Whoever lets go of it tells if that is too late ([`Passing::let_go`]).
+    pub(crate) fn kept_until(&self, passing: &Arc<Passing>) -> Option<Instant> {
         let now = Instant::now();
-        let is_old = |kept: &Kept| Arc::ptr_eq(&kept.passing, passing) && kept.until <= now;
+        let is_old = |kept: &Kept| kept.is_of(passing) && kept.until <= now;
         if self.take_if(is_old) {
             passing.is_over.store(true, Ordering::SeqCst);
         }
-        match &*self.kept() {
-            Some(kept) if Arc::ptr_eq(&kept.passing, passing) => kept.until,
-            _ => after(now, passing.linger),
-        }
+        let kept = self.kept();
+        let until = kept.as_ref().filter(|kept| kept.is_of(passing));
+        let until = until.map(|kept| kept.until);
+        // Under the lock, so whoever keeps it next knows.
+        *passing.looks_at() = until;
+        until
     }
 
     fn take_if(&self, is_right: impl FnOnce(&Kept) -> bool) -> bool {
@@ -126,8 +144,13 @@ impl Cohort {
     }
 
     /// Keeps a hold for the next one, unless it is over for passing.
-    fn keep(&self, tenure: Arc<Tenure>, passing: &Arc<Passing>) -> Result<(), Arc<Tenure>> {
-        let until = after(Instant::now(), passing.linger);
+    pub(crate) fn keep(
+        &self,
+        tenure: Arc<Tenure>,
+        passing: &Arc<Passing>,
+        time: Duration,
+    ) -> Result<(), Arc<Tenure>> {
+        let until = after(Instant::now(), time);
         let mut kept = self.kept();
         if passing.is_over() {
             return Err(tenure);
@@ -137,10 +160,16 @@ impl Cohort {
             passing: Arc::clone(passing),
             until,
         });
+        let mut looks_at = passing.looks_at();
+        // Not each time: a task that is woken costs more than all of this.
+        if looks_at.is_none_or(|looks_at| until < looks_at) {
+            *looks_at = Some(until);
+            passing.let_go.notify_one();
+        }
         Ok(())
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, Option<Kept>> {
+    fn kept(&self) -> MutexGuard<'_, Option<Kept>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -163,17 +192,23 @@ pub(crate) struct Passing {
     is_over: AtomicBool,
     /// Guards that it may still have.
     left: AtomicU32,
-    /// How long it is kept while nobody uses it.
-    linger: Duration,
+    /// The baton of whoever uses the hold; it goes on without them once the hold is lost.
+    baton: Mutex<Option<Baton>>,
+    /// Whoever used the hold does so no longer.
+    let_go: Notify,
+    /// When whoever follows the hold looks at it again without being told.
+    looks_at: Mutex<Option<Instant>>,
 }
 
 impl Passing {
     /// Of a hold that has its first guard; over from the beginning if somebody else is in the queue already.
-    pub(crate) fn new(is_alone: bool, linger: Duration) -> Arc<Self> {
+    pub(crate) fn new(is_alone: bool, baton: Baton) -> Arc<Self> {
         Arc::new(Self {
             is_over: AtomicBool::new(!is_alone),
             left: AtomicU32::new(MOST_GUARDS - 1),
-            linger,
+            baton: Mutex::new(Some(baton)),
+            let_go: Notify::new(),
+            looks_at: Mutex::new(None),
         })
     }
 
@@ -181,18 +216,52 @@ impl Passing {
         self.is_over.load(Ordering::SeqCst)
     }
 
+    /// Whether somebody uses the hold.
+    pub(crate) fn is_used(&self) -> bool {
+        self.baton().is_some()
+    }
+
+    /// Waits until whoever uses the hold has let go of it; may end before.
+    pub(crate) async fn let_go(&self) {
+        self.let_go.notified().await;
+    }
+
+    /// The next one need not wait for whoever uses the hold.
+    pub(crate) fn free_baton(&self) {
+        drop(self.take_baton());
+    }
+
+    fn looks_at(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.looks_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn baton(&self) -> MutexGuard<'_, Option<Baton>> {
+        self.baton.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn take_baton(&self) -> Option<Baton> {
+        self.baton().take()
+    }
+
     /// One guard more. Whoever takes the last one does not pass on.
-    fn pass(&self) {
+    fn pass(&self, baton: Baton) {
+        *self.baton() = Some(baton);
         if self.left.fetch_sub(1, Ordering::Relaxed) <= 1 {
             self.is_over.store(true, Ordering::SeqCst);
         }
+    }
+
+    /// It is not passed on, and nobody uses it.
+    pub(crate) fn stop(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.let_go.notify_one();
     }
 }
 
 /// The turn of one task among the tasks of its keeper.
 #[derive(Debug)]
 pub(crate) struct Baton {
-    cohort: Arc<Cohort>,
+    pub(crate) cohort: Arc<Cohort>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -205,70 +274,45 @@ impl Baton {
     }
 
     /// The hold that was kept, if it is still good. One that is doubtful or lost goes back.
-    pub(crate) fn take_over(&self) -> Option<(Arc<Tenure>, Arc<Passing>)> {
-        let Kept {
-            tenure, passing, ..
-        } = self.cohort.kept().take()?;
-        let is_good = !passing.is_over() && tenure.state() == GuardState::Held;
-        is_good.then(|| {
-            passing.pass();
-            (tenure, passing)
-        })
-    }
-}
-
-/// One guard's part of a hold that may be passed on.
-#[derive(Debug)]
-pub(crate) struct Stint {
-    baton: Baton,
-    /// Gone once it was passed on, or is about to be released.
-    tenure: Option<Arc<Tenure>>,
-    passing: Arc<Passing>,
-    _presence: Presence,
-}
-
-impl Stint {
-    pub(crate) fn new(
-        baton: Baton,
-        tenure: Arc<Tenure>,
-        passing: Arc<Passing>,
-        presence: Presence,
-    ) -> Self {
-        Self {
-            baton,
-            tenure: Some(tenure),
-            passing,
-            _presence: presence,
+    pub(crate) fn take_over(self) -> Result<(Arc<Tenure>, Arc<Passing>), Self> {
+        let cohort = Arc::clone(&self.cohort);
+        let mut kept = cohort.kept();
+        let taken = kept.take();
+        let is_good =
+            |kept: &Kept| !kept.passing.is_over() && kept.tenure.state() == GuardState::Held;
+        match taken {
+            Some(good) if is_good(&good) => {
+                // Under the lock, so that whoever follows the hold finds it kept or used.
+                good.passing.pass(self);
+                Ok((good.tenure, good.passing))
+            }
+            bad => {
+                drop(kept);
+                if let Some(bad) = bad {
+                    bad.passing.stop();
+                }
+                Err(self)
+            }
         }
     }
-
-    /// Ends the guard: the hold is kept for the next one, or released.
-    ///
-    /// # Cancel safety
-    ///
-    /// As the release of a tenure: it goes on in the background.
-    pub(crate) async fn release(mut self, tenure: Arc<Tenure>) -> Result<()> {
-        if self.passes_on() {
-            tracing::debug!(token = u64::from(tenure.token()), "kept for the next one");
-            return Ok(());
-        }
-        // The baton stays here until the release is known, so that the next one of ours does not queue up behind this ticket.
-        tenure.release().await
-    }
-
-    /// Whether the hold is kept for the next one. If not, the guard's tenure is the last.
-    fn passes_on(&mut self) -> bool {
-        let Some(tenure) = self.tenure.take() else {
-            return false;
-        };
-        !self.passing.is_over()
-            && tenure.state() == GuardState::Held
-            && self.baton.cohort.keep(tenure, &self.passing).is_ok()
-    }
 }
 
-impl Drop for Stint {
-    fn drop(&mut self) {
-        self.passes_on();
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cohorts_of_names_that_nobody_uses_are_forgotten() {
+        let cohorts = Cohorts::default();
+        let used: Arc<str> = "/locks/used".into();
+        let kept = cohorts.of(&used);
+
+        for name in 0..100_000 {
+            cohorts.of(&format!("/locks/{name}").into());
+        }
+
+        let known = cohorts.all.lock().unwrap().capacity();
+        assert!(known < 4 * FEW_COHORTS, "{known}");
+        assert!(Arc::ptr_eq(&kept, &cohorts.of(&used)));
     }
 }

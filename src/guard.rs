@@ -7,11 +7,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cohort::Stint;
 use crate::error::Result;
 use crate::fenced::Fenced;
 use crate::name::LockName;
 use crate::owner::Owner;
+use crate::stint::Stint;
 use crate::tenure::{GuardState, Lost, Tenure};
 use crate::token::Token;
 
@@ -71,8 +71,18 @@ impl Guard {
     pub async fn release(self) -> Result<()> {
         let Self { tenure, stint } = self;
         match stint {
-            Some(stint) => Box::pin(stint.release(tenure)).await,
+            Some(stint) => {
+                drop(tenure);
+                Box::pin(stint.release()).await
+            }
             None => tenure.release().await,
+        }
+    }
+
+    fn loss(&self) -> Lost {
+        match &self.stint {
+            Some(stint) => stint.lost(&self.tenure),
+            None => self.tenure.lost(),
         }
     }
 }
@@ -107,11 +117,15 @@ macro_rules! guard_methods {
             pub async fn release(self) -> Result<()> {
                 self.tenure.release().await
             }
+
+            fn loss(&self) -> Lost {
+                self.tenure.lost()
+            }
         }
 
         $crate::guard::guard_methods!(@looks $guard);
     };
-    // For a guard that has another way to go.
+    // For a guard that has a way to go and a loss of its own.
     (@looks $guard:ident) => {
         impl $guard {
             /// Whose hold it is, if an owner took it.
@@ -142,7 +156,7 @@ macro_rules! guard_methods {
             /// It ends within 50 ms of the end of the lease, even if no packet arrives, as long as the runtime polls its tasks; and at its next
             /// poll after a pause of the process. A runtime whose threads are all blocked tells nobody: ask [`is_held`](Self::is_held) there.
             pub fn lost(&self) -> Lost {
-                self.tenure.lost()
+                self.loss()
             }
 
             /// Does some work for as long as the lock is ours: cancels it, by dropping it at its next await, when the lock is lost.

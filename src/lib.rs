@@ -85,6 +85,7 @@ mod semaphore;
 mod session;
 #[cfg(test)]
 mod simulation;
+mod stint;
 mod tenure;
 mod token;
 

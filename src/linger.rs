@@ -1,21 +1,25 @@
 //! Lingering: a mutex that keeps its place for a moment after a release, for the next task of the same keeper.
 //!
 //! Invariants: a place is kept only where nobody else was in the queue at the grant, and for as long as no word of anybody has come
-//! since: the directory's children are watched, and any change among them ends it. What is passed on is the cohort's.
+//! since: the directory's children are watched, and any change among them ends it. A hold is followed until nobody uses it, so that
+//! its loss is known here too. What is passed on is the cohort's.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use tokio::time::sleep_until;
 use tracing::Instrument;
 
-use crate::cohort::{Baton, Cohort, Passing, Stint};
+use crate::cohort::{Baton, Cohort, Passing};
 use crate::door::Door;
 use crate::error::Result;
 use crate::guard::Guard;
 use crate::link::Watch;
 use crate::queue::Waiter;
 use crate::session::pulse::Hold;
+use crate::stint::Stint;
 use crate::tenure::{Lost, Tenure};
 use crate::token::Token;
 
@@ -33,41 +37,43 @@ impl Linger {
 
     /// Waits for the turn in the cohort, and takes over what is kept or waits for the turn of a new ticket.
     pub(crate) async fn lock(&self, door: &Door) -> Result<Guard> {
-        door.warn_of_self();
-        let Some(baton) = self.cohort.baton().await else {
-            return Err(door.queue.lost("the cohort is closed"));
-        };
-        match Self::take_over(door, baton) {
-            Ok(guard) => Ok(guard),
-            Err(baton) => {
-                let turn = door.turn().instrument(door.queue.span());
-                let (waiter, hold) = turn.await?;
-                Ok(self.begin(door, baton, waiter, hold))
+        let acquire = async {
+            door.warn_of_self();
+            let Some(baton) = self.cohort.baton().await else {
+                return Err(door.queue.lost("the cohort is closed"));
+            };
+            match self.take_over(door, baton) {
+                Ok(guard) => Ok(guard),
+                Err(baton) => {
+                    let (waiter, hold) = door.turn().await?;
+                    Ok(self.begin(door, baton, waiter, hold))
+                }
             }
-        }
+        };
+        acquire.instrument(door.queue.span()).await
     }
 
     /// As [`lock`](Self::lock), if that needs no wait.
     pub(crate) async fn try_lock(&self, door: &Door) -> Result<Option<Guard>> {
-        let Some(baton) = self.cohort.try_baton() else {
-            return Ok(None);
-        };
-        match Self::take_over(door, baton) {
-            Ok(guard) => Ok(Some(guard)),
-            Err(baton) => {
-                let turn = door.try_turn().instrument(door.queue.span());
-                let granted = turn.await?;
-                Ok(granted.map(|(waiter, hold)| self.begin(door, baton, waiter, hold)))
+        let acquire = async {
+            let Some(baton) = self.cohort.try_baton() else {
+                return Ok(None);
+            };
+            match self.take_over(door, baton) {
+                Ok(guard) => Ok(Some(guard)),
+                Err(baton) => {
+                    let granted = door.try_turn().await?;
+                    Ok(granted.map(|(waiter, hold)| self.begin(door, baton, waiter, hold)))
+                }
             }
-        }
+        };
+        acquire.instrument(door.queue.span()).await
     }
 
-    fn take_over(door: &Door, baton: Baton) -> Result<Guard, Baton> {
-        let Some((tenure, passing)) = baton.take_over() else {
-            return Err(baton);
-        };
+    fn take_over(&self, door: &Door, baton: Baton) -> Result<Guard, Baton> {
+        let (tenure, passing) = baton.take_over()?;
         tracing::debug!(token = u64::from(tenure.token()), "taken over");
-        Ok(guard(door, baton, tenure, passing))
+        Ok(self.guard(door, tenure, passing))
     }
 
     /// The first guard of a new ticket.
@@ -76,45 +82,74 @@ impl Linger {
         let session = Arc::clone(granted.session());
         let token = Token::new(granted.token());
         let tenure = Tenure::of_one(granted, hold, token);
-        let passing = Passing::new(is_alone, self.time);
-        if is_alone {
-            let queue = door.queue.clone();
-            let end = End(Arc::clone(&self.cohort), Arc::clone(&passing));
-            let lost = tenure.lost();
-            let watch = async move {
-                // Not answered, or answered with a list of more than our own ticket: somebody is there.
-                if let Some(watch) = queue.watch_alone(&session).await {
-                    drop(session);
-                    end.when_over(watch, lost).await;
-                }
-            };
-            tokio::spawn(watch.in_current_span());
-        }
-        guard(door, baton, tenure, passing)
+        let passing = Passing::new(is_alone, baton);
+        let queue = door.queue.clone();
+        let ticket = tenure.seat().place.ticket();
+        let ticket = ticket.map_or_else(String::new, |(ticket, _)| ticket.name.clone());
+        // Not answered, or answered with a list of more than our own ticket: somebody is there.
+        let watch = async move {
+            if is_alone {
+                queue.watch_alone(&session, &ticket).await
+            } else {
+                None
+            }
+        };
+        let end = End(Arc::clone(&self.cohort), Arc::clone(&passing));
+        // For as long as the hold, so it is no part of what the caller does.
+        let path = &**door.queue.path();
+        let span = tracing::debug_span!(parent: None, "linger", path);
+        tokio::spawn(end.follow(watch, tenure.lost()).instrument(span));
+        self.guard(door, tenure, passing)
+    }
+
+    fn guard(&self, door: &Door, tenure: Arc<Tenure>, passing: Arc<Passing>) -> Guard {
+        let presence = door.presence(tenure.kind());
+        let stint = Stint::new(Arc::clone(&tenure), passing, self.time, presence);
+        Guard::in_turn(tenure, stint)
     }
 }
 
-fn guard(door: &Door, baton: Baton, tenure: Arc<Tenure>, passing: Arc<Passing>) -> Guard {
-    let presence = door.presence(tenure.kind());
-    let stint = Stint::new(baton, Arc::clone(&tenure), passing, presence);
-    Guard::in_turn(tenure, stint)
-}
-
-/// Ends the passing on of one hold when it is dropped, so also with the runtime of the task that watches.
+/// Ends the passing on of one hold when it is dropped, so also with the runtime of the task that follows it. Whoever waits for the
+/// baton then need not wait for whoever has it: a ticket of its own is always right.
 struct End(Arc<Cohort>, Arc<Passing>);
 
 impl End {
-    /// Waits until anything has changed in the queue, the hold is lost, or nobody has used it for too long.
-    async fn when_over(self, mut watch: Watch, lost: Lost) {
+    /// Follows one hold: first until it is over for passing, and then, while somebody uses it, until it is lost. Who has a guard
+    /// that is lost may keep it for long.
+    async fn follow(self, watch: impl Future<Output = Option<Watch>>, mut lost: Lost) {
         let Self(cohort, passing) = &self;
-        tokio::pin!(lost);
-        while !passing.is_over() {
-            let look_again = cohort.expire(passing);
+        let watch = tokio::select! {
+            biased;
+            _ = &mut lost => None,
+            watch = watch => watch,
+        };
+        if let Some(watch) = watch {
+            self.when_over(watch, &mut lost).await;
+        }
+        cohort.end(passing);
+        while passing.is_used() {
+            tokio::select! {
+                biased;
+                _ = &mut lost => return,
+                () = passing.let_go() => {}
+            }
+        }
+    }
+
+    /// Waits until anything has changed in the queue, the hold is lost, or nobody has used it for too long.
+    async fn when_over(&self, mut watch: Watch, lost: &mut Lost) {
+        let Self(cohort, passing) = self;
+        loop {
+            let kept: OptionFuture<_> = cohort.kept_until(passing).map(sleep_until).into();
+            if passing.is_over() {
+                return;
+            }
             tokio::select! {
                 biased;
                 _ = watch.changed() => return,
-                _ = &mut lost => return,
-                () = sleep_until(look_again) => {}
+                _ = &mut *lost => return,
+                Some(()) = kept => {}
+                () = passing.let_go() => {}
             }
         }
     }
@@ -123,5 +158,6 @@ impl End {
 impl Drop for End {
     fn drop(&mut self) {
         self.0.end(&self.1);
+        self.1.free_baton();
     }
 }

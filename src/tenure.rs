@@ -7,6 +7,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -240,6 +241,7 @@ impl Tenure {
                 .map(|seat| (seat.hold.witness(), seat.name.clone()))
                 .collect(),
             waiting: None,
+            is_passed_on: None,
         }
     }
 
@@ -318,9 +320,17 @@ impl Tenure {
 pub struct Lost {
     holds: Vec<(Witness, LockName)>,
     waiting: Option<BoxFuture<'static, (Loss, LockName)>>,
+    /// Once that is true, the hold is another guard's, and so is its loss.
+    is_passed_on: Option<Arc<AtomicBool>>,
 }
 
 impl Lost {
+    /// Never ends once that is true.
+    pub(crate) fn unless(mut self, is_passed_on: Arc<AtomicBool>) -> Self {
+        self.is_passed_on = Some(is_passed_on);
+        self
+    }
+
     /// The loss itself, with the name of the lock.
     async fn loss(self) -> (Loss, LockName) {
         let each = self
@@ -335,6 +345,10 @@ impl Future for Lost {
     type Output = Error;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Error> {
+        let is_passed_on = self.is_passed_on.as_ref();
+        if is_passed_on.is_some_and(|is| is.load(Ordering::Relaxed)) {
+            return Poll::Pending;
+        }
         // The clock is looked at each time, whatever woke us.
         for (witness, name) in &self.holds {
             if let Some(loss) = witness.loss() {
@@ -343,8 +357,13 @@ impl Future for Lost {
         }
         let this = &mut *self;
         let waiting = this.waiting.get_or_insert_with(|| {
-            let (holds, waiting) = (this.holds.clone(), None);
-            Self { holds, waiting }.loss().boxed()
+            let (holds, waiting, is_passed_on) = (this.holds.clone(), None, None);
+            let lost = Self {
+                holds,
+                waiting,
+                is_passed_on,
+            };
+            lost.loss().boxed()
         });
         let told = waiting.as_mut().poll(context);
         told.map(|(loss, name)| loss.while_trying(HOLDING, name))
@@ -356,6 +375,7 @@ impl Clone for Lost {
         Self {
             holds: self.holds.clone(),
             waiting: None,
+            is_passed_on: self.is_passed_on.clone(),
         }
     }
 }

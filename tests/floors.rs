@@ -55,7 +55,9 @@ const FLOORS: &[&[&str]] = &[
     &["link"],
     &["session"],
     &["queue"],
-    &["holders", "cohort", "tenure", "fenced", "proclaim", "guard"],
+    &[
+        "holders", "cohort", "stint", "tenure", "fenced", "proclaim", "guard",
+    ],
     &["door", "conversion", "linger"],
     &[
         "mutex",
@@ -256,6 +258,7 @@ fn one_drop_reaches_the_wire() {
         "session/mod.rs",
         "session/pool.rs",
         "session/pulse.rs",
+        "stint.rs",
     ]
     .map(String::from)
     .to_vec();

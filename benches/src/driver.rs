@@ -38,6 +38,8 @@ pub(crate) struct Driver {
     orders: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
     log: PathBuf,
+    /// An order was given up: its answer may still come, and would be taken for the next one's.
+    given_up: bool,
 }
 
 impl Driver {
@@ -69,6 +71,7 @@ impl Driver {
             orders,
             answers: BufReader::new(stdout).lines(),
             log,
+            given_up: false,
         };
         let hello = timeout(START, driver.answers.next_line()).await;
         let hello = hello.map_err(|_| driver.complaint("does not start"))??;
@@ -77,10 +80,16 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Gives it an order. After `Over`, or a failure that [`has_ended`](Self::has_ended), it takes no more.
+    /// Gives it an order. Once one was given up, or it has ended, it takes no more.
     pub(crate) async fn obey(&mut self, order: &Order, limit: Duration) -> Outcome {
+        if self.given_up {
+            return Outcome::Failed("an order before it was given up".into());
+        }
         match timeout(limit, self.exchange(order)).await {
-            Err(_) => Outcome::Over(limit.as_secs()),
+            Err(_) => {
+                self.given_up = true;
+                Outcome::Over(limit.as_secs())
+            }
             Ok(Err(error)) => Outcome::Failed(error.to_string()),
             Ok(Ok(answer)) if answer.mean_us.is_none() && answer.locks_per_s.is_none() => {
                 Outcome::Failed(answer.error.unwrap_or_default())
@@ -89,8 +98,8 @@ impl Driver {
         }
     }
 
-    pub(crate) fn has_ended(&mut self) -> bool {
-        !matches!(self.child.try_wait(), Ok(None))
+    pub(crate) fn is_useless(&mut self) -> bool {
+        self.given_up || !matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Lets it go: it closes what it has and ends by itself; if it does not, it is killed.

@@ -83,7 +83,7 @@ impl Peer {
                 Some("cannot: its client refuses a list that long")
             }
             // Each waiter keeps the whole list in memory.
-            Self::ClientLock => Some("not run: needs over 8 GB"),
+            Self::ClientLock => Some("not run: by its growth, 8 GB"),
             _ => Some("not run: minutes a round"),
         }
     }
@@ -93,8 +93,9 @@ impl Peer {
         waiters >= 5_000 && !matches!(self, Self::Lockkeeper | Self::Floor)
     }
 
-    /// Whether the growth of its process says what a waiter needs. A JVM's says how its heap was sized.
+    /// Whether the growth of its process says what a waiter needs. A JVM's says how its heap was sized, and the floor has no
+    /// waiters but those of the measurement.
     pub(crate) fn shows_memory(self) -> bool {
-        self != Self::Curator
+        !matches!(self, Self::Curator | Self::Floor)
     }
 }

@@ -141,9 +141,12 @@ impl<'a> Field<'a> {
     async fn warm(&self, peer: Peer) -> Result<Driver> {
         let mut driver = self.stage.driver(peer).await?;
         for order in self.stage.plan.warm_up() {
-            if let Outcome::Failed(why) = driver.obey(&order, self.stage.plan.limit).await {
-                return Err(format!("{} does not warm up: {why}", peer.title()).into());
-            }
+            let why = match driver.obey(&order, PATIENCE).await {
+                Outcome::Measured(_) => continue,
+                Outcome::Failed(why) => why,
+                Outcome::Over(seconds) => format!("not within {seconds} s"),
+            };
+            return Err(format!("{} does not warm up: {why}", peer.title()).into());
         }
         Ok(driver)
     }
@@ -180,7 +183,7 @@ impl<'a> Field<'a> {
             unreachable!("every peer has a driver")
         };
         let outcome = driver.obey(order, self.stage.plan.limit).await;
-        if matches!(outcome, Outcome::Over(_)) || driver.has_ended() {
+        if driver.is_useless() {
             if let Some(driver) = self.drivers.remove(&peer) {
                 driver.kill().await?;
             }

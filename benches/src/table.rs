@@ -113,7 +113,10 @@ fn hand_over(results: &Results) -> String {
     others.retain(|peer| ![Peer::Lockkeeper, Peer::Floor].contains(peer));
     others.insert(0, Peer::Lockkeeper);
     text += &by_crowd(results, &others, |row, peer| match peer {
-        Peer::Lockkeeper => format!("{} of the floor", ratio(results, row, peer, Peer::Floor)),
+        Peer::Lockkeeper => match ratio(results, row, peer, Peer::Floor).as_str() {
+            "" => String::new(),
+            ratio => format!("{ratio} of the floor"),
+        },
         _ => ratio(results, row, peer, Peer::Lockkeeper),
     });
     text += "\nThe slowest hundredth (p99):\n\n";

@@ -131,12 +131,13 @@ impl Queue {
         self.head_watches = self.directory.path.len();
     }
 
-    /// A watch on who else comes, if nobody but our one ticket is there.
-    pub(crate) async fn watch_alone(&self, session: &Session) -> Option<Watch> {
+    /// A watch on who else comes, if nobody but our ticket with this name is there.
+    pub(crate) async fn watch_alone(&self, session: &Session, ticket: &str) -> Option<Watch> {
         let path = &*self.directory.path;
         let watched = session.read(|link| link.watch_children(path)).await;
         let (children, watch) = watched.ok()?;
-        (children.len() == 1).then_some(watch)
+        // Somebody else may be alone there by now, if ours was removed.
+        (children == [ticket]).then_some(watch)
     }
 
     /// Puts a ticket at the end of the queue.

@@ -2,6 +2,8 @@
 
 pub mod competitor;
 pub mod ends;
+pub mod guards;
+pub mod storm;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,6 +29,7 @@ cases! {
         crowds_that_linger_and_crowds_that_do_not_exclude_each_other;
     embedded:
         taking_over_costs_no_request_and_a_ticket_one_more,
+        a_place_that_nobody_takes_over_costs_two_requests_more,
         a_ticket_has_ten_thousand_guards_at_most;
 }
 
@@ -83,6 +86,22 @@ async fn taking_over_costs_no_request_and_a_ticket_one_more(world: World) {
 
     assert_eq!(requests(&kept.since(&before)), 3, "create, look, watch");
     assert_eq!(requests(&server.counters().since(&kept)), 0);
+}
+
+async fn a_place_that_nobody_takes_over_costs_two_requests_more(world: World) {
+    let keeper = Keeper::builder(world.connect_string()).session_timeout(LONG);
+    let (keeper, server) = (keeper.connect().await.unwrap(), world.embedded());
+    let lock = keeper.mutex("cost").unwrap();
+    once(&lock).await;
+    let before = server.counters();
+
+    once(&lock.linger(Duration::from_millis(50))).await;
+
+    let asked = || async { requests(&server.counters().since(&before)) == 5 };
+    eventually("create, look, watch, release, no watch", SOON, asked).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(asked().await, "{:?}", server.counters().since(&before));
+    assert_eq!(server.counters().watches, before.watches);
 }
 
 async fn a_ticket_has_ten_thousand_guards_at_most(world: World) {
@@ -149,6 +168,7 @@ async fn try_lock_takes_a_kept_place_and_says_not_now_on_a_used_one(world: World
     assert!(lock.try_lock().await.unwrap().is_none());
     assert!(other.try_lock().await.unwrap().is_none());
     guard.release().await.unwrap();
+    assert!(other.try_lock().await.unwrap().is_none(), "nobody joins");
 
     let again = lock.try_lock().await.unwrap().expect("it is kept");
     assert_eq!(again.token(), token);

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # usage: tests/mutants/run.sh [--share N | PATCH...]     all of tests/mutants/NN-*.patch when none is named
 #
-# With --share N every Nth patch is tried, beginning with another one at each commit; that all of them still apply is looked at
-# even so.
+# With --share N every Nth patch is tried, beginning with another one whenever `src` changes; that all of them still apply is
+# looked at even so.
 #
 # Proves that the tests still catch known bugs. Each patch puts one bug back; its first lines name the test that must
 # fail then:
@@ -49,7 +49,7 @@ for patch in "${patches[@]}"; do
     (cd "$tree" && patch -p1 -F0 --dry-run -s <"$patch") >/dev/null || { echo "error: $patch does not apply" >&2; exit 1; }
 done
 if [ "$share" -gt 1 ]; then
-    first=$((0x$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0) % share)) mine=()
+    first=$((0x$(git rev-parse --short=7 HEAD:src 2>/dev/null || echo 0) % share)) mine=()
     for ((at = first; at < ${#patches[@]}; at += share)); do mine+=("${patches[at]}"); done
     echo "every ${share}th of ${#patches[@]} mutants, from number $((first + 1)) on"
     patches=("${mine[@]}")

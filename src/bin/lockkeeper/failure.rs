@@ -40,7 +40,7 @@ pub(crate) enum Failure {
         source: Box<dyn Error + Send + Sync>,
     },
 
-    #[error("{path} is left behind, and the servers remove only what is empty")]
+    #[error("{path} cannot be removed now, and is left to the servers, who do so within minutes")]
     Left {
         path: String,
         source: Box<dyn Error + Send + Sync>,

@@ -1,11 +1,12 @@
 //! `bench`: what it prints, and that it leaves nothing behind, however it ends.
 
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 
@@ -25,6 +26,7 @@ cases! {
         bench_without_permission_ends_with_77;
     embedded:
         a_bench_that_loses_its_sessions_ends_with_69_and_leaves_nothing,
+        a_second_signal_does_not_wait_for_servers_that_are_silent,
         what_a_killed_bench_leaves_goes_by_itself;
 }
 
@@ -225,6 +227,31 @@ async fn a_bench_that_loses_its_sessions_ends_with_69_and_leaves_nothing(world: 
     assert!(said.contains("cannot measure "), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
     assert_eq!(children(&stranger, "/").await, Vec::<String>::new());
+}
+
+async fn a_second_signal_does_not_wait_for_servers_that_are_silent(world: World) {
+    let stranger = world.raw().await;
+    let before = sessions(&world);
+    let mut bench = in_the_middle(&world, &stranger).await;
+    let mut said = BufReader::new(bench.stderr.take().unwrap()).lines();
+    for session in sessions(&world).difference(&before) {
+        world.embedded().faults().freeze(*session);
+    }
+
+    let began = Instant::now();
+    kill(pid(&bench), Signal::SIGTERM).unwrap();
+    let first = said.next_line().await.unwrap().unwrap();
+    kill(pid(&bench), Signal::SIGINT).unwrap();
+    let second = said.next_line().await.unwrap().unwrap();
+    let code = bench.wait().await.unwrap().code();
+
+    assert!(first.contains("interrupted: removing"), "{first}");
+    assert!(second.contains("may be left to the servers"), "{second}");
+    assert_eq!(code, Some(130));
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "half of a session timeout"
+    );
 }
 
 async fn what_a_killed_bench_leaves_goes_by_itself(world: World) {

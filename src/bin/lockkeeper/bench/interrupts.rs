@@ -10,13 +10,15 @@ use crate::signals::{self, Signals};
 
 pub(crate) struct Interrupts {
     signals: Signals,
-    told: usize,
+    /// What came so far.
+    told: Vec<Signal>,
 }
 
 impl Interrupts {
     pub(crate) fn listen() -> Result<Self, Failure> {
         let signals = Signals::listen(signals::ENDING)?;
-        Ok(Self { signals, told: 0 })
+        let told = Vec::new();
+        Ok(Self { signals, told })
     }
 
     /// Drops the work at the first signal.
@@ -24,19 +26,21 @@ impl Interrupts {
         tokio::select! {
             done = work => Ok(done),
             signal = self.signals.next() => {
-                self.told += 1;
+                self.told.push(signal);
                 Err(signal)
             }
         }
     }
 
-    /// Goes on with the work at the first signal of all, and drops it at the second.
+    /// Goes on with the work at the first signal of all, and drops it at the second, also if that came before.
     pub(crate) async fn despite<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Signal> {
         let mut work = std::pin::pin!(work);
         loop {
-            match self.or(&mut work).await {
-                Err(_) if self.told < 2 => {}
-                end => return end,
+            if let [_, .., last] = self.told[..] {
+                return Err(last);
+            }
+            if let Ok(done) = self.or(&mut work).await {
+                return Ok(done);
             }
         }
     }

@@ -19,7 +19,7 @@ to the floor of the same round. For the times a low ratio is good, for the locks
   memory per waiter  what this process grows by while the largest crowd queues up, divided by its size;
                      not told of crowds below a hundred
 
-What it does to the ensemble: the run of half a minute creates and removes about 40 000 tickets, one after the other or in
+What it does to the ensemble: the run of half a minute creates and removes about 25 000 tickets, one after the other or in
 crowds of --waiters at once, and drives it to what it can commit for --time, twice a round. Each ticket is two commits, so
 expect thousands of commits a second for as long as it runs, and others to feel them. It needs a handful of sessions, and
 one more for each thousand waiters or so. Everything is below one directory of its own under --root, bench-<8 digits>,
@@ -29,8 +29,9 @@ bench leaves, the servers remove by themselves within minutes. It touches no loc
 Fields of --json: rounds; uncontended {mean_us, min_us, max_us, p50_us, p99_us, shortest_us, longest_us, count, floor_us,
 floor_min_us, floor_max_us, floor_p50_us, floor_p99_us, ratio, ratio_min, ratio_max}; hand_over [the same, and waiters,
 enqueue_ms, floor_enqueue_ms]; independent {locks, locks_per_s, min_per_s, max_per_s, floor_per_s, floor_min_per_s,
-floor_max_per_s, ratio, ratio_min, ratio_max}; linger {tasks, locks_per_s, min_per_s, max_per_s}; memory {waiters, bytes_per_waiter}. mean_us, locks_per_s, the floor's and the
-ratio are medians of the rounds; shortest_us and longest_us are single times.
+floor_max_per_s, ratio, ratio_min, ratio_max}; linger {tasks, locks_per_s, min_per_s, max_per_s}; memory {waiters,
+bytes_per_waiter}. mean_us, locks_per_s, the floor's and the ratio are medians of the rounds; shortest_us and longest_us are
+single times.
 
 Examples:
   lockkeeper bench

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::ground::Ground;
-use super::sample::{HandOver, Result, Sample, repeats};
+use super::sample::{HandOver, NOT_COUNTED, Result, Sample, repeats};
 
 /// The lock that the crowds want.
 const CROWD: &str = "crowd";
@@ -18,8 +18,9 @@ const CROWD: &str = "crowd";
 pub(crate) const LINGERING_TASKS: usize = 2;
 /// Between two looks at the queue.
 const PAUSE: Duration = Duration::from_millis(1);
-/// A waiter's ticket, its look and its watch are answered one after the other.
-const STEPS_TO_A_WATCH: usize = 3;
+/// A waiter's ticket, its look and its watch are answered one after the other. Twice as many, because on another thread it may
+/// be late by one each time.
+const STEPS_TO_A_WATCH: usize = 6;
 
 /// A keeper with a root of its own.
 pub(crate) struct Ours {
@@ -53,6 +54,9 @@ impl Ours {
     /// Locks and releases a lock that nobody else wants, so many times.
     pub(crate) async fn uncontended(&self, rounds: usize) -> Result<Sample> {
         let lock = self.keeper.mutex("uncontended")?;
+        for _ in 0..NOT_COUNTED {
+            lock.lock().await?.release().await?;
+        }
         let mut sample = Sample::new();
         for _ in 0..rounds {
             let began = Instant::now();
@@ -130,8 +134,15 @@ impl Ours {
                 Ok::<_, Error>(granted)
             });
         }
-        self.all_wait(&guard, waiters, &mut crowd).await?;
+        while self.ground.children(CROWD).await? <= waiters {
+            // Nobody is granted while we hold: who has ended has failed.
+            tokio::select! {
+                Some(ended) = crowd.join_next() => drop(ended??),
+                () = sleep(PAUSE) => {}
+            }
+        }
         measured.enqueue += began.elapsed();
+        watches_are_there(&guard).await?;
         if let (Some(before), Some(now)) = (before, resident_bytes()) {
             let grown = now.saturating_sub(before) as f64 / waiters as f64;
             let most = measured.bytes_per_waiter.unwrap_or_default();
@@ -147,29 +158,18 @@ impl Ours {
         measured.record(released, grants);
         Ok(())
     }
+}
 
-    /// Returns when all tickets are in the queue and their watches are there.
-    async fn all_wait(
-        &self,
-        guard: &Guard,
-        waiters: usize,
-        crowd: &mut JoinSet<Result<Instant, Error>>,
-    ) -> Result<()> {
-        while self.ground.children(CROWD).await? <= waiters {
-            // Nobody is granted while we hold: who has ended has failed.
-            tokio::select! {
-                Some(ended) = crowd.join_next() => drop(ended??),
-                () = sleep(PAUSE) => {}
-            }
-        }
-        // A session answers in the order in which it is asked. So when we are answered, what the waiters had asked was answered
-        // before, and the next thing that they ask stands before our next question. (A crowd of several sessions may have a few
-        // at its end that are not quite ready; their turn is long to come.)
-        for _ in 0..STEPS_TO_A_WATCH {
-            guard.check().await?;
-        }
-        Ok(())
+/// Returns when the crowd has nothing to do but wait.
+///
+/// A session answers in the order in which it is asked. So when we are answered, what the waiters had asked was answered
+/// before, and what they ask next is on its way. (A crowd of several sessions may have a few at its end that are not quite
+/// ready; their turn is long to come.)
+async fn watches_are_there(guard: &Guard) -> Result<()> {
+    for _ in 0..STEPS_TO_A_WATCH {
+        guard.check().await?;
     }
+    Ok(())
 }
 
 /// How many locks tasks have taken in a second, when all have ended.

@@ -14,6 +14,10 @@ pub(crate) type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Resul
 const LONGEST: Duration = Duration::from_secs(3600);
 const DIGITS: u8 = 3;
 
+/// So many uncontended locks are taken before those that are counted: the first one makes the directory, and all of them let
+/// what ran before come to rest.
+pub(crate) const NOT_COUNTED: usize = 20;
+
 /// How often a queue of so many waiters is filled and drained for one measurement, so that each has at least a hundred
 /// hand-overs.
 pub(crate) fn repeats(waiters: usize) -> u32 {
