@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use lockkeeper::embedded::{Counters, Op};
 use lockkeeper::{Guard, Keeper};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::support::zookeeper::Servers;
@@ -19,6 +19,8 @@ cases! {
         an_uncontended_lock_costs_two_requests_and_its_release_one,
         a_contended_lock_costs_three_requests_to_queue_up,
         a_hand_over_costs_two_requests_and_one_event_whatever_the_number_of_waiters,
+        a_waiter_that_gives_up_costs_seven_requests_and_one_list_of_the_queue,
+        a_holder_that_crashes_costs_the_next_one_two_reads_one_of_them_a_list,
         a_dropped_guard_costs_one_request,
         a_release_after_a_long_hold_costs_two_requests_more,
         a_lock_at_a_new_name_costs_a_create_for_each_step_and_one_in_vain,
@@ -26,6 +28,9 @@ cases! {
     real:
         a_thousand_waiters_hold_one_watch_each_on_a_real_server within 120;
 }
+
+/// The bytes of one ticket's name in a list.
+const NAME: u64 = 4 + "lock-0000000000".len() as u64;
 
 /// A keeper that sends no beat for ten minutes.
 async fn keeper(world: &World) -> Keeper {
@@ -113,6 +118,60 @@ async fn a_hand_over_costs_two_requests_and_one_event_whatever_the_number_of_wai
         assert_eq!(requests(&cost), 2 * count as u64 + 1, "{cost:?}");
         assert_eq!(cost.watches, 0);
     }
+}
+
+async fn a_waiter_that_gives_up_costs_seven_requests_and_one_list_of_the_queue(world: World) {
+    let (keeper, server) = (keeper(&world).await, world.embedded());
+    for count in [100, 1000] {
+        let name = format!("left-{count}");
+        let guard = keeper.mutex(&*name).unwrap().lock().await.unwrap();
+        let before_it = waiters(&world, &keeper, &name, count / 2).await;
+        let leaving = waiters(&world, &keeper, &name, 1).await;
+        let behind_it = waiters(&world, &keeper, &name, count / 2).await;
+        let before = server.counters();
+
+        leaving[0].abort();
+        // It takes its watch back, asks whether the ticket is still its own, and removes it; the one behind it looks, lists, and
+        // watches another.
+        let all = || async { requests(&server.counters().since(&before)) == 7 };
+        eventually("the next one watches", Duration::from_secs(5), all).await;
+
+        let cost = server.counters().since(&before);
+        let kinds = [
+            Op::RemoveWatches,
+            Op::Sync,
+            Op::Delete,
+            Op::MultiRead,
+            Op::GetData,
+        ];
+        assert_eq!(kinds.map(|op| cost.get(op)), [1, 1, 1, 3, 1], "{cost:?}");
+        assert_eq!((cost.events, cost.watches), (1, count as u64), "{cost:?}");
+        let names = (count as u64 + 1) * NAME;
+        assert!((names..names + 2000).contains(&cost.bytes_out), "{cost:?}");
+        drop(guard);
+        drain(before_it.into_iter().chain(behind_it)).await;
+    }
+}
+
+async fn a_holder_that_crashes_costs_the_next_one_two_reads_one_of_them_a_list(world: World) {
+    const COUNT: usize = 500;
+    let server = world.embedded();
+    let holder = keeper(&world).await;
+    let _guard = holder.mutex("crash").unwrap().lock().await.unwrap();
+    let session = holder.queue("crash").await.unwrap()[0].session;
+    let crowd = waiters(&world, &keeper(&world).await, "crash", COUNT).await;
+    let before = server.counters();
+
+    // The one that is granted does not release before the others are counted.
+    server.faults().expire_session(session);
+    let mut crowd: JoinSet<_> = crowd.into_iter().collect();
+    let next = crowd.join_next().await.unwrap().unwrap().unwrap().unwrap();
+
+    let cost = server.counters().since(&before);
+    assert_eq!((cost.events, cost.get(Op::MultiRead)), (1, 2), "{cost:?}");
+    let names = COUNT as u64 * NAME;
+    assert!(cost.bytes_out >= names, "{cost:?}");
+    drop(next);
 }
 
 async fn a_dropped_guard_costs_one_request(world: World) {
