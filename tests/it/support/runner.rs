@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
@@ -14,6 +14,19 @@ use super::case::Case;
 use super::target::Target;
 use super::zookeeper::Servers;
 use super::{World, panics};
+
+/// Cases that take all the processor time they can get run alone: beside them nobody's clock could be trusted.
+const LOUD: &[&str] = &[
+    "cli::bench::",
+    "cli::terminal::bench",
+    "cost::beats::",
+    "linger::a_ticket_has_ten_thousand",
+    "linger::competitor::",
+    "linger::crowds",
+    "linger::storm::",
+    "load::",
+];
+static ROOM: RwLock<()> = RwLock::new(());
 
 /// The servers that the cases of this run share: none when each starts an embedded one.
 #[derive(Clone, Debug)]
@@ -56,8 +69,12 @@ impl Field {
 pub(crate) fn trial(case: Case, field: &Field) -> Trial {
     let field = field.clone();
     Trial::test(case.name.clone(), move || {
+        let is_loud = LOUD.iter().any(|loud| case.name.starts_with(loud));
+        let alone = is_loud.then(|| ROOM.write().unwrap_or_else(PoisonError::into_inner));
+        let beside = (!is_loud).then(|| ROOM.read().unwrap_or_else(PoisonError::into_inner));
         panics::watch(&case.name);
         let outcome = run(&case, field);
+        drop((alone, beside));
         let panics = panics::taken(&case.name, outcome.is_err());
         match outcome {
             Ok(()) if panics.is_empty() => Ok(()),
