@@ -201,7 +201,7 @@ async fn a_command_that_is_stopped_by_hand_keeps_its_lock(world: World) {
     command
         .args([
             "--session-timeout",
-            "1s",
+            "3s",
             "run",
             "stopped",
             "--",
@@ -215,7 +215,7 @@ async fn a_command_that_is_stopped_by_hand_keeps_its_lock(world: World) {
     let group = Pid::from_raw(group.parse().unwrap());
 
     killpg(group, Signal::SIGSTOP).unwrap();
-    let next = outcome(&world, &["run", "--wait", "3s", "stopped", "--", "true"]).await;
+    let next = outcome(&world, &["run", "--wait", "5s", "stopped", "--", "true"]).await;
     killpg(group, Signal::SIGCONT).unwrap();
     drop(holder.tool.stdin.take());
 
