@@ -117,7 +117,7 @@ impl Door {
         if others > 0 {
             return Err(self.not_upgradable(others));
         }
-        let waiter = self.queue.join().await?;
+        let waiter = self.queue.join_behind().await?;
         let ahead = waiter.ahead().await?;
         let mine = mine.ticket().map(|(ticket, _)| ticket);
         let others = ahead.iter().filter(|other| Some(*other) != mine).count();

@@ -123,7 +123,7 @@ fn trace(world: &SimWorld) -> String {
 fn describe(change: &Change) -> String {
     match change {
         Change::Created { path, .. } => format!("+{path}"),
-        Change::Deleted { path, czxid } => format!("-{path} ({czxid})"),
+        Change::Deleted { path, czxid, .. } => format!("-{path} ({czxid})"),
         Change::Set {
             path,
             data,

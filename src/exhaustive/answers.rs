@@ -10,7 +10,7 @@ use super::seat::{Held, Seat, found};
 use super::store::{Refusal, Tree};
 use super::upgrade;
 use crate::queue::mark::Exit;
-use crate::queue::ticket::Claim;
+use crate::queue::ticket::{Claim, Kind};
 use crate::queue::walk::Step;
 
 impl Client {
@@ -27,7 +27,10 @@ impl Client {
                 Stage::Identifying { attempt, names }
             }
             (Stage::Joining, Ok((attempt, names))) => {
-                Stage::Walking(self.seats(&[(self.plan.directories[0], names[0].clone(), attempt)]))
+                let ticket = (self.plan.directories[0], names[0].clone(), attempt);
+                let mut seats = self.seats(&[ticket]);
+                seats[0].glimpses = self.claim().kind() == Kind::Exclusive;
+                Stage::Walking(seats)
             }
             (Stage::Joining, Err(Refusal::NoNode)) => Stage::Making,
             (Stage::Making, _) => Stage::Joining,
@@ -217,7 +220,7 @@ impl Client {
             return self.give_up(seats, None);
         }
         for seat in &mut seats {
-            seat.ask(view).unwrap();
+            seat.glimpse(view);
             if seat.granted().is_some() {
                 news.turns.push((seat.directory, seat.walk.czxid()));
             }

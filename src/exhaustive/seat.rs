@@ -7,7 +7,7 @@ use std::rc::Rc;
 use super::store::{Tree, Write};
 use crate::queue::mark::Exit;
 use crate::queue::ticket::{Claim, Ticket};
-use crate::queue::walk::{REMOVED, Sight, Step, Walk};
+use crate::queue::walk::{Glimpse, REMOVED, Sight, Step, Walk};
 
 /// A ticket, or a permit, that is held.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -24,6 +24,8 @@ pub(super) struct Seat {
     pub(super) directory: usize,
     pub(super) name: String,
     pub(super) walk: Walk,
+    /// The directory was read with the create, and the answer is to come.
+    pub(super) glimpses: bool,
     /// The identity of the ticket that is watched. It fires when that is gone, which is for ever, so nothing else has to be kept.
     pub(super) watch: Option<i64>,
 }
@@ -41,6 +43,7 @@ impl Seat {
             directory,
             name: name.to_owned(),
             walk: Walk::new(claim, ticket, czxid, owner, true),
+            glimpses: false,
             watch: None,
         }
     }
@@ -57,6 +60,10 @@ impl Seat {
 
     /// The next step of the walk; `Err` when the ticket is no longer there.
     pub(super) fn ask(&mut self, view: &Tree) -> Result<(), &'static str> {
+        if std::mem::take(&mut self.glimpses) {
+            self.glimpse(view);
+            return Ok(());
+        }
         if self.walk.step() == Step::Wait {
             self.watch = None;
             self.walk.woken();
@@ -85,6 +92,18 @@ impl Seat {
                 Ok(())
             }
             Step::Wait | Step::Visit(_) | Step::Turn(_) => unreachable!("there is nothing to ask"),
+        }
+    }
+
+    /// Takes in the read that was sent with the create. It was answered before anything else was asked.
+    pub(super) fn glimpse(&mut self, view: &Tree) {
+        if let Some(there) = view.directory(self.directory) {
+            self.walk.glimpsed(&Glimpse {
+                data: &there.data,
+                version: there.version,
+                num_children: i32::try_from(there.nodes.len()).unwrap(),
+                pzxid: there.newest,
+            });
         }
     }
 

@@ -34,6 +34,8 @@ pub(super) struct Directory {
     pub(super) version: i32,
     /// The next number. Every child uses one up, numbered or not.
     pub(super) next: i32,
+    /// The identity that its last change gave to a child; 0 if that change took one away.
+    pub(super) newest: i64,
     pub(super) nodes: Vec<Rc<Node>>,
 }
 
@@ -103,6 +105,7 @@ impl Tree {
             data: Rc::from([]),
             version: 0,
             next: 0,
+            newest: 0,
             nodes: Vec::new(),
         };
         Self {
@@ -170,9 +173,10 @@ impl Tree {
                 }
                 Write::Create(create) => names.push(tree.create(owner, create)?),
                 Write::Delete { directory, name } => {
-                    let nodes = &mut tree.there(*directory)?.nodes;
-                    let at = nodes.iter().position(|node| node.name == *name);
-                    let node = nodes.remove(at.ok_or(Refusal::NoNode)?);
+                    let there = tree.there(*directory)?;
+                    let at = there.nodes.iter().position(|node| node.name == *name);
+                    let node = there.nodes.remove(at.ok_or(Refusal::NoNode)?);
+                    there.newest = 0;
                     deleted.push((*directory, node));
                 }
             }
@@ -201,6 +205,7 @@ impl Tree {
             return Err(Refusal::NodeExists);
         }
         there.next += 1;
+        there.newest = czxid;
         there.nodes.push(Rc::new(Node {
             name: name.clone(),
             czxid,
@@ -218,8 +223,9 @@ impl Tree {
         for (at, directory) in tree.directories.iter_mut().enumerate() {
             if let Some(directory) = directory {
                 if directory.nodes.iter().any(|node| is_gone(at, node)) {
-                    let nodes = &mut Rc::make_mut(directory).nodes;
-                    nodes.retain(|node| !is_gone(at, node));
+                    let there = Rc::make_mut(directory);
+                    there.nodes.retain(|node| !is_gone(at, node));
+                    there.newest = 0;
                 }
             }
         }

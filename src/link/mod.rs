@@ -69,6 +69,8 @@ pub(crate) struct Node {
     pub(crate) version: i32,
     pub(crate) owner: i64,
     pub(crate) num_children: i32,
+    /// The last create or delete of a child; its own `czxid` before there was one.
+    pub(crate) pzxid: i64,
 }
 
 /// The kinds of nodes that we create.

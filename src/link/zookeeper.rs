@@ -347,6 +347,7 @@ fn node(data: Vec<u8>, stat: &zk::Stat) -> Node {
         version: stat.version,
         owner: stat.ephemeral_owner,
         num_children: stat.num_children,
+        pzxid: stat.pzxid,
     }
 }
 

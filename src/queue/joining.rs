@@ -12,7 +12,7 @@ use tracing::Span;
 use uuid::Uuid;
 
 use super::place::Place;
-use super::ticket::{DataLine, Ticket};
+use super::ticket::{DataLine, Kind, Ticket};
 use super::walk::REMOVED;
 use super::{Queue, Waiter, now_ms};
 use crate::error::{Error, Result};
@@ -35,6 +35,8 @@ const CREATING: &str = "create a ticket in";
 pub(super) struct Joining<'a> {
     first: &'a Queue,
     queues: &'a [Queue],
+    /// Reads the directory together with the create of a single ticket.
+    glimpses: bool,
 }
 
 /// Room in one session for a ticket in each queue.
@@ -54,19 +56,30 @@ enum Joined {
 
 /// What a request made.
 enum Made {
-    /// One ticket, with its identity.
-    One(Created),
+    /// One ticket, with its identity, and the directory if it was glimpsed.
+    One(Created, Option<Node>),
     /// Tickets at these paths.
     Several(Vec<String>),
 }
 
-/// A ticket with its identity, and the directory if both were read at one moment.
+/// A ticket with its identity, and the directory if it was read since.
 type Identified = (Ticket, i64, Option<Node>);
 
 impl<'a> Joining<'a> {
     /// None if there is no queue.
     pub(super) fn of(queues: &'a [Queue]) -> Option<Self> {
-        queues.first().map(|first| Self { first, queues })
+        queues.first().map(|first| Self {
+            first,
+            queues,
+            // Who shares would have to list it.
+            glimpses: first.kind() == Kind::Exclusive,
+        })
+    }
+
+    /// Without a glimpse, which would tell nothing new.
+    pub(super) fn blind(self) -> Self {
+        let glimpses = false;
+        Self { glimpses, ..self }
     }
 
     /// Puts a ticket at the end of each queue.
@@ -135,16 +148,16 @@ impl<'a> Joining<'a> {
             .map(|(queue, part)| Place::arm(part, Arc::clone(&queue.directory.path), attempt))
             .collect();
         let created = tokio::select! {
-            created = send(&*link, &asked) => created,
+            created = self.send(&*link, &asked) => created,
             end = session.ended() => return Err(self.ended(end)),
         };
         let identified = match created {
-            Ok(Made::One(created)) => {
+            Ok(Made::One(created, directory)) => {
                 session
                     .recognise(created.owner)
                     .map_err(|end| self.ended(end))?;
                 let ticket = Ticket::ours(self.first.claim, created.seq);
-                vec![(ticket, created.czxid, None)]
+                vec![(ticket, created.czxid, directory)]
             }
             Ok(Made::Several(paths)) => {
                 drop(link);
@@ -199,10 +212,45 @@ impl<'a> Joining<'a> {
         let seated = self.queues.iter().zip(places).zip(directories);
         let waiters = seated.map(|((queue, place), directory)| {
             let mut waiter = queue.waiter(place)?;
-            directory.map_or(Ok(()), |directory| waiter.begin(&directory))?;
+            if let Some(directory) = directory {
+                waiter.glimpsed(&directory);
+            }
             Ok(waiter)
         });
         Ok(Joined::Seated(waiters.collect::<Result<_>>()?))
+    }
+
+    /// Sends one request for all tickets. What the server refuses comes with its place in the list. A single ticket is sent together
+    /// with a read of its directory, which is answered next: so a lock that is free costs one round trip.
+    async fn send(
+        self,
+        link: &dyn Link,
+        asked: &[(String, Vec<u8>)],
+    ) -> Result<Made, (usize, Fault)> {
+        if let [(start, line)] = asked {
+            let created = link.create(start, line, Create::EphemeralSequential);
+            let directory = &self.first.directory.path;
+            let glimpse = self
+                .glimpses
+                .then(|| link.multi_read(&[Read::Data(directory)]));
+            let created = created.await.map_err(|fault| (0, fault))?;
+            let directory = match glimpse {
+                Some(glimpse) => node(glimpse.await),
+                None => None,
+            };
+            return Ok(Made::One(created, directory));
+        }
+        let tickets = asked.iter().map(|(path, data)| Write::Ephemeral {
+            path,
+            data,
+            is_sequential: true,
+        });
+        let writes: Vec<Write<'_>> = tickets.collect();
+        match link.attempt(&writes).await {
+            Ok(Ok(paths)) => Ok(Made::Several(paths)),
+            Ok(Err((at, code))) => Err((at, Fault::Answered(code))),
+            Err(fault) => Err((0, fault)),
+        }
     }
 
     /// The answer of a transaction has no identities; they are read, and with them whether anybody else is there.
@@ -358,21 +406,10 @@ fn disarm(places: Vec<Place>) -> Option<Vec<Reservation>> {
     places.into_iter().map(Place::disarm).collect()
 }
 
-/// Sends one request for all tickets. What the server refuses comes with its place in the list.
-async fn send(link: &dyn Link, asked: &[(String, Vec<u8>)]) -> Result<Made, (usize, Fault)> {
-    if let [(start, line)] = asked {
-        let created = link.create(start, line, Create::EphemeralSequential).await;
-        return created.map(Made::One).map_err(|fault| (0, fault));
-    }
-    let tickets = asked.iter().map(|(path, data)| Write::Ephemeral {
-        path,
-        data,
-        is_sequential: true,
-    });
-    let writes: Vec<Write<'_>> = tickets.collect();
-    match link.attempt(&writes).await {
-        Ok(Ok(paths)) => Ok(Made::Several(paths)),
-        Ok(Err((at, code))) => Err((at, Fault::Answered(code))),
-        Err(fault) => Err((0, fault)),
+/// The directory that was glimpsed. If it was not, a look comes next.
+fn node(glimpsed: Result<Vec<Found>, Fault>) -> Option<Node> {
+    match glimpsed.ok()?.pop()? {
+        Found::Node(node) => Some(node),
+        Found::Children(_) | Found::Failed(_) => None,
     }
 }

@@ -146,8 +146,18 @@ impl Queue {
     ///
     /// Dropped at any await, whatever was created is removed by the janitor.
     pub(crate) async fn join(&self) -> Result<Waiter> {
+        self.walk_in(Joining::of(std::slice::from_ref(self))).await
+    }
+
+    /// As [`join`](Self::join), where somebody is known to be before it.
+    pub(crate) async fn join_behind(&self) -> Result<Waiter> {
+        let joining = Joining::of(std::slice::from_ref(self));
+        self.walk_in(joining.map(Joining::blind)).await
+    }
+
+    async fn walk_in(&self, joining: Option<Joining<'_>>) -> Result<Waiter> {
         // On the heap: it is over long before the wait, and would otherwise make every waiter's future as large.
-        let joined = match Joining::of(std::slice::from_ref(self)) {
+        let joined = match joining {
             Some(joining) => Box::pin(joining.walk_in()).await?.pop(),
             None => None,
         };

@@ -14,7 +14,7 @@ use super::mark::Exit;
 use super::now_ms;
 use super::place::{Exchange, Exchanged, Place};
 use super::ticket::{DataLine, Kind, Ticket};
-use super::walk::{REMOVED, REPLACED, Sight, Step, Turn, Visit, Walk};
+use super::walk::{Glimpse, REMOVED, REPLACED, Step, Turn, Visit, Walk};
 use crate::error::{Error, Result};
 use crate::link::{Change, Code, Found, Node, Watch, Write};
 use crate::name::LockName;
@@ -111,25 +111,14 @@ impl Waiter {
         self.since.elapsed()
     }
 
-    /// Takes in a first look that was made with the create: the ticket is there, with its identity.
-    pub(super) fn begin(&mut self, directory: &Node) -> Result<()> {
-        let begins_so = Step::Look {
-            with_children: false,
-            tickets: &[],
-        };
-        if self.walk.step() == begins_so {
-            let sight = Sight {
-                data: &directory.data,
-                version: directory.version,
-                num_children: directory.num_children,
-                mine: Some(self.walk.czxid()),
-                children: &[],
-                tickets: Vec::new(),
-            };
-            let told = self.walk.looked(&sight);
-            return told.map_err(|why| self.lost(why));
-        }
-        Ok(())
+    /// Takes in what the directory looked like after the create.
+    pub(super) fn glimpsed(&mut self, directory: &Node) {
+        self.walk.glimpsed(&Glimpse {
+            data: &directory.data,
+            version: directory.version,
+            num_children: directory.num_children,
+            pzxid: directory.pzxid,
+        });
     }
 
     /// Takes in what was found at this moment of a ticket whose turn it is: being the first does not end by itself.

@@ -1,10 +1,11 @@
 //! The walk of a ticket to its turn: what to ask next, and what each answer means. (pure)
 //!
-//! Invariants: every sight that can give the turn also shows our own ticket, with our `czxid` (FAILURES.md rows 72 and 73); a
+//! Invariants: every sight that can give the turn also shows our own ticket, with our `czxid` (FAILURES.md rows 72 and 73), or a
+//! directory whose last change was its creation; a
 //! ticket waits for one other, the nearest that conflicts; a list of the children is the fallback of the exclusive way, never
 //! the way itself. It sends nothing and waits for nothing: the waiter does, and so does the exhaustive search of the tests.
 //!
-//! The way: look: alone? (1 request); otherwise watch the number before mine (1). When the watched ticket goes, look (1): a
+//! The way: glimpse, which is asked for with the create: alone? (1 request); otherwise watch the number before mine (1). When the watched ticket goes, look (1): a
 //! mark with its `czxid` proves that it held and released, so everything before it was gone already. A shared ticket lists
 //! once instead of guessing. A ticket with an owner also lists, and asks whose the first ticket is: the same owner's lets it in
 //! as a guest.
@@ -84,6 +85,16 @@ pub(crate) struct Sight<'a> {
     pub(crate) tickets: Vec<Option<(i64, &'a [u8])>>,
 }
 
+/// What the directory alone looked like, at some moment after the create.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Glimpse<'a> {
+    pub(crate) data: &'a [u8],
+    pub(crate) version: i32,
+    pub(crate) num_children: i32,
+    /// The last create or delete of a child.
+    pub(crate) pzxid: i64,
+}
+
 /// Nobody who conflicts is before my ticket.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Turn {
@@ -161,6 +172,29 @@ impl Walk {
         }
     }
 
+    /// Takes in a glimpse, if nothing else was seen before. Where our create was the last change of the children, our ticket is
+    /// there; and if there is one child only, we are alone. Anything else gives no turn, and is a hint: who is wrong about others
+    /// being there finds nobody to wait for, and looks.
+    pub(crate) fn glimpsed(&mut self, glimpse: &Glimpse<'_>) {
+        if self.phase != Phase::Joined {
+            return;
+        }
+        let is_alone = glimpse.num_children == 1;
+        if is_alone && glimpse.pzxid == self.czxid {
+            let sight = Sight {
+                data: glimpse.data,
+                version: glimpse.version,
+                num_children: glimpse.num_children,
+                mine: Some(self.czxid),
+                children: &[],
+                tickets: Vec::new(),
+            };
+            self.phase = self.turn(&sight, None);
+        } else if !is_alone && self.guesses() {
+            self.phase = self.behind();
+        }
+    }
+
     /// Takes in what a look saw; `Err` with the reason when the ticket is no longer ours.
     pub(crate) fn looked(&mut self, sight: &Sight<'_>) -> Result<(), &'static str> {
         match sight.mine {
@@ -172,10 +206,8 @@ impl Walk {
             Phase::Joined if self.guesses() => {
                 if sight.num_children == 1 {
                     self.turn(sight, None)
-                } else if self.owner.is_some() {
-                    Phase::Listing
                 } else {
-                    Phase::Guessing { tried: 0 }
+                    self.behind()
                 }
             }
             Phase::Woken { czxid } => {
@@ -276,6 +308,15 @@ impl Walk {
 
     fn guesses(&self) -> bool {
         self.claim.kind() == Kind::Exclusive
+    }
+
+    /// Others are there; of them an owner must know more than that.
+    fn behind(&self) -> Phase {
+        if self.owner.is_some() {
+            Phase::Listing
+        } else {
+            Phase::Guessing { tried: 0 }
+        }
     }
 
     /// A ticket that may stand right before mine.

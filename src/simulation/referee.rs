@@ -5,7 +5,9 @@
 //! served at one of those, however old that prefix was by then.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 
+use super::DIRECTORY;
 use crate::link::simulated::tree::{Change, parent};
 use crate::link::simulated::{Author, Entry, Step};
 
@@ -23,7 +25,17 @@ struct Call {
     is_steady: bool,
     has_let_go: bool,
     ticket: Option<i64>,
-    looked: HashMap<String, i64>,
+    /// Where it read tickets, by their paths, and where a directory alone.
+    looked: HashMap<String, Vec<i64>>,
+    glimpsed: Vec<i64>,
+}
+
+impl Call {
+    /// Where it may have seen its ticket at this path.
+    fn sights(&self, path: &str) -> impl Iterator<Item = i64> {
+        let looked = self.looked.get(path).into_iter().flatten();
+        looked.chain(&self.glimpsed).copied()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -32,9 +44,11 @@ pub(crate) struct Referee {
     queues: HashMap<String, BTreeSet<i64>>,
     calls: HashMap<u32, Call>,
     data: HashMap<String, Vec<u8>>,
+    /// The version of the directory from each change on.
+    versions: BTreeMap<i64, i32>,
     deleting: HashMap<(i64, String), usize>,
-    /// Where in the history a janitor last read a ticket before it removed it.
-    seen: HashMap<(i64, String), i64>,
+    /// Where in the history a janitor read a ticket before it removed it.
+    seen: HashMap<(i64, String), Vec<i64>>,
     /// The prefix of the read that granted, and the ticket.
     grants: Vec<(i64, i64)>,
 }
@@ -80,11 +94,16 @@ impl Referee {
                 match (call, &paths[..]) {
                     (Some(call), [_, mine, ..]) => {
                         let looked = &mut self.calls.entry(*call).or_default().looked;
-                        looked.insert(mine.clone(), *prefix);
+                        looked.entry(mine.clone()).or_default().push(*prefix);
+                    }
+                    (Some(call), [directory]) if directory == DIRECTORY => {
+                        self.calls.entry(*call).or_default().glimpsed.push(*prefix);
                     }
                     (None, read) => {
-                        let seen = read.iter().map(|path| ((*session, path.clone()), *prefix));
-                        self.seen.extend(seen);
+                        for path in read {
+                            let seen = self.seen.entry((*session, path.clone()));
+                            seen.or_default().push(*prefix);
+                        }
                     }
                     _ => {}
                 }
@@ -102,8 +121,8 @@ impl Referee {
 
     /// Whether a delete hits another ticket by one of the two holes of row 71 that the server's operations leave open,
     /// since it can check a version but no identity. Both need an operator: the ticket was broken, its directory was
-    /// removed and made again, another ticket stands under its name, and either the release has a mark and the new
-    /// directory is at the same version by chance, or all that happened between the janitor's look and its delete.
+    /// removed and made again, another ticket stands under its name, and either the release checks the version and the new
+    /// directory is at the same one by chance, or all that happened between the janitor's look and its delete.
     fn is_mistaken(&self, session: i64, changes: &[Change]) -> bool {
         let (path, is_marked) = match changes {
             [Change::Deleted { path, .. }] => (path, false),
@@ -116,9 +135,18 @@ impl Referee {
             let Some((gone, Author::Other(_))) = ticket.gone else {
                 return false;
             };
-            let was_seen = seen.is_some_and(|seen| (*czxid..gone).contains(seen));
-            is_own && (is_marked || was_seen)
+            let mut seen = seen.into_iter().flatten();
+            let was_seen = seen.any(|seen| (*czxid..gone).contains(seen));
+            is_own && (is_marked || was_seen || self.is_same_version(ticket, *czxid..gone))
         })
+    }
+
+    /// Whether the directory is now at a version at which the ticket was seen.
+    fn is_same_version(&self, ticket: &Ticket, there: Range<i64>) -> bool {
+        let call = ticket.call.and_then(|call| self.calls.get(&call));
+        let mut sights = call.into_iter().flat_map(|call| call.sights(&ticket.path));
+        let version = |at| self.versions.range(..=at).next_back().map(|(_, it)| *it);
+        sights.any(|at| there.contains(&at) && version(at) == version(i64::MAX))
     }
 
     fn commit(
@@ -142,20 +170,32 @@ impl Referee {
             }
             Change::Created { path, .. } => {
                 self.data.insert(path.clone(), Vec::new());
+                self.note_version(path, zxid, 0);
             }
-            Change::Set { path, data, .. } => {
+            Change::Set {
+                path,
+                data,
+                version,
+            } => {
+                self.note_version(path, zxid, *version);
                 let before = self.data.insert(path.clone(), data.clone());
                 if matches!(author, Author::Session(_)) && before.is_some_and(is_foreign) {
                     return Err(format!("row 85: the foreign data of {path} is overwritten"));
                 }
             }
-            Change::Deleted { path, czxid } => self.deletion(zxid, author, path, *czxid)?,
+            Change::Deleted { path, czxid, .. } => self.deletion(zxid, author, path, *czxid)?,
         }
         let first = self.queues.get(parent(change.path()));
         if let Some(ticket) = first.and_then(|queue| self.tickets.get_mut(queue.first()?)) {
             ticket.turn_began.get_or_insert(zxid);
         }
         Ok(())
+    }
+
+    fn note_version(&mut self, path: &str, zxid: i64, version: i32) {
+        if path == DIRECTORY {
+            self.versions.insert(zxid, version);
+        }
     }
 
     fn deletion(
@@ -252,7 +292,9 @@ impl Referee {
         else {
             return Err(format!("S1: call {number} is granted {czxid}, not its own"));
         };
-        let Some(&prefix) = self.calls[&number].looked.get(&ticket.path) else {
+        let call = &self.calls[&number];
+        // Names come again, in a directory that was made again: the last one is what it rests on.
+        let Some(prefix) = call.sights(&ticket.path).max() else {
             return Err(format!("S1: {czxid} is granted without a look"));
         };
         let began = ticket.turn_began.is_some_and(|began| began <= prefix);

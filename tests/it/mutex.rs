@@ -562,6 +562,7 @@ async fn a_keeper_goes_on_with_a_new_session(world: World) {
 async fn with_every_server_dead_a_timed_call_ends_in_time(world: World) {
     let keeper = keeper(&world).await;
     let lock = keeper.mutex("dead").unwrap();
+    let guard = lock.lock().await.unwrap();
     let mut waiting = lock.enqueue().await.unwrap();
     world.embedded().stop().await;
     for limit in [50, 300] {
@@ -581,6 +582,7 @@ async fn with_every_server_dead_a_timed_call_ends_in_time(world: World) {
     );
     // The servers come back within the session's time, and all goes on; what timed out has left nothing.
     world.embedded().restart().await.unwrap();
+    guard.release().await.unwrap();
     let guard = timeout(Duration::from_secs(5), waiting.granted())
         .await
         .unwrap()

@@ -16,6 +16,8 @@ pub(crate) struct Znode {
     pub(crate) owner: i64,
     /// The number that the next sequential child gets: how many children were ever made.
     pub(crate) counter: i32,
+    /// The last create or delete of a child.
+    pub(crate) pzxid: i64,
     pub(crate) is_container: bool,
 }
 
@@ -29,6 +31,7 @@ pub(crate) enum Change {
     Deleted {
         path: String,
         czxid: i64,
+        zxid: i64,
     },
     Set {
         path: String,
@@ -114,6 +117,7 @@ impl Tree {
             version: znode.version,
             owner: znode.owner,
             num_children: i32::try_from(self.children(path).len()).unwrap_or(i32::MAX),
+            pzxid: znode.pzxid,
         })
     }
 
@@ -189,6 +193,7 @@ impl Tree {
                 Ok(Some(Change::Deleted {
                     path: path.clone(),
                     czxid: node.czxid,
+                    zxid,
                 }))
             }
         }
@@ -240,6 +245,7 @@ impl Tree {
                 Life::Container | Life::Persistent => 0,
             },
             counter: if is_container { self.first_number } else { 0 },
+            pzxid: zxid,
             is_container,
         };
         Ok(Change::Created { path, node })
@@ -249,15 +255,20 @@ impl Tree {
         match change {
             Change::Created { path, node } => {
                 if let Some(directory) = self.nodes.get_mut(parent(path)) {
-                    // The server's counter sticks at its end.
-                    directory.counter = directory.counter.saturating_add(1);
+                    // The server's counter sticks at its end, and then creates are not noted.
+                    if let Some(counter) = directory.counter.checked_add(1) {
+                        (directory.counter, directory.pzxid) = (counter, node.czxid);
+                    }
                 }
                 if node.is_container {
                     self.first_number = 0;
                 }
                 self.nodes.insert(path.clone(), node.clone());
             }
-            Change::Deleted { path, .. } => {
+            Change::Deleted { path, zxid, .. } => {
+                if let Some(directory) = self.nodes.get_mut(parent(path)) {
+                    directory.pzxid = *zxid;
+                }
                 self.nodes.remove(path);
             }
             Change::Set {

@@ -157,11 +157,15 @@ pub(crate) struct Work {
 
 impl Turnover {
     pub(crate) fn work(&self) -> Work {
-        // A ticket is created in vain, and then every step of the way.
+        // A ticket is created in vain, with its glimpse, and then every step of the way.
         let making = self.new_directories * (1 + self.segments);
         Work {
             commits: making + self.taken + self.queued + self.released,
-            reads: self.taken + 2 * self.queued + self.handed_over + self.released_late,
+            reads: self.new_directories
+                + self.taken
+                + 2 * self.queued
+                + self.handed_over
+                + self.released_late,
             syncs: self.released_late,
             events: self.handed_over,
         }
@@ -212,6 +216,14 @@ impl Wire {
         }
     }
 
+    /// The directory alone, read with the create.
+    fn glimpse(self) -> Bytes {
+        Bytes {
+            there: 35 + self.directory,
+            back: 110 + self.mark,
+        }
+    }
+
     /// The directory and our ticket in one read.
     fn look(self) -> Bytes {
         Bytes {
@@ -220,9 +232,9 @@ impl Wire {
         }
     }
 
-    /// A ticket that was free is created and looked at.
+    /// A ticket that was free is created, and its directory read.
     pub(crate) fn lock(self) -> Bytes {
-        self.create() + self.look()
+        self.create() + self.glimpse()
     }
 
     /// The same, and the ticket before it is watched.

@@ -107,18 +107,20 @@ async fn museum_72_a_broken_ticket_is_not_taken_for_alone(world: World) {
     let faults = world.embedded().faults();
     let session = own_session(&a).await;
     let directory = format!("{}/locks/alone", world.chroot());
+    let lock = a.mutex("alone").unwrap();
+    lock.lock().await.unwrap().release().await.unwrap();
     let hold = faults
         .on(Match::op(Op::MultiRead)
             .session(session)
             .path_prefix(&directory))
         .stop_before();
 
-    let first = tokio::spawn(async move { a.mutex("alone").unwrap().lock().await.map(drop) });
+    let first = tokio::spawn(async move { lock.lock().await.map(drop) });
     hold.reached().await;
     let mut second = b.mutex("alone").unwrap().enqueue().await.unwrap();
-    // A's ticket is broken between its create and its look; the look finds one child, which is B's.
+    // A's ticket is broken between its create and the read that was sent with it; that finds one child, which is B's.
     faults
-        .remove(&format!("{directory}/lock-0000000000"))
+        .remove(&format!("{directory}/lock-0000000001"))
         .unwrap();
     hold.release();
 
