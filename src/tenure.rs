@@ -288,7 +288,10 @@ impl Tenure {
             // Other guards hold it still.
             return Ok(());
         };
-        let (mut names, mut places, mut holds) = (Vec::new(), Vec::new(), Vec::new());
+        let count = tenure.seats.len();
+        let mut names = Vec::with_capacity(count);
+        let mut places = Vec::with_capacity(count);
+        let mut holds = Vec::with_capacity(count);
         for Seat { name, place, hold } in tenure.seats {
             names.push((name, place.path().unwrap_or_default()));
             places.push(place);

@@ -101,12 +101,12 @@ impl<'a> Joining<'a> {
                     again
                 }
                 Joined::CounterRanOut(at, again) => {
-                    self.wait_out(at, &again.session).await?;
+                    Box::pin(self.wait_out(at, &again.session)).await?;
                     again
                 }
                 Joined::Nothing(again) => {
                     let pause = LONGEST_PAUSE.min(SHORTEST_PAUSE * (1 << setback.min(8)));
-                    let back = again.session.reconnected(pause).await;
+                    let back = Box::pin(again.session.reconnected(pause)).await;
                     back.map_err(|end| self.ended(end))?;
                     again
                 }
@@ -161,7 +161,7 @@ impl<'a> Joining<'a> {
             }
             Ok(Made::Several(paths)) => {
                 drop(link);
-                self.identify(&session, attempt, &paths).await?
+                Box::pin(self.identify(&session, attempt, &paths)).await?
             }
             Err((_, Fault::Answered(Code::NoNode))) => {
                 return self.again(session, places, Joined::NoDirectory);
@@ -181,20 +181,20 @@ impl<'a> Joining<'a> {
             Err((_, Fault::Unknown(why))) => {
                 tracing::debug!(why, "a create has an unknown outcome");
                 drop(link);
-                let found = self.settle(&session, attempt).await?;
+                let found = Box::pin(self.settle(&session, attempt)).await?;
                 if found.iter().all(Option::is_none) {
                     return self.again(session, places, Joined::Nothing);
                 }
                 let Some(all) = found.iter().cloned().collect() else {
                     // Somebody has removed the others; what is left of the set must not stand in our own way.
-                    return self.give_up_rest(places, found).await;
+                    return Box::pin(self.give_up_rest(places, found)).await;
                 };
                 all
             }
         };
         let has_run_out = |(ticket, ..): &Identified| ticket.is_past_counting();
         let run_out = identified.iter().position(has_run_out);
-        let mut directories = Vec::new();
+        let mut directories = Vec::with_capacity(places.len());
         let seats = places.iter_mut().zip(self.queues).zip(identified);
         for ((place, queue), (ticket, czxid, directory)) in seats {
             Span::current().record("ticket", ticket.seq);
@@ -205,19 +205,21 @@ impl<'a> Joining<'a> {
             directories.push(directory);
         }
         if let Some(at) = run_out {
-            return self.give_up_number(at, &session, places).await;
+            return Box::pin(self.give_up_number(at, &session, places)).await;
         }
         Span::current().record("session", format_args!("{:#x}", session.id()));
         tracing::debug!("joined");
         let seated = self.queues.iter().zip(places).zip(directories);
-        let waiters = seated.map(|((queue, place), directory)| {
+        // As many as there are: a waiter is large, and most are alone.
+        let mut waiters = Vec::with_capacity(self.queues.len());
+        for ((queue, place), directory) in seated {
             let mut waiter = queue.waiter(place)?;
             if let Some(directory) = directory {
                 waiter.glimpsed(&directory);
             }
-            Ok(waiter)
-        });
-        Ok(Joined::Seated(waiters.collect::<Result<_>>()?))
+            waiters.push(waiter);
+        }
+        Ok(Joined::Seated(waiters))
     }
 
     /// Sends one request for all tickets. What the server refuses comes with its place in the list. A single ticket is sent together

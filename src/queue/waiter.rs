@@ -314,7 +314,7 @@ impl Waiter {
     /// Does what the walk needs next.
     async fn ask(&mut self) -> Result<()> {
         if let Stage::Delaying { until } = self.stage {
-            return self.sit_out(until).await;
+            return Box::pin(self.sit_out(until)).await;
         }
         match self.walk.step() {
             Step::Look {
@@ -339,7 +339,7 @@ impl Waiter {
                 if !is_over && self.begins_delay() {
                     return Ok(());
                 }
-                self.visit(visit).await
+                Box::pin(self.visit(visit)).await
             }
             Step::Turn(turn) => {
                 let turn = turn.clone();

@@ -224,7 +224,9 @@ impl Session {
                 }
                 Err(Fault::Answered(code)) => return Err(Failure::Answered(code)),
             }
-            self.reconnected(pause).await.map_err(Failure::Ended)?;
+            // On the heap, as whatever is rare: every request that is under way would otherwise be as large.
+            let back = Box::pin(self.reconnected(pause)).await;
+            back.map_err(Failure::Ended)?;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }

@@ -3,7 +3,7 @@
 pub(crate) mod beats;
 pub(crate) mod bytes;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use lockkeeper::embedded::{Counters, Op};
@@ -12,12 +12,14 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use zookeeper_client::{Acls, CreateMode};
 
+use crate::support::proxy::{Proxies, Way};
 use crate::support::zookeeper::Servers;
 use crate::support::{World, eventually, words};
 
 cases! {
     embedded:
         an_uncontended_lock_costs_two_requests_and_its_release_one,
+        a_free_lock_costs_one_round_trip_and_its_release_one,
         a_contended_lock_costs_three_requests_to_queue_up,
         a_hand_over_costs_two_requests_and_one_event_whatever_the_number_of_waiters,
         a_waiter_that_gives_up_costs_seven_requests_and_one_list_of_the_queue,
@@ -67,6 +69,32 @@ async fn an_uncontended_lock_costs_two_requests_and_its_release_one(world: World
         assert_eq!(release.get(Op::Multi), 1, "{release:?}");
         assert_eq!(requests(&release), 1, "{release:?}");
         assert_eq!(released.watches, 0);
+    }
+}
+
+async fn a_free_lock_costs_one_round_trip_and_its_release_one(world: World) {
+    const ONE_WAY: Duration = Duration::from_millis(100);
+    let proxies = Proxies::before(&world);
+    let builder = Keeper::builder(proxies.connect_string());
+    let keeper = builder.connect().await.unwrap();
+    let lock = keeper.mutex("cost").unwrap();
+    lock.lock().await.unwrap().release().await.unwrap();
+    proxies.delay(Way::Both, ONE_WAY);
+    let mut times = Vec::new();
+    for _ in 0..3 {
+        let began = Instant::now();
+        let guard = lock.lock().await.unwrap();
+        let locked = began.elapsed();
+        guard.release().await.unwrap();
+        times.push((locked, began.elapsed() - locked));
+    }
+
+    // A stall of the machine makes a time longer, and none shorter.
+    for shortest in [
+        times.iter().map(|(lock, _)| *lock).min().unwrap(),
+        times.iter().map(|(_, release)| *release).min().unwrap(),
+    ] {
+        assert!((2 * ONE_WAY..4 * ONE_WAY).contains(&shortest), "{times:?}");
     }
 }
 
