@@ -255,6 +255,7 @@ fn one_drop_reaches_the_wire() {
         "holders.rs",
         "linger.rs",
         "queue/place.rs",
+        "session/ending.rs",
         "session/mod.rs",
         "session/pool.rs",
         "session/pulse.rs",

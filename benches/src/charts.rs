@@ -70,7 +70,7 @@ fn memory(results: &Results) -> Lines {
     });
     Lines {
         title: "Memory of the client for each waiter, by the number of waiters".into(),
-        below: "growth of a fresh process's resident memory while they queue up; both scales are logarithmic".into(),
+        below: "growth of a fresh process's resident anonymous memory while they queue up; both scales are logarithmic".into(),
         lines: lines.collect(),
         number: round_bytes,
         steps: [4.0, 4.0],

@@ -42,7 +42,7 @@ pub(crate) struct Answer {
     /// Until all waiters waited, the mean of the repeats.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) enqueue_ms: Option<f64>,
-    /// Growth of the driver's resident memory while they queued up. It means something in a fresh process only.
+    /// Growth of the driver's resident anonymous memory while they queued up. It means something in a fresh process only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bytes_per_waiter: Option<f64>,
     /// Waiters that got an error in place of the lock.

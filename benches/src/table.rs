@@ -168,7 +168,7 @@ fn memory(results: &Results) -> String {
         return String::new();
     }
     let mut text = String::from(
-        "## Memory for each waiter\n\nGrowth of a fresh process's resident memory while they queue up. Curator is not here: a JVM's \
+        "## Memory for each waiter\n\nGrowth of a fresh process's resident anonymous memory (heap and stacks, no code) while they queue up. Curator is not here: a JVM's \
          memory says how its heap was sized. Nor is the floor: it has no tasks but those of the measurement.\n\n| waiters |",
     );
     header(&mut text, shown.iter().map(|peer| peer.title()));

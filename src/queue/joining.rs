@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::link::{Code, Create, Created, Fault, Found, Link, Node, Read, Write};
 use crate::session::janitor::Left;
 use crate::session::pool::Reservation;
-use crate::session::{End, Failure, Session, failed, refused};
+use crate::session::{End, Failure, Session, failed};
 
 /// How often a create may come to nothing before that is an error.
 pub(super) const MOST_SETBACKS: u32 = 64;
@@ -52,6 +52,14 @@ enum Joined {
     /// That of the queue at this place of the list.
     CounterRanOut(usize, Room),
     Nothing(Room),
+}
+
+/// An answer to a create, with whatever answers for what it made.
+struct Asked {
+    session: Arc<Session>,
+    attempt: Uuid,
+    places: Vec<Place>,
+    answer: Result<Made, (usize, Fault)>,
 }
 
 /// What a request made.
@@ -87,13 +95,14 @@ impl<'a> Joining<'a> {
     /// # Cancel safety
     ///
     /// Dropped at any await, whatever was created is removed by the janitor.
-    pub(super) async fn walk_in(self) -> Result<Vec<Waiter>> {
+    pub(super) async fn walk_in(&self) -> Result<Vec<Waiter>> {
         for queue in self.queues {
             queue.check_line()?;
         }
         let mut room = self.reserve().await?;
         for setback in 0..MOST_SETBACKS {
-            room = match self.create(room).await? {
+            let asked = self.ask(room).await?;
+            room = match self.settle(asked).await? {
                 Joined::Seated(waiters) => return Ok(waiters),
                 Joined::NoDirectory(again) => {
                     let make = |queue: &'a Queue| queue.directory.make(&again.session, &queue.name);
@@ -120,7 +129,7 @@ impl<'a> Joining<'a> {
         Err(failed(&room.session, CREATING, self.names(), path, failure))
     }
 
-    async fn reserve(self) -> Result<Room> {
+    async fn reserve(&self) -> Result<Room> {
         let pool = &self.first.pool;
         let lens = self.queues.iter().map(Queue::watched_len);
         let mut whole = pool.reserve(lens.clone().sum(), JOINING).await?;
@@ -130,28 +139,41 @@ impl<'a> Joining<'a> {
         })
     }
 
-    /// One create, settled whatever its outcome.
-    async fn create(self, room: Room) -> Result<Joined> {
+    /// Sends one create and waits for its answer.
+    async fn ask(&self, room: Room) -> Result<Asked> {
         let attempt = Uuid::new_v4();
-        let asked: Vec<(String, Vec<u8>)> = self
-            .queues
-            .iter()
-            .map(|queue| queue.asks(attempt))
-            .collect();
         let session = room.session;
         let link = session.link().map_err(|end| self.ended(end))?;
         // Armed before anything is sent: building the request sends it.
-        let mut places: Vec<Place> = self
+        let places: Vec<Place> = self
             .queues
             .iter()
             .zip(room.parts)
             .map(|(queue, part)| Place::arm(part, Arc::clone(&queue.directory.path), attempt))
             .collect();
-        let created = tokio::select! {
-            created = self.send(&*link, &asked) => created,
+        let answer = tokio::select! {
+            answer = self.send(&*link, attempt) => answer,
             end = session.ended() => return Err(self.ended(end)),
         };
-        let identified = match created {
+        drop(link);
+        Ok(Asked {
+            session,
+            attempt,
+            places,
+            answer,
+        })
+    }
+
+    /// Settles a create, whatever its outcome. Apart from the wait for it, and on the heap wherever it is rare to wait again, so
+    /// that a crowd that joins takes little memory.
+    async fn settle(&self, asked: Asked) -> Result<Joined> {
+        let Asked {
+            session,
+            attempt,
+            mut places,
+            answer,
+        } = asked;
+        let identified = match answer {
             Ok(Made::One(created, directory)) => {
                 session
                     .recognise(created.owner)
@@ -159,10 +181,7 @@ impl<'a> Joining<'a> {
                 let ticket = Ticket::ours(self.first.claim, created.seq);
                 vec![(ticket, created.czxid, directory)]
             }
-            Ok(Made::Several(paths)) => {
-                drop(link);
-                Box::pin(self.identify(&session, attempt, &paths)).await?
-            }
+            Ok(Made::Several(paths)) => Box::pin(self.identify(&session, attempt, &paths)).await?,
             Err((_, Fault::Answered(Code::NoNode))) => {
                 return self.again(session, places, Joined::NoDirectory);
             }
@@ -176,12 +195,12 @@ impl<'a> Joining<'a> {
             Err((at, Fault::Answered(code))) => {
                 disarm(places);
                 let queue = self.queues.get(at).unwrap_or(self.first);
-                return Err(refused(&*link, CREATING, &queue.directory.path, &code));
+                let (path, failure) = (&*queue.directory.path, Failure::Answered(code));
+                return Err(failed(&session, CREATING, &queue.name, path, failure));
             }
             Err((_, Fault::Unknown(why))) => {
                 tracing::debug!(why, "a create has an unknown outcome");
-                drop(link);
-                let found = Box::pin(self.settle(&session, attempt)).await?;
+                let found = Box::pin(self.find_out(&session, attempt)).await?;
                 if found.iter().all(Option::is_none) {
                     return self.again(session, places, Joined::Nothing);
                 }
@@ -224,13 +243,12 @@ impl<'a> Joining<'a> {
 
     /// Sends one request for all tickets. What the server refuses comes with its place in the list. A single ticket is sent together
     /// with a read of its directory, which is answered next: so a lock that is free costs one round trip.
-    async fn send(
-        self,
-        link: &dyn Link,
-        asked: &[(String, Vec<u8>)],
-    ) -> Result<Made, (usize, Fault)> {
-        if let [(start, line)] = asked {
-            let created = link.create(start, line, Create::EphemeralSequential);
+    async fn send(&self, link: &dyn Link, attempt: Uuid) -> Result<Made, (usize, Fault)> {
+        if let [queue] = self.queues {
+            let (start, line) = queue.asks(attempt);
+            let created = link.create(&start, &line, Create::EphemeralSequential);
+            // It is on its way; what is kept until the answer, a crowd keeps as often as it is large.
+            drop(line);
             let directory = &self.first.directory.path;
             let glimpse = self
                 .glimpses
@@ -242,6 +260,8 @@ impl<'a> Joining<'a> {
             };
             return Ok(Made::One(created, directory));
         }
+        let each = self.queues.iter().map(|queue| queue.asks(attempt));
+        let asked: Vec<(String, Vec<u8>)> = each.collect();
         let tickets = asked.iter().map(|(path, data)| Write::Ephemeral {
             path,
             data,
@@ -257,7 +277,7 @@ impl<'a> Joining<'a> {
 
     /// The answer of a transaction has no identities; they are read, and with them whether anybody else is there.
     async fn identify(
-        self,
+        &self,
         session: &Session,
         attempt: Uuid,
         paths: &[String],
@@ -296,7 +316,7 @@ impl<'a> Joining<'a> {
     }
 
     /// What a create with an unknown outcome made in each queue.
-    async fn settle(self, session: &Session, attempt: Uuid) -> Result<Vec<Option<Identified>>> {
+    async fn find_out(&self, session: &Session, attempt: Uuid) -> Result<Vec<Option<Identified>>> {
         // Asked for together, one list answers for all.
         let each = self.queues.iter().map(|queue| {
             let directory = Arc::clone(&queue.directory.path);
@@ -314,7 +334,7 @@ impl<'a> Joining<'a> {
     }
 
     fn again(
-        self,
+        &self,
         session: Arc<Session>,
         places: Vec<Place>,
         how: impl FnOnce(Room) -> Joined,
@@ -326,7 +346,7 @@ impl<'a> Joining<'a> {
 
     /// A number at the end of the counter orders nothing: leaves, and waits until numbers start again.
     async fn give_up_number(
-        self,
+        &self,
         at: usize,
         session: &Session,
         places: Vec<Place>,
@@ -338,7 +358,7 @@ impl<'a> Joining<'a> {
 
     /// Removes the tickets that a create made where others of the same transaction are gone already.
     async fn give_up_rest(
-        self,
+        &self,
         places: Vec<Place>,
         found: Vec<Option<Identified>>,
     ) -> Result<Joined> {
@@ -356,7 +376,7 @@ impl<'a> Joining<'a> {
         Ok(Joined::Nothing(self.reserve().await?))
     }
 
-    async fn leave(self, places: Vec<Place>) -> Result<()> {
+    async fn leave(&self, places: Vec<Place>) -> Result<()> {
         for left in Place::leave_together(places).await {
             if let Left::Over(reason) = left {
                 return Err(self.ended(End::Over(reason)));
@@ -365,17 +385,17 @@ impl<'a> Joining<'a> {
         Ok(())
     }
 
-    async fn wait_out(self, at: usize, session: &Session) -> Result<()> {
+    async fn wait_out(&self, at: usize, session: &Session) -> Result<()> {
         let queue = self.queues.get(at).unwrap_or(self.first);
         queue.directory.wait_out(session, &queue.name).await
     }
 
-    fn ended(self, end: End) -> Error {
+    fn ended(&self, end: End) -> Error {
         end.while_trying(JOINING, self.names())
     }
 
     /// The locks, for people.
-    fn names(self) -> String {
+    fn names(&self) -> String {
         let names: Vec<&str> = self
             .queues
             .iter()

@@ -40,10 +40,10 @@ enum Phase {
     Guessing { tried: usize },
     /// The arithmetic or the mark did not help.
     Listing,
-    /// Somebody is before mine; perhaps the first of all has my owner.
-    Asking { first: Vec<Ticket>, ahead: Ticket },
+    /// Somebody is before mine; perhaps the first of all has my owner. (Boxed, as the next: a crowd has many walks, and few owners.)
+    Asking(Box<Asking>),
     /// The first has my owner: in as its guest.
-    Visiting(Visit),
+    Visiting(Box<Visit>),
     /// This ticket is the nearest before mine, by the list or, with its identity, by a watch that was spent on a change of
     /// its data.
     Following { ahead: Ticket, czxid: Option<i64> },
@@ -53,6 +53,13 @@ enum Phase {
     Woken { czxid: i64 },
     /// Nobody who conflicts was before mine.
     Turn(Turn),
+}
+
+/// The first tickets of the queue, and the nearest one that conflicts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Asking {
+    first: Vec<Ticket>,
+    ahead: Ticket,
 }
 
 /// What has to be done for the walk to go on.
@@ -161,9 +168,9 @@ impl Walk {
             },
             Phase::Listing => look(true),
             Phase::Woken { .. } => look(false),
-            Phase::Asking { first, .. } => Step::Look {
+            Phase::Asking(asking) => Step::Look {
                 with_children: false,
-                tickets: first,
+                tickets: &asking.first,
             },
             Phase::Visiting(visit) => Step::Visit(visit),
             Phase::Following { ahead, .. } => Step::Watch(ahead.name.as_str().into()),
@@ -218,7 +225,7 @@ impl Walk {
                     Phase::Listing
                 }
             }
-            Phase::Asking { first, ahead } => self.asked(sight, first, ahead),
+            Phase::Asking(asking) => self.asked(sight, asking),
             _ => self.judge(sight),
         };
         Ok(())
@@ -285,7 +292,7 @@ impl Walk {
     pub(crate) fn nudged(&mut self) {
         if matches!(
             self.phase,
-            Phase::Asking { .. } | Phase::Following { .. } | Phase::Watching { .. }
+            Phase::Asking(_) | Phase::Following { .. } | Phase::Watching { .. }
         ) {
             self.phase = Phase::Listing;
         }
@@ -329,16 +336,17 @@ impl Walk {
         let children = sight.children.iter().map(String::as_str);
         match rule::judge(&self.ticket, children.clone()) {
             Verdict::Granted => self.turn(sight, None),
-            Verdict::Wait(ahead) if self.owner.is_some() => Phase::Asking {
-                first: rule::first(children),
-                ahead,
-            },
+            Verdict::Wait(ahead) if self.owner.is_some() => {
+                let first = rule::first(children);
+                Phase::Asking(Box::new(Asking { first, ahead }))
+            }
             Verdict::Wait(ahead) => Phase::Following { ahead, czxid: None },
         }
     }
 
     /// Whether the first ticket, or a guest of it, has my owner.
-    fn asked(&self, sight: &Sight<'_>, first: &[Ticket], ahead: &Ticket) -> Phase {
+    fn asked(&self, sight: &Sight<'_>, asking: &Asking) -> Phase {
+        let Asking { first, ahead } = asking;
         let hosts = first.iter().zip(&sight.tickets).find_map(|(host, found)| {
             let (czxid, data) = (*found)?;
             let line = DataLine::parse(data)?;
@@ -347,7 +355,7 @@ impl Walk {
         });
         let data = DirectoryData::parse(sight.data);
         match hosts {
-            Some((host, token)) => Phase::Visiting(Visit {
+            Some((host, token)) => Phase::Visiting(Box::new(Visit {
                 token,
                 version: sight.version,
                 note: data.is_ours().then(|| DirectoryData::note(token)),
@@ -355,7 +363,7 @@ impl Walk {
                 ended_well: data == DirectoryData::Noted(token)
                     || data.ended_well(None, host.seq, self.directories_forget),
                 host,
-            }),
+            })),
             None => Phase::Following {
                 ahead: ahead.clone(),
                 czxid: None,

@@ -3,8 +3,9 @@
 //! Invariant: an end is final. It ends nothing itself.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::error::Error;
 use crate::link::SessionState;
@@ -42,13 +43,22 @@ pub(crate) struct Ending {
     states: watch::Receiver<SessionState>,
     closing: watch::Receiver<bool>,
     renounced: Arc<watch::Sender<Option<&'static str>>>,
-    /// What the crier cries: one channel, so that the many who wait carry little.
-    cried: watch::Receiver<Option<End>>,
+    cry: Arc<Cry>,
+}
+
+/// What the crier cries. No channel, whose receivers would be twice as large: a crowd waits for it.
+#[derive(Debug, Default)]
+struct Cry {
+    /// Told, or nobody is left to tell.
+    is_out: AtomicBool,
+    /// Nobody is left to tell.
+    is_gone: AtomicBool,
+    told: Notify,
 }
 
 /// Whoever tells all others of the end; without it they are told that the client is gone.
 #[derive(Debug)]
-pub(crate) struct Crier(watch::Sender<Option<End>>);
+pub(crate) struct Crier(Arc<Cry>);
 
 impl Crier {
     /// Waits for the end and tells everybody.
@@ -66,7 +76,21 @@ impl Crier {
             Ok(_) = renounced.wait_for(Option::is_some) => {}
             _ = over(&mut states) => {}
         }
-        self.0.send_replace(Some(ending.end_or_gone()));
+        self.0.cry();
+    }
+}
+
+impl Drop for Crier {
+    fn drop(&mut self) {
+        self.0.is_gone.store(true, Ordering::Release);
+        self.0.cry();
+    }
+}
+
+impl Cry {
+    fn cry(&self) {
+        self.is_out.store(true, Ordering::Release);
+        self.told.notify_waiters();
     }
 }
 
@@ -75,14 +99,15 @@ impl Ending {
         states: watch::Receiver<SessionState>,
         closing: watch::Receiver<bool>,
     ) -> (Self, Crier) {
-        let (crier, cried) = watch::channel(None);
+        let cry = Arc::<Cry>::default();
+        let crier = Crier(Arc::clone(&cry));
         let ending = Self {
             states,
             closing,
             renounced: Arc::new(watch::Sender::new(None)),
-            cried,
+            cry,
         };
-        (ending, Crier(crier))
+        (ending, crier)
     }
 
     /// Ends the session on our side, whatever the client believes.
@@ -108,14 +133,16 @@ impl Ending {
             return Some(End::Over(reason));
         }
         // Without its task, which ended with its runtime, nobody keeps the session alive.
-        self.cried.has_changed().is_err().then_some(GONE)
+        self.cry.is_gone.load(Ordering::Acquire).then_some(GONE)
     }
 
     /// Waits until the session is over or the keeper closed.
     pub(super) async fn ended(&self) -> End {
-        let mut cried = self.cried.clone();
-        // An error means that the crier is gone, with its runtime or with a close.
-        cried.wait_for(Option::is_some).await.map(drop).ok();
+        // Made before the look, so that no cry falls between the two.
+        let told = self.cry.told.notified();
+        if !self.cry.is_out.load(Ordering::Acquire) {
+            told.await;
+        }
         self.end_or_gone()
     }
 

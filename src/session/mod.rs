@@ -134,8 +134,8 @@ impl Session {
     }
 
     /// Waits until the session is over or the keeper closed.
-    pub(crate) async fn ended(&self) -> End {
-        self.ending.ended().await
+    pub(crate) fn ended(&self) -> impl Future<Output = End> + '_ {
+        self.ending.ended()
     }
 
     /// How it ends, for whoever follows it without holding it alive.

@@ -181,12 +181,12 @@ async fn taken_a_second(mut tasks: JoinSet<Result<u32, Error>>, began: Instant) 
     Ok(f64::from(taken) / began.elapsed().as_secs_f64())
 }
 
-/// Resident memory of this process; none where there is no such file.
+/// Resident anonymous memory of this process, which is heap and stacks and no code; none where there is no such file.
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status
         .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+        .find_map(|line| line.strip_prefix("RssAnon:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
 }
