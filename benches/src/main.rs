@@ -51,7 +51,8 @@ fn main() -> ExitCode {
 fn choose(args: TopArgs) -> Result<()> {
     match args.command {
         Some(Command::Tied(args)) => tied::become_program(args),
-        Some(Command::Driver(args)) => Builder::new_multi_thread()
+        // As the tool: on more threads every answer wakes one more of them, and the servers need the processors.
+        Some(Command::Driver(args)) => Builder::new_current_thread()
             .enable_all()
             .build()?
             .block_on(drivers::serve(args)),
