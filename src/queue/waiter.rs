@@ -119,6 +119,11 @@ impl Waiter {
             num_children: directory.num_children,
             pzxid: directory.pzxid,
         });
+        // Seen now: whoever asks for the grant much later looks again.
+        if let Step::Turn(turn) = self.walk.step() {
+            let turn = turn.clone();
+            self.take_turn(turn);
+        }
     }
 
     /// Takes in what was found at this moment of a ticket whose turn it is: being the first does not end by itself.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use lockkeeper::{Error, Keeper, Token};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::support::{World, eventually};
@@ -33,6 +33,7 @@ cases! {
         closing_a_keeper_ends_waits_and_frees_its_locks,
         a_broken_ticket_is_told_to_holder_and_waiter;
     embedded:
+        a_place_that_was_alone_long_ago_is_looked_at_again,
         with_every_server_dead_a_timed_call_ends_in_time,
         an_expired_session_is_told_to_holder_and_waiter,
         a_keeper_goes_on_with_a_new_session;
@@ -557,6 +558,26 @@ async fn a_keeper_goes_on_with_a_new_session(world: World) {
         .unwrap()
         .unwrap();
     assert!(next.token() > guard.token());
+}
+
+async fn a_place_that_was_alone_long_ago_is_looked_at_again(world: World) {
+    let builder = Keeper::builder(world.connect_string());
+    let builder = builder.session_timeout(Duration::from_secs(1));
+    let (a, b) = (builder.connect().await.unwrap(), keeper(&world).await);
+    let lock = a.mutex("old").unwrap();
+    lock.lock().await.unwrap().release().await.unwrap();
+    let mut place = lock.enqueue().await.unwrap();
+    let node = a.queue("old").await.unwrap()[0].node.clone();
+    let path = format!("{}/locks/old/{node}", world.chroot());
+    world.embedded().faults().remove(&path).unwrap();
+    let held = b.mutex("old").unwrap().lock().await.unwrap();
+
+    // What was seen with the create is good for a sixth of the session timeout.
+    sleep(Duration::from_millis(300)).await;
+    let error = place.granted().await.unwrap_err();
+
+    assert!(matches!(error, Error::PlaceLost { .. }), "{error}");
+    held.release().await.unwrap();
 }
 
 async fn with_every_server_dead_a_timed_call_ends_in_time(world: World) {
