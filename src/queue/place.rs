@@ -186,8 +186,8 @@ impl Place {
         }
     }
 
-    /// The ticket was granted, and so seen to be ours: it leaves by this exit.
-    pub(crate) fn grant(&mut self, by: Exit) {
+    /// The ticket was granted, and so seen to be ours so long ago: it leaves by this exit.
+    pub(crate) fn grant(&mut self, by: Exit, ago: Duration) {
         if let State::Seated {
             exit, begun, seen, ..
         } = &mut self.state
@@ -200,7 +200,7 @@ impl Place {
                 Begun::Fresh
             };
             *exit = by;
-            *seen = Some(Instant::now());
+            *seen = Instant::now().checked_sub(ago);
             self.written.take();
         }
         if let Some(reservation) = self.reservation.as_mut().filter(|_| !self.watches_on) {
@@ -420,7 +420,7 @@ impl Place {
         };
         self.seat(ticket, czxid);
         self.watches_on = false;
-        self.grant(exchange.exit.clone());
+        self.grant(exchange.exit.clone(), Duration::ZERO);
     }
 
     /// The ticket's path.

@@ -45,6 +45,10 @@ pub(crate) struct Waiter {
 #[derive(Debug)]
 enum Stage {
     Walking,
+    /// Its turn was seen at that moment, together with the create, and is taken when it is asked for.
+    Glimpsed {
+        seen: Moment,
+    },
     /// Nobody is before mine, but whoever was may not have ended well: not before that moment.
     Delaying {
         until: Moment,
@@ -119,10 +123,9 @@ impl Waiter {
             num_children: directory.num_children,
             pzxid: directory.pzxid,
         });
-        // Seen now: whoever asks for the grant much later looks again.
-        if let Step::Turn(turn) = self.walk.step() {
-            let turn = turn.clone();
-            self.take_turn(turn);
+        if matches!(self.walk.step(), Step::Turn(_)) {
+            let seen = self.place.session().pulse.now();
+            self.stage = Stage::Glimpsed { seen };
         }
     }
 
@@ -153,7 +156,9 @@ impl Waiter {
     pub(super) fn is_first(&self) -> bool {
         match self.stage {
             Stage::First { .. } | Stage::Inside { .. } => true,
-            Stage::Walking | Stage::Delaying { .. } => matches!(self.walk.step(), Step::Turn(_)),
+            Stage::Walking | Stage::Glimpsed { .. } | Stage::Delaying { .. } => {
+                matches!(self.walk.step(), Step::Turn(_))
+            }
         }
     }
 
@@ -163,7 +168,7 @@ impl Waiter {
             Stage::First { seen, .. } | Stage::Inside { seen, .. } => {
                 self.place.session().pulse.is_recent(seen)
             }
-            Stage::Walking | Stage::Delaying { .. } => false,
+            Stage::Walking | Stage::Glimpsed { .. } | Stage::Delaying { .. } => false,
         }
     }
 
@@ -203,7 +208,9 @@ impl Waiter {
                     let seen = self.place.session().pulse.now();
                     self.stage = Stage::Inside { seen, token };
                 }
-                Stage::Walking | Stage::Delaying { .. } => self.advance().await?,
+                Stage::Walking | Stage::Glimpsed { .. } | Stage::Delaying { .. } => {
+                    self.advance().await?;
+                }
             }
         }
     }
@@ -251,7 +258,7 @@ impl Waiter {
                 Stage::First { .. } | Stage::Inside { .. } => return Ok(true),
                 // Sat out, because leaving would begin it anew for whoever comes next.
                 Stage::Delaying { .. } => self.advance().await?,
-                Stage::Walking => {
+                Stage::Walking | Stage::Glimpsed { .. } => {
                     // A guess only saves others a list, and here nobody waits.
                     self.walk.skip_guess();
                     if matches!(self.walk.step(), Step::Watch(_) | Step::Wait) {
@@ -373,7 +380,14 @@ impl Waiter {
 
     /// It is our turn; but after somebody who may not have ended well the lock delay comes first.
     fn take_turn(&mut self, turn: Turn) {
-        let seen = self.place.session().pulse.now();
+        let pulse = &self.place.session().pulse;
+        let now = pulse.now();
+        let seen = match self.stage {
+            Stage::Glimpsed { seen } if pulse.is_recent(seen) => seen,
+            // Long ago: the ticket may have been removed since, and another one taken.
+            Stage::Glimpsed { .. } => return self.look_again(),
+            _ => now,
+        };
         if turn.ended_well {
             // For good: another look begins no delay.
             self.delay = None;
@@ -381,7 +395,7 @@ impl Waiter {
         if self.begins_delay() {
             return;
         }
-        self.place.grant(turn.exit);
+        self.place.grant(turn.exit, now.saturating_sub(seen));
         let Turn {
             version, is_alone, ..
         } = turn;
