@@ -180,9 +180,6 @@ async fn ends_well(
     };
     let mut found = violations(&history);
     found.extend(stays_alive(&history, &bounds));
-    if !found.is_empty() {
-        println!("{}", fleet.keep());
-    }
     assert_clean(&found);
     assert!(
         faults as f64 >= stormed.as_secs_f64() / 2.0,

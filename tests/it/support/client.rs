@@ -131,11 +131,15 @@ impl Fleet {
         let seen = || async { self.events().into_iter().find(|event| is(event)) };
         eventually(what, within, seen).await
     }
+}
 
-    /// Keeps the log of a run that failed, and says where.
-    pub(crate) fn keep(self) -> String {
-        let kept = self.folder.keep();
-        format!("the log is {}", kept.join("log").display())
+impl Drop for Fleet {
+    /// Keeps the log of a case that failed, and says where.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.folder.disable_cleanup(true);
+            println!("the log is {}", self.folder.path().join("log").display());
+        }
     }
 }
 
