@@ -75,19 +75,16 @@ fn ratios(results: &Results) -> BTreeMap<String, f64> {
             }
         }
     }
-    let hundred = (Row::HandOver { waiters: 100 }, ours);
+    let median = |waiters| Some(results.spread(Row::HandOver { waiters }, ours)?.median);
     for waiters in results
         .crowds
         .iter()
         .copied()
         .filter(|waiters| *waiters > 100)
     {
-        let crowd = (Row::HandOver { waiters }, ours);
-        if let Some(ratio) = results.ratio_of(crowd, hundred) {
-            found.insert(
-                format!("{}: Lockkeeper to its own at 100", title(crowd.0)),
-                ratio,
-            );
+        if let Some((many, few)) = median(waiters).zip(median(100)) {
+            let row = title(Row::HandOver { waiters });
+            found.insert(format!("{row}: Lockkeeper to its own at 100"), many / few);
         }
     }
     found

@@ -18,7 +18,10 @@ pub(crate) fn all(results: &Results) -> Vec<Goal> {
     let crowd = |waiters| Row::HandOver { waiters };
     let ours = Peer::Lockkeeper;
     let mut goals = Vec::new();
-    let flat = results.ratio_of((crowd(10_000), ours), (crowd(100), ours));
+    let median = |waiters| Some(results.spread(crowd(waiters), ours)?.median);
+    let flat = median(10_000)
+        .zip(median(100))
+        .map(|(many, few)| many / few);
     goals.push(at_most(
         "hand-over at 10 000, to hand-over at 100",
         flat,

@@ -76,6 +76,7 @@ impl Peer {
     /// Why a hand-over to so many waiters is not even tried. What is said here was measured or read, not guessed.
     pub(crate) fn refuses(self, waiters: usize) -> Option<&'static str> {
         match self {
+            Self::Etcd if waiters > 1_000 => Some("not run: over two minutes a round"),
             _ if waiters <= 5_000 => None,
             Self::Lockkeeper | Self::Floor => None,
             // From about 17 700 names of its locks on, the list in one reply is over 1 MiB.

@@ -14,6 +14,8 @@ const CROWDS: [usize; 7] = [1, 10, 100, 1_000, 5_000, 10_000, 20_000];
 const QUICK_CROWDS: [usize; 4] = [1, 10, 100, 1_000];
 /// Rounds of a crowd that takes a minute each.
 const SLOW_ROUNDS: usize = 3;
+/// A row of a second meets whatever the machine does in that second: it is measured so often in each round.
+const TURNS: usize = 3;
 const LOCKS: usize = 64;
 
 #[derive(Clone, Debug)]
@@ -76,11 +78,11 @@ impl Plan {
                 rounds: if self.quick { 300 } else { 1_000 },
             },
             Row::Independent => {
-                let seconds = if self.quick { 1 } else { 3 };
+                let seconds = if self.quick { 1 } else { 2 };
                 Order::independent(LOCKS, Duration::from_secs(seconds))
             }
             // Each of etcd's queues takes a tenth of a second to be ready.
-            Row::HandOver { waiters: 1 } if self.quick && peer == Peer::Etcd => Order::HandOver {
+            Row::HandOver { waiters: 1 } if peer == Peer::Etcd => Order::HandOver {
                 waiters: 1,
                 repeats: 20,
             },
@@ -95,6 +97,15 @@ impl Plan {
             peers.reverse();
         }
         peers
+    }
+
+    /// How often a row is measured in each round.
+    pub(crate) fn turns(&self, row: Row) -> usize {
+        match row {
+            _ if self.quick => 1,
+            Row::HandOver { waiters } if waiters > 100 => 1,
+            _ => TURNS,
+        }
     }
 
     pub(crate) fn rounds_of(&self, row: Row, peer: Peer) -> usize {

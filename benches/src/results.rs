@@ -29,6 +29,8 @@ pub(crate) struct Entry {
     pub(crate) row: Row,
     pub(crate) peer: Peer,
     pub(crate) round: usize,
+    /// Short rows have several turns in a round.
+    pub(crate) turn: usize,
     /// The whole order, with what is not in its figure.
     pub(crate) took_ms: u64,
     pub(crate) outcome: Outcome,
@@ -133,15 +135,10 @@ impl Results {
 
     /// One peer's figure as a multiple of another's.
     pub(crate) fn ratio(&self, row: Row, peer: Peer, to: Peer) -> Option<f64> {
-        self.ratio_of((row, peer), (row, to))
-    }
-
-    /// The same across rows.
-    pub(crate) fn ratio_of(&self, (row, peer): (Row, Peer), to: (Row, Peer)) -> Option<f64> {
-        let others: BTreeMap<usize, f64> = self.figures(to.0, to.1).collect();
+        let others: BTreeMap<_, f64> = self.figures(row, to).collect();
         let ratios = self
             .figures(row, peer)
-            .filter_map(|(round, figure)| Some(figure / others.get(&round)?));
+            .filter_map(|(when, figure)| Some(figure / others.get(&when)?));
         Spread::of(ratios.collect()).map(|ratios| ratios.median)
     }
 
@@ -163,10 +160,11 @@ impl Results {
         Spread::of(figures.collect())
     }
 
-    fn figures(&self, row: Row, peer: Peer) -> impl Iterator<Item = (usize, f64)> {
+    /// Each figure with its round and turn.
+    fn figures(&self, row: Row, peer: Peer) -> impl Iterator<Item = ((usize, usize), f64)> {
         self.outcomes(row, peer).filter_map(move |entry| {
             let figure = row.figure(entry.outcome.measured()?)?;
-            Some((entry.round, figure))
+            Some(((entry.round, entry.turn), figure))
         })
     }
 }
@@ -196,6 +194,7 @@ impl Results {
             row,
             peer,
             round,
+            turn: 0,
             took_ms: 0,
             outcome,
         });

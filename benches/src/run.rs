@@ -72,7 +72,11 @@ pub(crate) async fn run(args: RunArgs) -> Result<()> {
     for round in 0..stage.plan.rounds {
         say(format_args!("round {} of {}", round + 1, stage.plan.rounds));
         for row in stage.plan.rows() {
-            field.measure(row, round, &mut results.entries).await?;
+            for turn in 0..stage.plan.turns(row) {
+                field
+                    .measure(row, round, turn, &mut results.entries)
+                    .await?;
+            }
         }
     }
     field.dismiss().await?;
@@ -151,10 +155,16 @@ impl<'a> Field<'a> {
         Ok(driver)
     }
 
-    /// One row of one round: every peer that takes part, one after the other.
-    async fn measure(&mut self, row: Row, round: usize, entries: &mut Vec<Entry>) -> Result<()> {
+    /// One turn of a row in a round: every peer that takes part, one after the other.
+    async fn measure(
+        &mut self,
+        row: Row,
+        round: usize,
+        turn: usize,
+        entries: &mut Vec<Entry>,
+    ) -> Result<()> {
         say_on(format_args!("  {}:", title(row)));
-        for peer in self.stage.plan.peers_in(round) {
+        for peer in self.stage.plan.peers_in(round + turn) {
             if round >= self.stage.plan.rounds_of(row, peer) || self.given_up.contains(&(row, peer))
             {
                 continue;
@@ -169,6 +179,7 @@ impl<'a> Field<'a> {
                 row,
                 peer,
                 round,
+                turn,
                 took_ms: u64::try_from(began.elapsed().as_millis())?,
                 outcome,
             });

@@ -46,8 +46,8 @@ fn head(results: &Results) -> String {
     format!(
         "{kind}{} rounds in {} s, begun {}, on {} cores ({}), {} GiB, Linux {}. The servers' data is on {}, where a sync takes {} us. \
          The load before was {}.\n\n\
-         A figure is the median of its rounds, with the least and the most in brackets. A ratio is the median of the ratios of the \
-         rounds, in each of which all ran one after the other.\n",
+         A figure is the median of its rounds, with the least and the most in brackets; a short row is measured three times a round. A \
+         ratio is the median of the ratios of the rounds, in each of which all ran one after the other.\n",
         results.rounds,
         results.took_s,
         results.at,

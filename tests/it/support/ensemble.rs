@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::timeout;
+use zookeeper_client::Client;
 
 use super::proxy::{End, Proxy, Way};
 use super::zookeeper::{Ports, Servers};
@@ -124,11 +125,17 @@ impl Ensemble {
         eventually("there is a leader", Duration::from_secs(60), leader).await
     }
 
-    /// Waits until every member serves again.
+    /// Waits until the members have found together again: each gives out a session, which is a commit of the quorum. By its own
+    /// words alone a member serves for as long as it has not noticed that its leader was frozen or cut off.
     pub(crate) async fn serves(&self) {
         for address in self.addresses() {
-            let serves = || async { mode(address).await.is_some() };
-            eventually("the member serves", Duration::from_secs(30), serves).await;
+            let server = address.to_string();
+            let serves = || async {
+                // A member that is still looking for a leader is silent.
+                let session = timeout(Duration::from_secs(2), Client::connect(&server)).await;
+                session.is_ok_and(|session| session.is_ok())
+            };
+            eventually("the member serves", Duration::from_secs(60), serves).await;
         }
     }
 

@@ -4,11 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lockkeeper::embedded::EmbeddedServer;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
+use zookeeper_client::Client;
 
 use crate::support::client::{Fleet, Order, Process};
 use crate::support::ensemble::Ensemble;
@@ -33,18 +34,21 @@ impl Hurt {
     }
 
     fn begin(&self, kind: &str) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.0 += 1;
         // The same kind on another client or with another operation is the same kind.
         let word = kind.split(['(', ' ']).next().unwrap_or(kind);
-        *state.1.entry(word.to_owned()).or_default() += 1;
+        *self.state().1.entry(word.to_owned()).or_default() += 1;
+        self.suffers(kind);
+    }
+
+    fn suffers(&self, kind: &str) {
+        self.state().0 += 1;
         self.log.note(What::Fault {
             kind: kind.to_owned(),
         });
     }
 
     fn end(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         state.0 -= 1;
         if state.0 == 0 {
             self.log.note(What::Healed);
@@ -62,8 +66,52 @@ impl Hurt {
     }
 
     pub(super) fn kinds(&self) -> BTreeMap<String, usize> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.1.clone()
+        self.state().1.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, (usize, BTreeMap<String, usize>)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes for as long as it is polled when the ensemble gives out no session, though nothing of the plan hurts it: on a busy
+    /// machine its members lose their leader by themselves.
+    pub(super) async fn watch(&self, connect_string: &str) -> ! {
+        const PAUSE: Duration = Duration::from_millis(200);
+        let mut is_whole = true;
+        loop {
+            let session = timeout(Duration::from_secs(1), Client::connect(connect_string)).await;
+            let is_there = session.is_ok_and(|session| session.is_ok());
+            match (is_whole, is_there) {
+                (true, false) => self.suffers("no quorum"),
+                (false, true) => self.end(),
+                _ => {}
+            }
+            is_whole = is_there;
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// What comes, if it comes before the world was whole for so long, all in all.
+    pub(super) async fn comes<T>(
+        &self,
+        what: &str,
+        within: Duration,
+        future: impl Future<Output = T>,
+    ) -> T {
+        const STEP: Duration = Duration::from_millis(50);
+        let whole = async {
+            let mut left = within;
+            while !left.is_zero() {
+                sleep(STEP).await;
+                if self.state().0 == 0 {
+                    left = left.saturating_sub(STEP);
+                }
+            }
+        };
+        tokio::select! {
+            it = future => it,
+            () = whole => panic!("waited {within:?} in a whole world for: {what}"),
+        }
     }
 }
 
