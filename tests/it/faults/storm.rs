@@ -198,6 +198,6 @@ async fn ends_well(
             "{faults} faults, {grants} grants"
         );
     } else {
-        assert!(grants > 20, "{grants} grants");
+        assert!(grants > CLIENTS, "{grants} grants");
     }
 }

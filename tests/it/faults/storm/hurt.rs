@@ -11,6 +11,7 @@ use lockkeeper::embedded::EmbeddedServer;
 use tokio::time::{Instant, sleep, timeout};
 use zookeeper_client::Client;
 
+use crate::faults::T;
 use crate::support::client::{Fleet, Order, Process};
 use crate::support::ensemble::Ensemble;
 use crate::support::events::{Log, What};
@@ -73,16 +74,23 @@ impl Hurt {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes for as long as it is polled when the ensemble gives out no session, though nothing of the plan hurts it: on a busy
-    /// machine its members lose their leader by themselves.
+    /// Notes for as long as it is polled when the ensemble gives out no session like those of the clients, though nothing of the
+    /// plan hurts it: on a busy machine its members lose their leader by themselves, or commit too late for so short a session.
     pub(super) async fn watch(&self, connect_string: &str) -> ! {
         const PAUSE: Duration = Duration::from_millis(200);
         let mut is_whole = true;
         loop {
-            let session = timeout(Duration::from_secs(1), Client::connect(connect_string)).await;
+            let connector = Client::connector()
+                .with_session_timeout(T)
+                .with_connection_timeout(T / 5)
+                .with_fail_eagerly();
+            let session = timeout(T, connector.connect(connect_string)).await;
             let is_there = session.is_ok_and(|session| session.is_ok());
             match (is_whole, is_there) {
-                (true, false) => self.suffers("no quorum"),
+                (true, false) => {
+                    println!("the ensemble gives out no session by itself");
+                    self.suffers("no quorum");
+                }
                 (false, true) => self.end(),
                 _ => {}
             }
