@@ -105,9 +105,9 @@ mod tests {
             failed,
             ..Answer::default()
         };
-        results.add(row(5_000), Peer::Etcd, 0, failed(1_139));
-        results.add(row(5_000), Peer::Etcd, 1, failed(1_220));
-        results.add(row(5_000), Peer::Etcd, 2, failed(0));
+        results.add(row(5_000), Peer::Redis, 0, failed(1_139));
+        results.add(row(5_000), Peer::Redis, 1, failed(1_220));
+        results.add(row(5_000), Peer::Redis, 2, failed(0));
         results.add(
             row(5_000),
             Peer::Kazoo,
@@ -119,7 +119,7 @@ mod tests {
         );
 
         assert_eq!(
-            cell(&results, row(5_000), Peer::Etcd),
+            cell(&results, row(5_000), Peer::Redis),
             "1 139 to 1 220 of 5 000 failed, in 2 of 3 rounds"
         );
         assert_eq!(cell(&results, row(5_000), Peer::Kazoo), "4 071");
@@ -127,6 +127,6 @@ mod tests {
             cell(&results, row(20_000), Peer::Curator),
             "cannot: its client refuses a list that long"
         );
-        assert_eq!(cell(&results, row(1), Peer::Redis), "not run");
+        assert_eq!(cell(&results, row(1), Peer::Etcd), "not run");
     }
 }
