@@ -35,7 +35,9 @@ cases! {
         one_silent_server_does_not_hide_a_healthy_one,
         a_waiter_survives_the_end_of_its_sessions_runtime,
         a_keeper_survives_the_end_of_its_sessions_runtime,
-        a_lock_that_is_not_polled_any_more_holds_up_no_other;
+        a_lock_that_is_not_polled_any_more_holds_up_no_other,
+        a_create_whose_glimpse_was_lost_is_granted_by_a_look,
+        a_lock_that_is_dropped_between_its_create_and_its_glimpse_leaves_nothing;
 }
 
 const SOON: Duration = Duration::from_secs(3);
@@ -480,6 +482,49 @@ async fn a_lock_that_is_not_polled_any_more_holds_up_no_other(world: World) {
         .await
         .unwrap();
     first.await.unwrap().release().await.unwrap();
+}
+
+async fn a_create_whose_glimpse_was_lost_is_granted_by_a_look(world: World) {
+    let (keeper, stranger) = (keeper(&world).await, world.raw().await);
+    let faults = world.embedded().faults();
+    let lock = keeper.mutex("lost").unwrap();
+    lock.lock().await.unwrap().release().await.unwrap();
+    faults
+        .on(Match::op(Op::MultiRead).path_contains("/locks/lost"))
+        .drop_reply();
+    let before = world.embedded().counters();
+
+    let guard = timeout(SOON, lock.lock()).await.expect("it looks").unwrap();
+
+    assert_eq!(faults.armed_rules(), 0);
+    assert_eq!(children(&stranger, "lost").await, [guard.node()]);
+    // The create itself was answered, and is not sent again.
+    let created = world.embedded().counters().since(&before);
+    assert_eq!(created.get(Op::Create), 1);
+    guard.release().await.unwrap();
+    assert!(children(&stranger, "lost").await.is_empty());
+}
+
+async fn a_lock_that_is_dropped_between_its_create_and_its_glimpse_leaves_nothing(world: World) {
+    let (keeper, stranger) = (keeper(&world).await, world.raw().await);
+    let faults = world.embedded().faults();
+    let lock = keeper.mutex("between").unwrap();
+    lock.lock().await.unwrap().release().await.unwrap();
+    let glimpse = faults
+        .on(Match::op(Op::MultiRead).path_contains("/locks/between"))
+        .hold_reply();
+
+    // The reply to the create is before the one that is held.
+    tokio::select! {
+        granted = lock.lock() => panic!("it has not seen the directory: {granted:?}"),
+        reached = timeout(SOON, glimpse.reached()) => reached.expect("it is sent with the create"),
+    }
+    assert_eq!(children(&stranger, "between").await.len(), 1);
+    glimpse.release();
+
+    let empty = || async { children(&stranger, "between").await.is_empty() };
+    eventually("the janitor removes the ticket", SOON, empty).await;
+    lock.lock().await.unwrap().release().await.unwrap();
 }
 
 async fn a_label_that_is_too_long_is_refused_before_any_io(world: World) {

@@ -16,8 +16,8 @@ to the floor of the same round. For the times a low ratio is good, for the locks
   hand-over at N     the time from one grant to the next while N wait and every holder releases at once
   N locks at once    locks in a second, by N tasks on one session with a lock each
   one that lingers   locks in a second of one lock that keeps its place, by two tasks of this process: no requests
-  memory per waiter  what this process grows by while the largest crowd queues up, divided by its size;
-                     not told of crowds below a hundred
+  memory per waiter  what heap and stacks of this process grow by while the largest crowd queues up, divided by its
+                     size; not told of crowds below a hundred
 
 What it does to the ensemble: the run of half a minute creates and removes about 25 000 tickets, one after the other or in
 crowds of --waiters at once, and drives it to what it can commit for --time, twice a round. Each ticket is two commits, so
