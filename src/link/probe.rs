@@ -53,7 +53,7 @@ async fn look(address: &str, deadline: Instant) -> UnreachableReason {
 }
 
 /// ZooKeeper's default port, as the client crate adds it.
-fn with_port(address: &str) -> String {
+pub(super) fn with_port(address: &str) -> String {
     let host = address.rsplit(']').next().unwrap_or(address);
     if host.contains(':') {
         address.into()

@@ -3,6 +3,7 @@
 //! It uses the crate's plain operations only. The crate's lock recipe, its persistent watches across reconnects and its
 //! session state as proof are not used (FAILURES.md section G says why).
 
+mod nodelay;
 #[cfg(test)]
 #[cfg(feature = "embedded")]
 mod served;
@@ -74,7 +75,8 @@ impl ZooKeeper {
                 return Err(Fault::Unknown("every server was tried".into()));
             }
         };
-        let states = translate_states(client.state_watcher(), pacer, client.session_timeout());
+        let timeout = client.session_timeout();
+        let states = translate_states(client.state_watcher(), pacer, timeout, &target.servers);
         let deadline = client.session_timeout().max(Duration::from_millis(100));
         Ok(Arc::new(Self {
             client,
@@ -299,8 +301,10 @@ fn translate_states(
     mut theirs: zk::StateWatcher,
     pacer: Pacer,
     session_timeout: Duration,
+    servers: &str,
 ) -> watch::Receiver<SessionState> {
     let (sender, receiver) = watch::channel(state(theirs.peek_state()));
+    let quicken = nodelay::keep(servers.to_owned(), receiver.clone());
     let follow = async move {
         // After a terminal state the crate's watcher never answers again.
         while !matches!(*sender.borrow(), SessionState::Over(_)) {
@@ -311,6 +315,7 @@ fn translate_states(
     let both = async move {
         tokio::select! {
             () = follow => (),
+            never = quicken => match never {},
             never = pacer.pace(session_timeout) => match never {},
         }
     };

@@ -12,7 +12,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::support::proxy::{Proxies, Way};
+use crate::support::proxy::{End, Proxies, Way};
 use crate::support::zookeeper::Servers;
 use crate::support::{World, eventually, words};
 
@@ -73,28 +73,34 @@ async fn an_uncontended_lock_costs_two_requests_and_its_release_one(world: World
 }
 
 async fn a_free_lock_costs_one_round_trip_and_its_release_one(world: World) {
-    const ONE_WAY: Duration = Duration::from_millis(100);
+    const ROUND_TRIP: Duration = Duration::from_millis(40);
     let proxies = Proxies::before(&world);
     let builder = Keeper::builder(proxies.connect_string());
     let keeper = builder.connect().await.unwrap();
     let lock = keeper.mutex("cost").unwrap();
     lock.lock().await.unwrap().release().await.unwrap();
-    proxies.delay(Way::Both, ONE_WAY);
-    let mut times = Vec::new();
-    for _ in 0..3 {
-        let began = Instant::now();
-        let guard = lock.lock().await.unwrap();
-        let locked = began.elapsed();
-        guard.release().await.unwrap();
-        times.push((locked, began.elapsed() - locked));
-    }
+    proxies.delay(Way::Both, ROUND_TRIP / 2);
+    for connection in ["the first", "the next"] {
+        let (mut locks, mut releases) = (Vec::new(), Vec::new());
+        for _ in 0..11 {
+            let began = Instant::now();
+            let guard = lock.lock().await.unwrap();
+            let locked = began.elapsed();
+            guard.release().await.unwrap();
+            locks.push(locked);
+            releases.push(began.elapsed() - locked);
+        }
 
-    // A stall of the machine makes a time longer, and none shorter.
-    for shortest in [
-        times.iter().map(|(lock, _)| *lock).min().unwrap(),
-        times.iter().map(|(_, release)| *release).min().unwrap(),
-    ] {
-        assert!((2 * ONE_WAY..4 * ONE_WAY).contains(&shortest), "{times:?}");
+        for times in [&mut locks, &mut releases] {
+            times.sort_unstable();
+            let in_the_middle = times[times.len() / 2];
+            assert!(
+                (ROUND_TRIP..ROUND_TRIP * 3 / 2).contains(&in_the_middle),
+                "on {connection} connection: {times:?}"
+            );
+        }
+        proxies.cut(End::Rst).await;
+        lock.lock().await.unwrap().release().await.unwrap();
     }
 }
 

@@ -1,0 +1,171 @@
+//! Switches Nagle's algorithm off on the connections of our sessions, which the client crate does not and has no option for.
+//!
+//! With it, a request that is sent right behind another one waits in our kernel until the first is acknowledged, which takes a round
+//! trip: behind a relay of 5 ms each way a create and a read took 25.4 ms sent together, and 13.0 ms with `TCP_NODELAY`. Java's
+//! client and kazoo set it too.
+//!
+//! The crate hands out no socket, so ours are found among the descriptors of the process by whom they are connected to. A
+//! descriptor is copied before it is looked at, so it cannot become another one meanwhile. Connections of others in this process
+//! to the same servers get the option as well. It reads and writes no byte of any of them, and where it is not possible (no Linux,
+//! or a sandbox that forbids `pidfd_getfd`) all goes on without it.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+
+use tokio::net::lookup_host;
+use tokio::sync::watch;
+
+use crate::link::SessionState;
+use crate::link::probe::with_port;
+
+/// Sets `TCP_NODELAY` on each connection that a session makes.
+pub(super) async fn keep(servers: String, mut states: watch::Receiver<SessionState>) -> Infallible {
+    let is_connected = |state: &SessionState| *state == SessionState::Connected;
+    while states.wait_for(is_connected).await.is_ok() {
+        set_nodelay(&servers).await;
+        if states.changed().await.is_err() {
+            break;
+        }
+    }
+    // The session is over.
+    std::future::pending().await
+}
+
+/// Sets `TCP_NODELAY` on what is connected to any of these servers.
+async fn set_nodelay(servers: &str) {
+    let mut addresses = Vec::new();
+    for server in servers.split(',') {
+        match lookup_host(with_port(server)).await {
+            Ok(found) => addresses.extend(found),
+            Err(error) => tracing::debug!(server, %error, "its connections keep Nagle's algorithm"),
+        }
+    }
+    // Off the threads of the runtime: a process may have thousands of descriptors.
+    let set = tokio::task::spawn_blocking(move || apply(&addresses));
+    match set.await {
+        Ok(Ok(connections)) => tracing::trace!(connections, "have TCP_NODELAY"),
+        Ok(Err(error)) => tracing::debug!(%error, "connections keep Nagle's algorithm"),
+        // The runtime ends.
+        Err(_) => {}
+    }
+}
+
+/// How many connections have it now.
+#[cfg(target_os = "linux")]
+fn apply(servers: &[SocketAddr]) -> std::io::Result<usize> {
+    let connections = connections(servers)?;
+    for connection in &connections {
+        rustix::net::sockopt::set_tcp_nodelay(connection, true)?;
+    }
+    Ok(connections.len())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn apply(_: &[SocketAddr]) -> std::io::Result<usize> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}
+
+/// What this process has connected to any of these servers.
+#[cfg(target_os = "linux")]
+fn connections(servers: &[SocketAddr]) -> std::io::Result<Vec<std::os::fd::OwnedFd>> {
+    use rustix::io::Errno;
+    use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+
+    let ourselves = pidfd_open(getpid(), PidfdFlags::empty())?;
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let entry = entry?;
+        let is_socket = std::fs::read_link(entry.path())
+            .is_ok_and(|link| link.as_os_str().as_encoded_bytes().starts_with(b"socket:"));
+        let number = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
+        let Some(number) = number.filter(|_| is_socket) else {
+            continue;
+        };
+        let socket = match pidfd_getfd(&ourselves, number, PidfdGetfdFlags::empty()) {
+            // It was closed meanwhile.
+            Err(Errno::BADF) => continue,
+            socket => socket?,
+        };
+        let peer = rustix::net::getpeername(&socket).ok().flatten();
+        let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+        if peer.is_some_and(|peer| servers.contains(&peer)) {
+            found.push(socket);
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_to_our_servers_get_it_and_no_others() {
+        let listen = || TcpListener::bind("127.0.0.1:0");
+        let (ours, others) = (listen().await.unwrap(), listen().await.unwrap());
+        let connect = |to: &TcpListener| TcpStream::connect(to.local_addr().unwrap());
+        let (mine, other) = (
+            connect(&ours).await.unwrap(),
+            connect(&others).await.unwrap(),
+        );
+        assert!(!mine.nodelay().unwrap());
+        let servers = format!("nowhere.invalid:2181,{}", ours.local_addr().unwrap());
+
+        set_nodelay(&servers).await;
+
+        assert!(mine.nodelay().unwrap());
+        assert!(!other.nodelay().unwrap());
+        // The server's side of it has another peer.
+        let (accepted, _) = ours.accept().await.unwrap();
+        assert!(!accepted.nodelay().unwrap());
+    }
+    #[cfg(feature = "embedded")]
+    #[tokio::test]
+    async fn each_connection_of_a_session_gets_it() {
+        use std::time::Duration;
+
+        use rustix::net::getsockname;
+        use rustix::net::sockopt::tcp_nodelay;
+        use tokio::time::{sleep, timeout};
+
+        use crate::embedded::EmbeddedServer;
+        use crate::link::Opener;
+        use crate::link::zookeeper::Target;
+
+        let server = EmbeddedServer::start().await.unwrap();
+        let target = Target {
+            servers: server.addr().to_string(),
+            chroot: String::new(),
+            session_timeout: Duration::from_secs(5),
+        };
+        let link = target.open(Duration::from_secs(5)).await.unwrap();
+        let ports = || -> Vec<SocketAddr> {
+            let connections = connections(&[server.addr()]).unwrap();
+            let quick = connections.iter().filter(|it| tcp_nodelay(it).unwrap());
+            quick
+                .map(|it| getsockname(it).unwrap().try_into().unwrap())
+                .collect()
+        };
+        let mut before = Vec::new();
+        for connection in ["the first", "the next"] {
+            let gets_it = async {
+                loop {
+                    let new = ports();
+                    if new.iter().any(|port| !before.contains(port)) {
+                        break new;
+                    }
+                    sleep(Duration::from_millis(5)).await;
+                }
+            };
+            let found = timeout(Duration::from_secs(5), gets_it).await;
+            before = found.unwrap_or_else(|_| panic!("{connection} connection does not get it"));
+            server.faults().cut_all();
+        }
+        drop(link);
+    }
+}
