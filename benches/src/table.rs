@@ -225,6 +225,8 @@ fn not_shared(results: &Results) -> String {
          - **ZooKeeper** is one server that syncs to disk, the same for all of its clients. On an ensemble every write costs more for all of \
          them, so their ratios say more than their figures.\n\
          - **The floor** is no lock: the fewest raw operations of the client crate, with no error handled.\n\
+         - **Lockkeeper** sets `TCP_NODELAY` on its connections, as Curator's and kazoo's clients do; the client crate does not, so the floor and \
+         its own lock go without. Where Lockkeeper is faster than the floor, that is why: it sends its read right behind the create.\n\
          - **The client crate's lock** is released by an awaited delete, because its guard can only be dropped.\n\
          - **Curator** and **kazoo** block, so each of their waiters is a thread; the others' are tasks.\n\
          - Servers and clients share the cores of one machine and meet over loopback: the figures are more of computing than of a network.\n\
