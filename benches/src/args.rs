@@ -31,7 +31,7 @@ pub(crate) struct RunArgs {
     /// Rounds of each row; crowds of 5000 and more of slow peers have three at most [default: 5; quick: 2]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) rounds: Option<u32>,
-    /// About two minutes in place of about twenty-five: smaller crowds, fewer rounds, less of each
+    /// About two minutes in place of about thirty: smaller crowds, fewer rounds, less of each
     #[arg(long)]
     pub(crate) quick: bool,
     /// Seconds after which one measurement is given up

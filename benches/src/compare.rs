@@ -75,16 +75,15 @@ fn ratios(results: &Results) -> BTreeMap<String, f64> {
             }
         }
     }
-    let median = |waiters| Some(results.spread(Row::HandOver { waiters }, ours)?.median);
     for waiters in results
         .crowds
         .iter()
         .copied()
         .filter(|waiters| *waiters > 100)
     {
-        if let Some((many, few)) = median(waiters).zip(median(100)) {
+        if let Some(growth) = results.growth(ours, waiters, 100) {
             let row = title(Row::HandOver { waiters });
-            found.insert(format!("{row}: Lockkeeper to its own at 100"), many / few);
+            found.insert(format!("{row}: Lockkeeper to its own at 100"), growth);
         }
     }
     found

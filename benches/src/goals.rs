@@ -18,13 +18,9 @@ pub(crate) fn all(results: &Results) -> Vec<Goal> {
     let crowd = |waiters| Row::HandOver { waiters };
     let ours = Peer::Lockkeeper;
     let mut goals = Vec::new();
-    let median = |waiters| Some(results.spread(crowd(waiters), ours)?.median);
-    let flat = median(10_000)
-        .zip(median(100))
-        .map(|(many, few)| many / few);
     goals.push(at_most(
         "hand-over at 10 000, to hand-over at 100",
-        flat,
+        results.growth(ours, 10_000, 100),
         1.25,
     ));
     for waiters in results

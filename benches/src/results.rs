@@ -142,6 +142,12 @@ impl Results {
         Spread::of(ratios.collect()).map(|ratios| ratios.median)
     }
 
+    /// Its hand-over to so many waiters as a multiple of its own to so few, by their medians.
+    pub(crate) fn growth(&self, peer: Peer, many: usize, few: usize) -> Option<f64> {
+        let median = |waiters| Some(self.spread(Row::HandOver { waiters }, peer)?.median);
+        Some(median(many)? / median(few)?)
+    }
+
     /// How many waiters were handed over in a round of so many, in the rounds in which not all were.
     pub(crate) fn failures(&self, row: Row, peer: Peer) -> Vec<usize> {
         let measured = self

@@ -43,11 +43,16 @@ fn head(results: &Results) -> String {
     } else {
         ""
     };
+    let turns = if results.quick {
+        ""
+    } else {
+        "; a short row is measured three times a round"
+    };
     format!(
         "{kind}{} rounds in {} s, begun {}, on {} cores ({}), {} GiB, Linux {}. The servers' data is on {}, where a sync takes {} us. \
          The load before was {}.\n\n\
-         A figure is the median of its rounds, with the least and the most in brackets; a short row is measured three times a round. A \
-         ratio is the median of the ratios of the rounds, in each of which all ran one after the other.\n",
+         A figure is the median of its rounds, with the least and the most in brackets{turns}. A ratio is the median of the ratios of the \
+         rounds, in each of which all ran one after the other.\n",
         results.rounds,
         results.took_s,
         results.at,
@@ -231,7 +236,7 @@ fn not_shared(results: &Results) -> String {
          - **Curator** and **kazoo** block, so each of their waiters is a thread; the others' are tasks.\n\
          - Servers and clients share the cores of one machine and meet over loopback: the figures are more of computing than of a network.\n\
          - All wait when each has its watch at the server (Lockkeeper and the floor: has its answer; Redis: has been refused once). With 1, 10 and \
-         100 waiters a round is the mean of 100, 20 and 5 queues. A measurement of more than {} s was given up.\n",
+         100 waiters a round is the mean of 100, 20 and 5 queues (etcd: 20, 20 and 5). A measurement of more than {} s was given up.\n",
         results.limit_s
     )
 }

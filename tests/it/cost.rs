@@ -91,11 +91,11 @@ async fn a_free_lock_costs_one_round_trip_and_its_release_one(world: World) {
             releases.push(began.elapsed() - locked);
         }
 
-        for times in [&mut locks, &mut releases] {
-            times.sort_unstable();
-            let in_the_middle = times[times.len() / 2];
+        // A stall of the machine makes a time longer, and none shorter.
+        for times in [&locks, &releases] {
+            let shortest = times.iter().min().unwrap();
             assert!(
-                (ROUND_TRIP..ROUND_TRIP * 3 / 2).contains(&in_the_middle),
+                (ROUND_TRIP..ROUND_TRIP * 3 / 2).contains(shortest),
                 "on {connection} connection: {times:?}"
             );
         }
