@@ -211,6 +211,12 @@ impl Error {
         self
     }
 
+    /// No session, but one of the addresses is known to be a server's.
+    pub(crate) fn names_a_server(&self) -> bool {
+        let is_server = |failure: &AddressFailure| failure.reason == UnreachableReason::NotServing;
+        matches!(self, Self::Unreachable { addresses, .. } if addresses.iter().any(is_server))
+    }
+
     /// A lock name or an option was refused before anything was sent.
     pub fn is_invalid(&self) -> bool {
         matches!(self, Self::InvalidName { .. } | Self::InvalidOption { .. })

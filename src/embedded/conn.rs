@@ -155,7 +155,6 @@ async fn converse(
         batch: BytesMut::new(),
         line: &line,
         events_held,
-        shared,
     };
     tokio::select! {
         end = incoming.run() => end,
@@ -207,7 +206,6 @@ struct Outgoing<'a> {
     batch: BytesMut,
     line: &'a Line,
     events_held: watch::Receiver<bool>,
-    shared: &'a Shared,
 }
 
 impl Outgoing<'_> {
@@ -251,7 +249,6 @@ impl Outgoing<'_> {
         }
         until(&mut self.line.frozen.subscribe(), false).await;
         self.writer.write_all(&self.batch).await?;
-        self.shared.count_out(self.batch.len());
         self.line.wrote(self.batch.len());
         if self.batch.capacity() > 2 * WRITE_BATCH {
             // One large reply must not cost an idle connection its size for ever.

@@ -13,7 +13,7 @@ pub struct Counters {
     pub(super) by_op: BTreeMap<Op, u64>,
     /// Bytes received, frame lengths included.
     pub bytes_in: u64,
-    /// Bytes sent, frame lengths included.
+    /// Bytes queued for clients, frame lengths included: those of `replies` and `events`.
     pub bytes_out: u64,
     /// Replies queued for clients, those to connect requests included.
     pub replies: u64,
@@ -32,6 +32,16 @@ pub struct Counters {
 }
 
 impl Counters {
+    pub(super) fn count_reply(&mut self, frame: &[u8]) {
+        self.replies += 1;
+        self.bytes_out += frame.len() as u64;
+    }
+
+    pub(super) fn count_event(&mut self, frame: &[u8]) {
+        self.events += 1;
+        self.bytes_out += frame.len() as u64;
+    }
+
     /// Requests of this kind. A transaction is one request, whatever it holds.
     #[must_use]
     pub fn get(&self, op: Op) -> u64 {

@@ -30,7 +30,6 @@ pub(super) struct Shared {
     started: Instant,
     pub(super) settings: Settings,
     bytes_in: AtomicU64,
-    bytes_out: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -88,7 +87,6 @@ impl Shared {
             started: Instant::now(),
             settings,
             bytes_in: AtomicU64::new(0),
-            bytes_out: AtomicU64::new(0),
         }
     }
 
@@ -108,10 +106,6 @@ impl Shared {
         self.bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn count_out(&self, bytes: usize) {
-        self.bytes_out.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
     /// Answers a connect request. `None`: the client has seen more than this server, and is closed without a word.
     pub(super) fn join(&self, address: SocketAddr, request: &ConnectRequest) -> Option<Joined> {
         let now = self.now();
@@ -123,12 +117,13 @@ impl Shared {
             .connect(conn, request, Identity::address(address.ip()), now)?;
         let (mut outbox, items) = outbox::channel(self.settings.max_queued);
         outbox.traffic.received += 1;
-        outbox.push(Item::Reply(welcome.encode()));
+        let frame = welcome.encode();
+        state.counters.count_reply(&frame);
+        outbox.push(Item::Reply(frame));
         if welcome.session == 0 {
             outbox.push(Item::Close);
         }
         state.counters.connects += 1;
-        state.counters.replies += 1;
         let line = outbox.line.clone();
         state.outboxes.insert(conn, Desk { outbox, address });
         state.deliver_effects();
@@ -194,7 +189,6 @@ impl Shared {
         let state = self.lock();
         Counters {
             bytes_in: self.bytes_in.load(Ordering::Relaxed),
-            bytes_out: self.bytes_out.load(Ordering::Relaxed),
             watches: state.core.watches().len() as u64,
             nodes: state.core.tree().len() as u64,
             sessions: state.core.session_count() as u64,
@@ -290,9 +284,9 @@ impl State {
             }
             _ => {}
         }
-        desk.outbox
-            .push(Item::Reply(reply::encode(xid, reply.zxid, &reply.result)));
-        self.counters.replies += 1;
+        let frame = reply::encode(xid, reply.zxid, &reply.result);
+        self.counters.count_reply(&frame);
+        desk.outbox.push(Item::Reply(frame));
         if reply.is_last {
             desk.outbox.push(Item::Close);
             return Flow::Finish;
@@ -319,8 +313,8 @@ impl State {
                         _ => reply::encode_event(kind, &path),
                     };
                     if let Some(desk) = self.outboxes.get_mut(&conn) {
+                        self.counters.count_event(&frame);
                         desk.outbox.push(Item::Event(frame.clone(), due));
-                        self.counters.events += 1;
                     }
                     last = Some((kind, path, frame));
                 }

@@ -262,9 +262,10 @@ impl Pool {
         result.boxed().shared()
     }
 
-    /// Connects within the connect timeout, as the first time; but who had a session waits for servers that refuse, because
-    /// they come back: they elect a leader, or start again. The first time they are more likely to be the wrong ones.
-    async fn connect_again(&self) -> Result<Arc<dyn Link>> {
+    /// Connects within the connect timeout. Servers that gave no session are asked again, because they come back: they elect a
+    /// leader, start, or have too much to do. Only the first time, where none of them is known to be a server of ZooKeeper,
+    /// they are more likely to be the wrong ones.
+    async fn connect(&self, is_first: bool) -> Result<Arc<dyn Link>> {
         let started = Instant::now();
         loop {
             let limit = self.access.connect_timeout;
@@ -273,7 +274,8 @@ impl Pool {
                 Err(error @ Error::Unreachable { .. }) => error,
                 result => return result,
             };
-            if started.elapsed() + REFUSED_PAUSE >= limit || self.is_closing() {
+            let is_hopeless = is_first && !error.names_a_server();
+            if is_hopeless || started.elapsed() + REFUSED_PAUSE >= limit || self.is_closing() {
                 return Err(error.after(started.elapsed()));
             }
             sleep(REFUSED_PAUSE).await;
@@ -283,11 +285,7 @@ impl Pool {
     async fn open_session(self: Arc<Self>) -> Result<Arc<Session>> {
         let opening = self.access.clock.now();
         let is_first = self.sessions().home.is_none();
-        let connected = if is_first {
-            connect(&self.access, self.access.connect_timeout).await
-        } else {
-            self.connect_again().await
-        };
+        let connected = self.connect(is_first).await;
         let alive = self
             .alive
             .lock()

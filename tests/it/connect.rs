@@ -1,10 +1,11 @@
 //! Bad input on the way to a session: each kind has its own typed error, with the address, within the connect timeout.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use lockkeeper::{Error, Keeper, UnreachableReason};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
 use crate::mutex::keeper;
@@ -20,6 +21,7 @@ cases! {
         each_address_has_its_own_reason_and_one_good_one_is_enough,
         a_chroot_that_does_not_exist_is_named,
         a_directory_without_permission_is_named,
+        a_server_that_starts_is_waited_for,
         a_lock_works_below_any_root;
     real:
         a_server_without_quorum_is_named within 90;
@@ -91,6 +93,49 @@ async fn web() -> String {
         }
     });
     address
+}
+
+/// An address at which a server takes no session at first.
+async fn starting(server: SocketAddr, takes: Duration) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let serves = Instant::now() + takes;
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut word = [0; 4];
+                if Instant::now() > serves {
+                    let mut way = TcpStream::connect(server).await.unwrap();
+                    copy_bidirectional(&mut stream, &mut way).await.ok();
+                } else if stream.read_exact(&mut word).await.is_ok() && &word == b"srvr" {
+                    let answer = b"This ZooKeeper instance is not currently serving requests\n";
+                    stream.write_all(answer).await.ok();
+                }
+            });
+        }
+    });
+    address
+}
+
+async fn a_server_that_starts_is_waited_for(world: World) {
+    const TAKES: Duration = Duration::from_secs(1);
+    let address = starting(world.servers()[0], TAKES).await;
+    let began = Instant::now();
+
+    let keeper = Keeper::builder(format!("{address}{}", world.chroot()))
+        .connect()
+        .await
+        .unwrap();
+
+    assert!(began.elapsed() > TAKES, "{:?}", began.elapsed());
+    keeper.close().await;
+
+    let never = starting(world.servers()[0], Duration::from_secs(3600)).await;
+    let (reasons, _) = reasons(&never).await;
+    assert!(
+        matches!(&reasons[..], [(_, UnreachableReason::NotServing)]),
+        "{reasons:?}"
+    );
 }
 
 async fn a_port_that_refuses_is_named(_world: World) {

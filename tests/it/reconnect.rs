@@ -11,6 +11,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::support::World;
 use crate::support::relay::{Relay, Way};
+use crate::support::stall::Stall;
 
 cases! {
     both:
@@ -87,13 +88,13 @@ async fn museum_57_a_long_refusal_delays_nobody_after_its_end(world: World) {
         length: Duration::from_millis(2200),
     });
 
+    let stall = Stall::watch();
     let recoveries = join_all(outages.map(|outage| outage.recovery(&world))).await;
 
+    let (latest, stall) = (recoveries.iter().max().unwrap(), stall.longest());
     assert!(
-        recoveries
-            .iter()
-            .all(|recovery| *recovery < Duration::from_millis(800)),
-        "{recoveries:?}"
+        *latest < Duration::from_millis(800) + 2 * stall,
+        "{recoveries:?}, the longest stall {stall:?}"
     );
 }
 
@@ -130,18 +131,22 @@ async fn row(world: &World, longest: Outage) -> Option<String> {
         length: longest.length.mul_f64(number as f64 / count as f64),
         ..longest
     });
+    let stall = Stall::watch();
     let recoveries = outages.map(|outage| outage.recovery(world));
     let mut recoveries = join_all(recoveries).await;
     recoveries.sort();
     let at = |share: f64| recoveries[((count - 1) as f64 * share).round() as usize];
+    let stall = stall.longest();
     let line = format!(
-        "{longest:?}: p50 {:?}, p90 {:?}, max {:?}",
+        "{longest:?}: p50 {:?}, p90 {:?}, max {:?}, the longest stall {stall:?}",
         at(0.5),
         at(0.9),
         at(1.0)
     );
     println!("{line}");
-    (at(0.9) > longest.goal() || at(1.0) > 2 * longest.goal()).then_some(line)
+    // A try to connect that a stall outlasts is made again, and may meet the next one.
+    let goal = longest.goal() + 2 * stall;
+    (at(0.9) > goal || at(1.0) > goal + longest.goal()).then_some(line)
 }
 
 async fn a_silent_server_does_not_hide_a_healthy_one(world: World) {
