@@ -152,7 +152,7 @@ impl<'a> Joining<'a> {
             .map(|(queue, part)| Place::arm(part, Arc::clone(&queue.directory.path), attempt))
             .collect();
         let answer = tokio::select! {
-            answer = self.send(&*link, attempt) => answer,
+            answer = self.send(&session, &link, attempt) => answer,
             end = session.ended() => return Err(self.ended(end)),
         };
         drop(link);
@@ -243,19 +243,23 @@ impl<'a> Joining<'a> {
 
     /// Sends one request for all tickets. What the server refuses comes with its place in the list. A single ticket is sent together
     /// with a read of its directory, which is answered next: so a lock that is free costs one round trip.
-    async fn send(&self, link: &dyn Link, attempt: Uuid) -> Result<Made, (usize, Fault)> {
+    async fn send(
+        &self,
+        session: &Session,
+        link: &Arc<dyn Link>,
+        attempt: Uuid,
+    ) -> Result<Made, (usize, Fault)> {
         if let [queue] = self.queues {
             let (start, line) = queue.asks(attempt);
             let created = link.create(&start, &line, Create::EphemeralSequential);
             // It is on its way; what is kept until the answer, a crowd keeps as often as it is large.
             drop(line);
             let directory = &self.first.directory.path;
-            let glimpse = self
-                .glimpses
-                .then(|| link.multi_read(&[Read::Data(directory)]));
+            let glimpse = self.glimpses.then(|| session.glimpse(link, directory));
             let created = created.await.map_err(|fault| (0, fault))?;
             let directory = match glimpse {
-                Some(glimpse) => node(glimpse.await),
+                // If nothing comes of it, a look comes next.
+                Some(glimpse) => glimpse.await.ok(),
                 None => None,
             };
             return Ok(Made::One(created, directory));
@@ -426,12 +430,4 @@ impl Queue {
 /// The create made nothing; gives the reservations back for the next one.
 fn disarm(places: Vec<Place>) -> Option<Vec<Reservation>> {
     places.into_iter().map(Place::disarm).collect()
-}
-
-/// The directory that was glimpsed. If it was not, a look comes next.
-fn node(glimpsed: Result<Vec<Found>, Fault>) -> Option<Node> {
-    match glimpsed.ok()?.pop()? {
-        Found::Node(node) => Some(node),
-        Found::Children(_) | Found::Failed(_) => None,
-    }
 }

@@ -5,6 +5,7 @@
 
 pub(crate) mod clock;
 mod ending;
+mod glimpses;
 pub(crate) mod janitor;
 pub(crate) mod lease;
 pub(crate) mod pool;
@@ -15,16 +16,17 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::Instrument;
 
 use crate::error::Error;
-use crate::link::{Code, Fault, Found, Link, Read, Reply, SessionState};
+use crate::link::{Code, Fault, Found, Link, Node, Read, Reply, SessionState};
 use clock::Clock;
 pub(crate) use ending::End;
 use ending::{Ending, over};
+use glimpses::Glimpses;
 use janitor::Janitor;
 use lease::Moment;
 use pulse::{ANOTHER_SESSION, LeaseStrength, Pulse};
@@ -50,6 +52,7 @@ pub(crate) struct Session {
     pub(crate) pulse: Arc<Pulse>,
     beating: AbortHandle,
     recognising: tokio::sync::Mutex<()>,
+    glimpses: Glimpses,
     /// Bytes of paths that this session watches or is about to watch; the pool keeps it below its limit.
     watched_bytes: AtomicUsize,
     /// Bytes of paths of tickets that this session has or is about to create; the pool keeps it below its limit.
@@ -103,6 +106,7 @@ impl Session {
         };
         Arc::new(Self {
             states,
+            glimpses: Glimpses::new(ending.clone()),
             ending,
             janitor,
             beating: tokio::spawn(beating.instrument(span)).abort_handle(),
@@ -229,6 +233,16 @@ impl Session {
             back.map_err(Failure::Ended)?;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+
+    /// Asks for what is in a directory after all that was sent on this link before, in one request with others who ask now.
+    /// Unlike a read it is not repeated, and nothing comes of it if it fails.
+    pub(crate) fn glimpse(
+        &self,
+        link: &Arc<dyn Link>,
+        directory: &Arc<str>,
+    ) -> oneshot::Receiver<Node> {
+        self.glimpses.ask(link, directory)
     }
 
     /// Waits for the connection, with a pause if it is not seen to go.

@@ -25,17 +25,8 @@ struct Call {
     is_steady: bool,
     has_let_go: bool,
     ticket: Option<i64>,
-    /// Where it read tickets, by their paths, and where a directory alone.
+    /// Where it read tickets, by their paths.
     looked: HashMap<String, Vec<i64>>,
-    glimpsed: Vec<i64>,
-}
-
-impl Call {
-    /// Where it may have seen its ticket at this path.
-    fn sights(&self, path: &str) -> impl Iterator<Item = i64> {
-        let looked = self.looked.get(path).into_iter().flatten();
-        looked.chain(&self.glimpsed).copied()
-    }
 }
 
 #[derive(Debug, Default)]
@@ -43,6 +34,8 @@ pub(crate) struct Referee {
     tickets: BTreeMap<i64, Ticket>,
     queues: HashMap<String, BTreeSet<i64>>,
     calls: HashMap<u32, Call>,
+    /// Where each session read the directory alone, for all of its calls that had asked for a glimpse.
+    glimpsed: HashMap<i64, Vec<i64>>,
     data: HashMap<String, Vec<u8>>,
     /// The version of the directory from each change on.
     versions: BTreeMap<i64, i32>,
@@ -96,8 +89,8 @@ impl Referee {
                         let looked = &mut self.calls.entry(*call).or_default().looked;
                         looked.entry(mine.clone()).or_default().push(*prefix);
                     }
-                    (Some(call), [directory]) if directory == DIRECTORY => {
-                        self.calls.entry(*call).or_default().glimpsed.push(*prefix);
+                    (None, [directory]) if directory == DIRECTORY => {
+                        self.glimpsed.entry(*session).or_default().push(*prefix);
                     }
                     (None, read) => {
                         for path in read {
@@ -144,9 +137,18 @@ impl Referee {
     /// Whether the directory is now at a version at which the ticket was seen.
     fn is_same_version(&self, ticket: &Ticket, there: Range<i64>) -> bool {
         let call = ticket.call.and_then(|call| self.calls.get(&call));
-        let mut sights = call.into_iter().flat_map(|call| call.sights(&ticket.path));
+        let looked = call.and_then(|call| call.looked.get(&ticket.path));
+        let mut sights = looked
+            .into_iter()
+            .flatten()
+            .chain(self.glimpses(ticket))
+            .copied();
         let version = |at| self.versions.range(..=at).next_back().map(|(_, it)| *it);
         sights.any(|at| there.contains(&at) && version(at) == version(i64::MAX))
+    }
+
+    fn glimpses(&self, ticket: &Ticket) -> &[i64] {
+        self.glimpsed.get(&ticket.owner).map_or(&[], Vec::as_slice)
     }
 
     fn commit(
@@ -292,18 +294,20 @@ impl Referee {
         else {
             return Err(format!("S1: call {number} is granted {czxid}, not its own"));
         };
-        let call = &self.calls[&number];
-        // Names come again, in a directory that was made again: the last one is what it rests on.
-        let Some(prefix) = call.sights(&ticket.path).max() else {
-            return Err(format!("S1: {czxid} is granted without a look"));
+        // Names come again, in a directory that was made again: of the looks the last one is what it rests on. Which glimpse it
+        // was, nobody knows.
+        let looked = self.calls[&number].looked.get(&ticket.path);
+        let looked = looked.and_then(|prefixes| prefixes.iter().max());
+        let is_its_turn = |prefix: &&i64| {
+            let began = ticket.turn_began.is_some_and(|began| began <= **prefix);
+            began && ticket.gone.is_none_or(|(gone, _)| **prefix < gone)
         };
-        let began = ticket.turn_began.is_some_and(|began| began <= prefix);
-        let lasts = ticket.gone.is_none_or(|(gone, _)| prefix < gone);
-        if !began || !lasts {
+        let glimpses = self.glimpses(ticket);
+        let Some(&prefix) = looked.into_iter().chain(glimpses).find(is_its_turn) else {
             return Err(format!(
-                "S1: {czxid} is granted by a look at {prefix}, but {ticket:?}"
+                "S1: {czxid} is granted by a look at {looked:?} or a glimpse at one of {glimpses:?}, but {ticket:?}"
             ));
-        }
+        };
         let holds = |call: &Call| {
             let other = call.ticket.filter(|it| *it != czxid && !call.has_let_go);
             other.is_some_and(|it| self.tickets[&it].gone.is_none())

@@ -1,0 +1,260 @@
+//! Glimpses: reads of directories that are asked for at the same time, and go in one request.
+//!
+//! Invariants: a glimpse is sent after whatever its caller had sent before it asked, and so sees that; and no glimpse waits for
+//! another caller, who may be dropped, or kept without being polled. It may come to nothing, and says no more than that. What is
+//! seen means nothing here.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::future::join_all;
+use tokio::sync::oneshot::{self, Receiver, Sender};
+use tokio::task::yield_now;
+use tracing::Instrument;
+
+use super::ending::Ending;
+use crate::link::{Found, Link, Node, Read};
+
+/// The most directories in one request: all that stands in them comes back in one answer.
+const MOST: usize = 64;
+
+/// The glimpses of one session.
+#[derive(Debug, Clone)]
+pub(super) struct Glimpses {
+    ending: Ending,
+    /// What is asked for and not sent yet; while there is anything, a task is about to send it.
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+#[derive(Debug)]
+struct Asked {
+    directory: Arc<str>,
+    answer: Sender<Node>,
+}
+
+impl Glimpses {
+    pub(super) fn new(ending: Ending) -> Self {
+        let asked = Arc::default();
+        Self { ending, asked }
+    }
+
+    /// Asks for what is in a directory, together with all tasks that are ready to ask now. Nothing comes if it could not be
+    /// read, and nothing is repeated.
+    pub(super) fn ask(&self, link: &Arc<dyn Link>, directory: &Arc<str>) -> Receiver<Node> {
+        let (answer, answered) = oneshot::channel();
+        let mut asked = lock(&self.asked);
+        asked.push(Asked {
+            directory: Arc::clone(directory),
+            answer,
+        });
+        if asked.len() == 1 {
+            let batch = Batch(Some(Arc::clone(&self.asked)));
+            let (link, ending) = (Arc::clone(link), self.ending.clone());
+            let send = async move {
+                // Behind all that are ready to run.
+                yield_now().await;
+                tokio::select! {
+                    () = send(&*link, batch.take()) => {}
+                    // The link is let go of.
+                    _ = ending.ended() => {}
+                }
+            };
+            tokio::spawn(send.in_current_span());
+        }
+        answered
+    }
+}
+
+fn lock(asked: &Mutex<Vec<Asked>>) -> MutexGuard<'_, Vec<Asked>> {
+    asked.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is asked for, until it is taken. Dropped before that, with its runtime, it leaves nobody waiting, and the next to ask is
+/// the first again.
+struct Batch(Option<Arc<Mutex<Vec<Asked>>>>);
+
+impl Batch {
+    fn take(mut self) -> Vec<Asked> {
+        let asked = self.0.take();
+        asked.map_or_else(Vec::new, |asked| std::mem::take(&mut lock(&asked)))
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        if let Some(asked) = self.0.take() {
+            lock(&asked).clear();
+        }
+    }
+}
+
+/// Reads each directory once, however many ask for it.
+async fn send(link: &dyn Link, mut asked: Vec<Asked>) {
+    asked.sort_unstable_by(|one, other| one.directory.cmp(&other.directory));
+    let mut all: Vec<(Arc<str>, Vec<Sender<Node>>)> = Vec::new();
+    for Asked { directory, answer } in asked {
+        match all.last_mut() {
+            Some((last, answers)) if *last == directory => answers.push(answer),
+            _ => all.push((directory, vec![answer])),
+        }
+    }
+    let requests = all.chunks_mut(MOST).map(|those| {
+        let reads = those.iter().map(|(directory, _)| Read::Data(directory));
+        // It is sent by this.
+        let found = link.multi_read(&reads.collect::<Vec<_>>());
+        async move {
+            // Whoever hears nothing looks.
+            let found = found.await.unwrap_or_default();
+            for ((_, answers), found) in those.iter_mut().zip(found) {
+                if let Found::Node(node) = found {
+                    for answer in answers.drain(..) {
+                        answer.send(node.clone()).ok();
+                    }
+                }
+            }
+        }
+    });
+    join_all(requests).await;
+}
+
+#[cfg(all(test, feature = "embedded"))]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::sync::watch;
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+    use crate::embedded::{EmbeddedServer, Match, Op};
+    use crate::link::zookeeper::Target;
+    use crate::link::{Create, Opener};
+    use crate::session::ending::Crier;
+
+    struct World {
+        server: EmbeddedServer,
+        link: Arc<dyn Link>,
+        glimpses: Glimpses,
+        crier: Crier,
+    }
+
+    impl World {
+        async fn new() -> Self {
+            let server = EmbeddedServer::start().await.unwrap();
+            let target = Target {
+                servers: server.addr().to_string(),
+                chroot: String::new(),
+                session_timeout: Duration::from_secs(60),
+            };
+            let link = target.open(Duration::from_secs(5)).await.unwrap();
+            let (_, closing) = watch::channel(false);
+            let (ending, crier) = Ending::new(link.states(), closing);
+            Self {
+                server,
+                link,
+                glimpses: Glimpses::new(ending),
+                crier,
+            }
+        }
+
+        /// Makes a directory, and glimpses it before that is answered.
+        fn make_and_ask<'a>(&'a self, path: &'a str) -> impl Future<Output = Option<Node>> + 'a {
+            let made = self.link.create(path, path.as_bytes(), Create::Persistent);
+            let glimpse = self.glimpses.ask(&self.link, &path.into());
+            async move {
+                made.await.unwrap();
+                glimpse.await.ok()
+            }
+        }
+
+        fn reads(&self) -> u64 {
+            self.server.counters().get(Op::MultiRead)
+        }
+    }
+
+    async fn soon<T>(answer: impl Future<Output = T>) -> T {
+        let answer = timeout(Duration::from_secs(5), answer).await;
+        answer.expect("it comes soon")
+    }
+
+    #[tokio::test]
+    async fn glimpses_of_one_moment_are_one_request_and_see_what_was_sent_before() {
+        let world = World::new().await;
+        let paths: Vec<String> = (0..MOST).map(|number| format!("/{number}")).collect();
+
+        let asked: Vec<_> = paths.iter().map(|path| world.make_and_ask(path)).collect();
+        let ask = |path: &str| world.glimpses.ask(&world.link, &path.into());
+        let again: Vec<_> = paths.iter().map(|_| ask("/7")).collect();
+        let missing = ask("/8/none");
+
+        for (path, node) in paths.iter().zip(join_all(asked).await) {
+            assert_eq!(node.unwrap().data, path.as_bytes());
+        }
+        for node in join_all(again).await {
+            assert_eq!(node.unwrap().data, b"/7");
+        }
+        assert!(missing.await.is_err());
+        // There is one directory more than goes in one, however many ask for the others.
+        assert_eq!(world.reads(), 2);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn tasks_that_are_ready_at_the_same_time_ask_together() {
+        let world = World::new().await;
+        let (glimpses, link) = (world.glimpses.clone(), Arc::clone(&world.link));
+
+        // From a thread of the runtime's own, which would run first what was spawned last.
+        let crowd = tokio::spawn(async move {
+            let ask = |number: usize| {
+                let directory: Arc<str> = format!("/{number}").into();
+                let (glimpses, link) = (glimpses.clone(), Arc::clone(&link));
+                tokio::spawn(async move { glimpses.ask(&link, &directory).await })
+            };
+            join_all((0..16).map(ask)).await
+        });
+
+        assert_eq!(crowd.await.unwrap().len(), 16);
+        assert_eq!(world.reads(), 1);
+    }
+
+    #[tokio::test]
+    async fn whoever_asks_beside_a_runtime_that_ends_is_not_kept_waiting() {
+        let world = World::new().await;
+        let other = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let first = {
+            let _entered = other.enter();
+            world.glimpses.ask(&world.link, &Arc::from("/"))
+        };
+        let beside_it = world.glimpses.ask(&world.link, &Arc::from("/"));
+
+        other.shutdown_background();
+
+        assert!(soon(first).await.is_err() && soon(beside_it).await.is_err());
+        assert!(soon(world.make_and_ask("/later")).await.is_some());
+        assert_eq!(world.reads(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_glimpse_without_an_answer_does_not_keep_the_link_after_the_end() {
+        let world = World::new().await;
+        let never = world
+            .server
+            .faults()
+            .on(Match::op(Op::MultiRead))
+            .hold_reply();
+        let glimpse = world.glimpses.ask(&world.link, &Arc::from("/"));
+        never.reached().await;
+
+        world.glimpses.ending.renounce("for a test");
+        world.crier.cry(&world.glimpses.ending).await;
+        drop(world.link);
+
+        assert!(soon(glimpse).await.is_err());
+        let is_over = async {
+            while world.server.counters().sessions > 0 {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        soon(is_over).await;
+    }
+}
