@@ -116,7 +116,8 @@ async fn send(link: &dyn Link, mut asked: Vec<Asked>) {
     join_all(requests).await;
 }
 
-#[cfg(all(test, feature = "embedded"))]
+#[cfg(test)]
+#[cfg(feature = "embedded")]
 mod tests {
     use std::time::Duration;
 
