@@ -12,7 +12,7 @@ mod site;
 use std::time::{Duration, Instant};
 
 use lockkeeper::embedded::Op;
-use lockkeeper::{Keeper, LeaseStrength};
+use lockkeeper::{Keeper, LeaseStrength, Mutex};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -212,13 +212,16 @@ async fn servers_say_of_the_work_of_locks_what_the_model_says(world: World) {
     let before = site.told().await;
     let guard = lock.lock().await.unwrap();
     let mut waiting = JoinSet::new();
-    for _ in 0..crowd {
-        let lock = lock.clone();
-        waiting.spawn(async move { lock.lock().await.unwrap().release().await.unwrap() });
+    let watched = async |watches: usize| {
+        let watches = before.watches + i64::try_from(watches).unwrap();
+        let all_watch = || async { site.told().await.watches == watches };
+        eventually("all watch", Duration::from_secs(60), all_watch).await;
+    };
+    // One after the other: who comes at the same time as others shares a glimpse with them.
+    for number in 1..=crowd {
+        waiting.spawn(pass(lock.clone()));
+        watched(number).await;
     }
-    let watches = before.watches + i64::try_from(crowd).unwrap();
-    let all_watch = || async { site.told().await.watches == watches };
-    eventually("all watch", Duration::from_secs(60), all_watch).await;
     let queued = site.told().await;
     guard.release().await.unwrap();
     while waiting.join_next().await.is_some() {}
@@ -227,6 +230,15 @@ async fn servers_say_of_the_work_of_locks_what_the_model_says(world: World) {
         lock.lock().await.unwrap().release().await.unwrap();
     }
     let cycled = site.told().await;
+    let guard = lock.lock().await.unwrap();
+    let alone = site.told().await;
+    for _ in 0..crowd {
+        waiting.spawn(pass(lock.clone()));
+    }
+    watched(crowd).await;
+    let together = site.told().await;
+    guard.release().await.unwrap();
+    while waiting.join_next().await.is_some() {}
 
     let queueing = Turnover {
         new_directories: 1,
@@ -248,8 +260,19 @@ async fn servers_say_of_the_work_of_locks_what_the_model_says(world: World) {
     check_work("queueing", &queueing.work(), &queued.since(&before));
     check_work("draining", &draining.work(), &drained.since(&queued));
     check_work("cycling", &cycling.work(), &cycled.since(&drained));
+    let (together, each) = (together.since(&alone), i64::try_from(crowd).unwrap());
+    println!("queueing together: {together:?}");
+    // A create and a watch each, and far fewer glimpses.
+    assert!(
+        (2 * each..5 * each / 2).contains(&together.received),
+        "{together:?}"
+    );
     keeper.close().await;
     site.stop().await;
+}
+
+async fn pass(lock: Mutex) {
+    lock.lock().await.unwrap().release().await.unwrap();
 }
 
 /// Beats, pings and looks at a ticket that was held for more than a second come with time, and a few may.
