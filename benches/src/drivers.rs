@@ -19,6 +19,7 @@ use uuid::Uuid;
 use crate::Result;
 use crate::order::{Answer, Hello, Order};
 use crate::peer::Peer;
+use crate::spent::Spent;
 use contender::Measured;
 
 /// Of every ZooKeeper client here; the drivers in other languages name the same.
@@ -87,7 +88,9 @@ async fn obey(workloads: &impl Workloads, package: &str) -> Result<()> {
     say(&Hello { version })?;
     let mut lines = BufReader::new(stdin()).lines();
     while let Some(line) = lines.next_line().await? {
-        let answer = match serde_json::from_str(&line)? {
+        let order = serde_json::from_str(&line)?;
+        let before = Spent::so_far();
+        let answer = match order {
             Order::Uncontended { rounds } => workloads.uncontended(rounds).await,
             Order::HandOver { waiters, repeats } => workloads.hand_over(waiters, repeats).await,
             Order::Independent {
@@ -95,10 +98,15 @@ async fn obey(workloads: &impl Workloads, package: &str) -> Result<()> {
                 milliseconds,
             } => workloads.independent(locks, milliseconds).await,
         };
-        say(&answer.unwrap_or_else(|error| Answer {
+        let spent = Spent::so_far().since(before);
+        let answer = answer.unwrap_or_else(|error| Answer {
             error: Some(error.to_string()),
             ..Answer::default()
-        }))?;
+        });
+        say(&Answer {
+            spent: Some(spent),
+            ..answer
+        })?;
     }
     Ok(())
 }

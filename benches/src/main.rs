@@ -17,6 +17,7 @@ mod relay;
 mod results;
 mod run;
 mod servers;
+mod spent;
 mod table;
 mod text;
 mod tied;

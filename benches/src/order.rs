@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::spent::Spent;
 use crate::workloads::sample::{HandOver, Sample, repeats};
 
 /// One measurement.
@@ -45,6 +46,9 @@ pub(crate) struct Answer {
     /// Growth of the driver's resident anonymous memory while they queued up. It means something in a fresh process only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bytes_per_waiter: Option<f64>,
+    /// What the driver spent on the whole order, where it counts that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) spent: Option<Spent>,
     /// Waiters that got an error in place of the lock.
     #[serde(default)]
     pub(crate) failed: usize,

@@ -27,6 +27,7 @@ pub(crate) fn all(results: &Results) -> String {
         independent(results),
         memory(results),
         wire(results),
+        process(results),
         not_shared(results),
         versions(results),
     ] {
@@ -215,6 +216,31 @@ fn wire(results: &Results) -> String {
                 &frames(traffic.notifications),
                 &whole(crossing.each(traffic.bytes_up)),
                 &whole(crossing.each(traffic.bytes_down)),
+            ],
+        );
+    }
+    text
+}
+
+fn process(results: &Results) -> String {
+    let mut text = String::from(
+        "## In the process\n\nOf the drivers in Rust, for one operation of the same pass, with what the measurement itself needs. A wait is a thread that \
+         has nothing more to do until it is woken.\n\n\
+         | | operation | allocations | bytes allocated | waits |\n|---|---|---|---|---|\n",
+    );
+    for crossing in &results.crossings {
+        let answer = crossing.outcome.measured();
+        let Some(spent) = answer.and_then(|answer| answer.spent) else {
+            continue;
+        };
+        add(
+            &mut text,
+            &[
+                crossing.peer.title(),
+                &crossing.title(),
+                &whole(crossing.each(spent.allocations)),
+                &whole(crossing.each(spent.allocated_bytes)),
+                &format!("{:.1}", crossing.each(spent.waits)),
             ],
         );
     }
