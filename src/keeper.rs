@@ -346,9 +346,9 @@ impl KeeperBuilder {
         self
     }
 
-    /// How long to try for a session before [`Error::Unreachable`]; default 10 s. A first connect ends at once where nothing
-    /// but refusals comes back; servers that are there but give no session yet, and those of a keeper that needs another
-    /// session, are asked again until the time is over.
+    /// How long to try for a session before [`Error::Unreachable`]; default 10 s. Servers that are there but give no session yet,
+    /// and those of a keeper that needs another session, are asked again until the time is over. A first connect that finds no
+    /// server of ZooKeeper ends as soon as each address was tried.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self

@@ -256,7 +256,6 @@ fn one_drop_reaches_the_wire() {
         "linger.rs",
         "queue/place.rs",
         "session/ending.rs",
-        "session/glimpses.rs",
         "session/mod.rs",
         "session/pool.rs",
         "session/pulse.rs",

@@ -47,7 +47,10 @@ impl Spent {
 fn waits() -> Option<u64> {
     let mut all = 0;
     for thread in fs::read_dir("/proc/self/task").ok()? {
-        let status = fs::read_to_string(thread.ok()?.path().join("status")).ok()?;
+        let Ok(status) = fs::read_to_string(thread.ok()?.path().join("status")) else {
+            // It has ended meanwhile.
+            continue;
+        };
         let mut lines = status.lines();
         let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
         all += count?.trim().parse::<u64>().ok()?;
@@ -71,8 +74,9 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn a_thread_that_sleeps_has_waited() {
-        let before = Spent::so_far();
         std::thread::sleep(std::time::Duration::from_millis(2));
-        assert!(Spent::so_far().since(before).waits >= 1);
+
+        // No difference: a thread of another test that ends meanwhile takes its count with it.
+        assert!(Spent::so_far().waits >= 1);
     }
 }

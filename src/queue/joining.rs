@@ -241,8 +241,8 @@ impl<'a> Joining<'a> {
         Ok(Joined::Seated(waiters))
     }
 
-    /// Sends one request for all tickets. What the server refuses comes with its place in the list. A single ticket is sent together
-    /// with a read of its directory, which is answered next: so a lock that is free costs one round trip.
+    /// Sends one request for all tickets. What the server refuses comes with its place in the list. A read of its
+    /// directory follows the create of a single ticket before that is answered: so a lock that is free costs one round trip.
     async fn send(
         &self,
         session: &Session,

@@ -1,15 +1,17 @@
 //! Glimpses: reads of directories that are asked for at the same time, and go in one request.
 //!
 //! Invariants: a glimpse is sent after whatever its caller had sent before it asked, and so sees that; and no glimpse waits for
-//! another caller, who may be dropped, or kept without being polled. It may come to nothing, and says no more than that. What is
-//! seen means nothing here.
+//! another caller, who may be dropped, kept without being polled, or on a runtime that nobody drives. It may come to nothing, and
+//! says no more than that. What is seen means nothing here.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 
 use futures_util::future::join_all;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot::{self, Receiver, Sender};
-use tokio::task::yield_now;
-use tracing::Instrument;
 
 use super::ending::Ending;
 use crate::link::{Found, Link, Node, Read};
@@ -17,87 +19,80 @@ use crate::link::{Found, Link, Node, Read};
 /// The most directories in one request: all that stands in them comes back in one answer.
 const MOST: usize = 64;
 
+/// Who asks for which directory.
+type Asked = BTreeMap<Arc<str>, Vec<Sender<Node>>>;
+
 /// The glimpses of one session.
 #[derive(Debug, Clone)]
 pub(super) struct Glimpses {
     ending: Ending,
+    /// The session's own, with which it ends.
+    runtime: Handle,
     /// What is asked for and not sent yet; while there is anything, a task is about to send it.
-    asked: Arc<Mutex<Vec<Asked>>>,
-}
-
-#[derive(Debug)]
-struct Asked {
-    directory: Arc<str>,
-    answer: Sender<Node>,
+    asked: Arc<Mutex<Asked>>,
 }
 
 impl Glimpses {
+    /// Those of a session of this runtime.
     pub(super) fn new(ending: Ending) -> Self {
-        let asked = Arc::default();
-        Self { ending, asked }
+        Self {
+            ending,
+            runtime: Handle::current(),
+            asked: Arc::default(),
+        }
     }
 
     /// Asks for what is in a directory, together with all tasks that are ready to ask now. Nothing comes if it could not be
     /// read, and nothing is repeated.
     pub(super) fn ask(&self, link: &Arc<dyn Link>, directory: &Arc<str>) -> Receiver<Node> {
         let (answer, answered) = oneshot::channel();
-        let mut asked = lock(&self.asked);
-        asked.push(Asked {
-            directory: Arc::clone(directory),
-            answer,
-        });
-        if asked.len() == 1 {
-            let batch = Batch(Some(Arc::clone(&self.asked)));
-            let (link, ending) = (Arc::clone(link), self.ending.clone());
-            let send = async move {
-                // Behind all that are ready to run.
-                yield_now().await;
+        if self.is_first(directory, answer) {
+            let (asked, link, ending) = (
+                Arc::clone(&self.asked),
+                Arc::clone(link),
+                self.ending.clone(),
+            );
+            self.runtime.spawn(async move {
+                step_back().await;
+                let asked =
+                    std::mem::take(&mut *asked.lock().unwrap_or_else(PoisonError::into_inner));
                 tokio::select! {
-                    () = send(&*link, batch.take()) => {}
+                    () = send(&*link, asked) => {}
                     // The link is let go of.
                     _ = ending.ended() => {}
                 }
-            };
-            tokio::spawn(send.in_current_span());
+            });
         }
         answered
     }
-}
 
-fn lock(asked: &Mutex<Vec<Asked>>) -> MutexGuard<'_, Vec<Asked>> {
-    asked.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What is asked for, until it is taken. Dropped before that, with its runtime, it leaves nobody waiting, and the next to ask is
-/// the first again.
-struct Batch(Option<Arc<Mutex<Vec<Asked>>>>);
-
-impl Batch {
-    fn take(mut self) -> Vec<Asked> {
-        let asked = self.0.take();
-        asked.map_or_else(Vec::new, |asked| std::mem::take(&mut lock(&asked)))
+    /// Adds one to those who ask; whether nobody had asked before.
+    fn is_first(&self, directory: &Arc<str>, answer: Sender<Node>) -> bool {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_first = asked.is_empty();
+        asked.entry(Arc::clone(directory)).or_default().push(answer);
+        is_first
     }
 }
 
-impl Drop for Batch {
-    fn drop(&mut self) {
-        if let Some(asked) = self.0.take() {
-            lock(&asked).clear();
+/// Lets all that are ready run first. Unlike `yield_now`, whose task stays with its thread, it holds nobody up if one of them
+/// blocks: another thread takes it over.
+async fn step_back() {
+    let mut has_stepped = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_stepped, true) {
+            return Poll::Ready(());
         }
-    }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Reads each directory once, however many ask for it.
-async fn send(link: &dyn Link, mut asked: Vec<Asked>) {
-    asked.sort_unstable_by(|one, other| one.directory.cmp(&other.directory));
-    let mut all: Vec<(Arc<str>, Vec<Sender<Node>>)> = Vec::new();
-    for Asked { directory, answer } in asked {
-        match all.last_mut() {
-            Some((last, answers)) if *last == directory => answers.push(answer),
-            _ => all.push((directory, vec![answer])),
-        }
-    }
-    let requests = all.chunks_mut(MOST).map(|those| {
+async fn send(link: &dyn Link, asked: Asked) {
+    let mut asked: Vec<_> = asked.into_iter().collect();
+    let requests = asked.chunks_mut(MOST).map(|those| {
         let reads = those.iter().map(|(directory, _)| Read::Data(directory));
         // It is sent by this.
         let found = link.multi_read(&reads.collect::<Vec<_>>());
@@ -217,22 +212,33 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_asks_beside_a_runtime_that_ends_is_not_kept_waiting() {
+    async fn nobody_waits_for_a_runtime_that_nobody_drives() {
         let world = World::new().await;
         let other = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();
-        let first = {
+        let ask = || {
             let _entered = other.enter();
             world.glimpses.ask(&world.link, &Arc::from("/"))
         };
-        let beside_it = world.glimpses.ask(&world.link, &Arc::from("/"));
+        let (first, beside_it) = (ask(), world.glimpses.ask(&world.link, &Arc::from("/")));
 
+        assert!(soon(first).await.is_ok() && soon(beside_it).await.is_ok());
+        let later = ask();
         other.shutdown_background();
-
-        assert!(soon(first).await.is_err() && soon(beside_it).await.is_err());
+        assert!(soon(later).await.is_ok());
         assert!(soon(world.make_and_ask("/later")).await.is_some());
-        assert_eq!(world.reads(), 1);
+    }
+
+    #[test]
+    fn whoever_asks_after_the_end_of_its_runtime_hears_nothing_and_hangs_nowhere() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let world = runtime.block_on(World::new());
+        runtime.shutdown_background();
+
+        for _ in 0..2 {
+            drop(world.glimpses.ask(&world.link, &Arc::from("/")));
+        }
     }
 
     #[tokio::test]

@@ -266,7 +266,7 @@ impl Pool {
     /// leader, start, or have too much to do. Only the first time, where none of them is known to be a server of ZooKeeper,
     /// they are more likely to be the wrong ones.
     async fn connect(&self, is_first: bool) -> Result<Arc<dyn Link>> {
-        let started = Instant::now();
+        let (started, mut known) = (Instant::now(), None);
         loop {
             let limit = self.access.connect_timeout;
             let left = limit.saturating_sub(started.elapsed());
@@ -274,10 +274,16 @@ impl Pool {
                 Err(error @ Error::Unreachable { .. }) => error,
                 result => return result,
             };
+            // What a try with little time left says is not worth what one with more time has found.
+            let error = match known.take() {
+                Some(known) if !error.names_a_server() => known,
+                _ => error,
+            };
             let is_hopeless = is_first && !error.names_a_server();
             if is_hopeless || started.elapsed() + REFUSED_PAUSE >= limit || self.is_closing() {
                 return Err(error.after(started.elapsed()));
             }
+            known = Some(error).filter(Error::names_a_server);
             sleep(REFUSED_PAUSE).await;
         }
     }

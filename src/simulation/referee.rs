@@ -294,18 +294,18 @@ impl Referee {
         else {
             return Err(format!("S1: call {number} is granted {czxid}, not its own"));
         };
-        // Names come again, in a directory that was made again: of the looks the last one is what it rests on. Which glimpse it
-        // was, nobody knows.
+        // It rests on the last look since it is there, because names come again in a directory that was made again. Without one it
+        // rests on a glimpse of its session; on which, nobody knows.
         let looked = self.calls[&number].looked.get(&ticket.path);
-        let looked = looked.and_then(|prefixes| prefixes.iter().max());
+        let looked = looked.and_then(|all| all.iter().filter(|at| **at >= czxid).max());
+        let sights = looked.map_or_else(|| self.glimpses(ticket), std::slice::from_ref);
         let is_its_turn = |prefix: &&i64| {
             let began = ticket.turn_began.is_some_and(|began| began <= **prefix);
             began && ticket.gone.is_none_or(|(gone, _)| **prefix < gone)
         };
-        let glimpses = self.glimpses(ticket);
-        let Some(&prefix) = looked.into_iter().chain(glimpses).find(is_its_turn) else {
+        let Some(&prefix) = sights.iter().find(is_its_turn) else {
             return Err(format!(
-                "S1: {czxid} is granted by a look at {looked:?} or a glimpse at one of {glimpses:?}, but {ticket:?}"
+                "S1: {czxid} is granted by one of {sights:?}, but {ticket:?}"
             ));
         };
         let holds = |call: &Call| {

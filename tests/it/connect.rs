@@ -119,8 +119,8 @@ async fn starting(server: SocketAddr, takes: Duration) -> String {
 
 async fn a_server_that_starts_is_waited_for(world: World) {
     const TAKES: Duration = Duration::from_secs(1);
-    let address = starting(world.servers()[0], TAKES).await;
     let began = Instant::now();
+    let address = starting(world.servers()[0], TAKES).await;
 
     let keeper = Keeper::builder(format!("{address}{}", world.chroot()))
         .connect()

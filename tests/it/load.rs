@@ -218,10 +218,11 @@ async fn servers_say_of_the_work_of_locks_what_the_model_says(world: World) {
         eventually("all watch", Duration::from_secs(60), all_watch).await;
     };
     // One after the other: who comes at the same time as others shares a glimpse with them.
-    for number in 1..=crowd {
-        waiting.spawn(pass(lock.clone()));
-        watched(number).await;
+    for _ in 0..crowd {
+        let mut place = lock.enqueue().await.unwrap();
+        waiting.spawn(async move { place.granted().await.unwrap().release().await.unwrap() });
     }
+    watched(crowd).await;
     let queued = site.told().await;
     guard.release().await.unwrap();
     while waiting.join_next().await.is_some() {}
