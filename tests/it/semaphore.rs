@@ -281,7 +281,8 @@ async fn a_larger_limit_wakes_the_first_in_the_queue(world: World) {
 
     let more = granted(waiting).await;
     assert_eq!(two.limit().await.unwrap(), 2);
-    assert_eq!(one.available_permits().await.unwrap(), 0);
+    // The other one's server may not know of the second permit yet.
+    assert_eq!(two.available_permits().await.unwrap(), 0);
     drop((held, more));
 }
 
