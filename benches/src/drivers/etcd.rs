@@ -60,7 +60,12 @@ impl Contender for Etcd {
     }
 
     async fn all_wait(&self, _: &str, waiters: usize) -> Result<bool> {
-        // A fresh watcher may have to catch up first, which the server does ten times a second.
+        let (watchers, _) = words::etcd_watchers(&self.aside).await?;
+        if watchers < waiters {
+            return Ok(false);
+        }
+        // A fresh watcher may have to catch up first, which the server does ten times a second. One answer counts the two one
+        // after the other, so that a watcher of the moment between is in one count only: hence another question.
         let (watchers, behind) = words::etcd_watchers(&self.aside).await?;
         Ok(watchers >= waiters && behind == 0)
     }
