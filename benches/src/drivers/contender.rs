@@ -27,6 +27,11 @@ pub(super) trait Contender: Clone + Send + Sync + 'static {
 
     /// Makes what must be there before anybody locks `name`.
     fn prepare(&self, name: &str) -> impl Future<Output = Result<()>> + Send;
+    /// Tidies, before each order, what a server in service tidies by itself from time to time: later orders must not pay for
+    /// those before.
+    fn tidy(&self) -> impl Future<Output = Result<()>> + Send {
+        async { Ok(()) }
+    }
     fn seat(&self) -> impl Future<Output = Result<Self::Seat>> + Send;
     fn leave(&self, seat: Self::Seat) -> impl Future<Output = Result<()>> + Send;
     fn lock(
@@ -142,6 +147,7 @@ async fn pass<C: Contender>(contender: &C, name: &str, seat: &C::Seat) -> Result
 
 impl<C: Contender> Workloads for Measured<C> {
     async fn uncontended(&self, rounds: usize) -> Result<Answer> {
+        self.contender.tidy().await?;
         let (name, seat) = (self.name("alone"), self.contender.seat().await?);
         let mut sample = Sample::new();
         for _ in 0..rounds {
@@ -155,6 +161,7 @@ impl<C: Contender> Workloads for Measured<C> {
     }
 
     async fn hand_over(&self, waiters: usize, repeats: usize) -> Result<Answer> {
+        self.contender.tidy().await?;
         let (mut measured, mut failed) = (HandOver::new(), Vec::new());
         for _ in 0..repeats {
             failed.extend(self.drain(waiters, &mut measured).await?);
@@ -168,6 +175,7 @@ impl<C: Contender> Workloads for Measured<C> {
     }
 
     async fn independent(&self, locks: usize, milliseconds: u64) -> Result<Answer> {
+        self.contender.tidy().await?;
         let mut own = Vec::with_capacity(locks);
         for lock in 0..locks {
             let name = self.name(&format!("own-{lock}"));

@@ -2,7 +2,7 @@
 //!
 //! Leases are made before the clock starts. They are long, so that nothing is spent on keeping them alive.
 
-use etcd_client::{Client, LockOptions};
+use etcd_client::{Client, CompactionOptions, LockOptions};
 
 use super::contender::Contender;
 use crate::Result;
@@ -31,6 +31,21 @@ impl Contender for Etcd {
     type Hold = Vec<u8>;
 
     async fn prepare(&self, _: &str) -> Result<()> {
+        Ok(())
+    }
+
+    /// Compacts: a waiter looks for those before it among all keys of its lock that were ever there, and without this a hand-over
+    /// to one waiter took 1.4 ms in the first round and 5 ms in the last. Servers are told to do that by themselves
+    /// (`--auto-compaction-retention`), not at a moment of our choosing.
+    async fn tidy(&self) -> Result<()> {
+        let mut client = self.client.clone();
+        let answer = client.get("any", None).await?;
+        let revision = answer.header().map_or(0, |header| header.revision());
+        // Nothing to forget yet.
+        if revision > 1 {
+            let options = CompactionOptions::new().with_physical();
+            client.compact(revision, Some(options)).await?;
+        }
         Ok(())
     }
 
