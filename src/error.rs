@@ -188,6 +188,21 @@ pub enum Error {
         limit: u32,
     },
 
+    /// In the lock's directory is a ticket that cannot share this queue, of another recipe or of another
+    /// [`Dialect`](crate::Dialect): one of the two would pass the other by. Nothing of ours is left there.
+    #[error(
+        "{name} cannot be locked beside {node}, which is {what}: use another name, or the same recipe and dialect everywhere"
+    )]
+    #[non_exhaustive]
+    UnsafeMix {
+        /// The lock.
+        name: String,
+        /// The node that was found.
+        node: String,
+        /// What it is.
+        what: &'static str,
+    },
+
     /// The [`Keeper`](crate::Keeper) was closed.
     #[error("the keeper was closed while trying to {doing} {name}")]
     #[non_exhaustive]
@@ -250,7 +265,7 @@ impl Error {
     }
 
     /// The call can never be granted as it was made: the owner would wait for itself, the read lock cannot be upgraded now, the
-    /// semaphore's limit is another or too low. Nothing was changed.
+    /// semaphore's limit is another or too low, or a ticket stands there that cannot share the queue. Nothing was changed.
     pub fn is_refusal(&self) -> bool {
         matches!(
             self,
@@ -258,6 +273,7 @@ impl Error {
                 | Self::NotUpgradable { .. }
                 | Self::LimitMismatch { .. }
                 | Self::TooManyPermits { .. }
+                | Self::UnsafeMix { .. }
         )
     }
 

@@ -212,6 +212,58 @@ macro_rules! guard_methods {
     };
 }
 
+/// What every guard can hear that others may ask to give back: not a leadership.
+macro_rules! revocable_methods {
+    ($guard:ident) => {
+        impl $guard {
+            /// Waits until somebody asks for the lock back: [`Keeper::revoke`](crate::Keeper::revoke), `lockkeeper break`, or Curator's
+            /// `Revoker`. Nobody has to follow, and the lock stays ours until it is released. Sends one request, which leaves a
+            /// watch while this future is kept; nothing is listened for without it.
+            ///
+            /// Ask again after it has ended, and it ends at once: what was asked stays asked for as long as the ticket is there.
+            ///
+            /// # Errors
+            ///
+            /// [`is_lost`](crate::Error::is_lost) when the lock is lost instead. [`Error::Denied`](crate::Error::Denied) if we may
+            /// not look at the ticket.
+            ///
+            /// # Cancel safety
+            ///
+            /// Cancel safe: dropped at any await, its watch is taken back.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            /// # use std::time::Duration;
+            /// # use lockkeeper::{Keeper, embedded::EmbeddedServer};
+            /// # #[tokio::main]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            /// # let server = EmbeddedServer::start().await?;
+            /// let keeper = Keeper::connect(server.connect_string()).await?;
+            /// let guard = keeper.mutex("cache")?.lock().await?;
+            /// # let operator = Keeper::connect(server.connect_string()).await?;
+            /// # let asking = tokio::spawn(async move {
+            /// #     let queue = operator.queue("cache").await?;
+            /// #     operator.revoke("cache", &queue[0], Duration::from_secs(10)).await
+            /// # });
+            /// // Work for as long as nobody else needs the lock.
+            /// tokio::select! {
+            ///     asked = guard.revoked() => asked?,
+            ///     () = std::future::pending() => {} // the work
+            /// }
+            /// guard.release().await?;
+            /// # assert!(asking.await??);
+            /// # keeper.close().await;
+            /// # Ok(())
+            /// # }
+            /// ```
+            pub async fn revoked(&self) -> Result<()> {
+                self.tenure.revoked().await
+            }
+        }
+    };
+}
+
 /// What every guard of one queue can say.
 macro_rules! place_methods {
     ($guard:ident) => {
@@ -247,9 +299,10 @@ macro_rules! exclusive_methods {
     };
 }
 
-pub(crate) use {exclusive_methods, guard_methods, place_methods};
+pub(crate) use {exclusive_methods, guard_methods, place_methods, revocable_methods};
 
 guard_methods!(@looks Guard);
+revocable_methods!(Guard);
 place_methods!(Guard);
 exclusive_methods!(Guard);
 

@@ -15,6 +15,7 @@ use crate::multi::{MultiGuard, MultiLock};
 use crate::mutex::Mutex;
 use crate::name::LockName;
 use crate::queue::Queue;
+use crate::queue::dialect::Dialect;
 use crate::queue::ticket::{Claim, DataLine};
 use crate::queue::view::{self, LockSummary, QueueEntry};
 use crate::rwlock::RwLock;
@@ -66,6 +67,7 @@ pub struct Keeper {
     line: Arc<DataLine>,
     session_timeout: Duration,
     lock_delay: Duration,
+    dialect: Dialect,
     holders: Arc<Holders>,
 }
 
@@ -80,6 +82,7 @@ pub struct KeeperBuilder {
     kind: Create,
     strength: LeaseStrength,
     lock_delay: Duration,
+    dialect: Dialect,
 }
 
 impl Keeper {
@@ -109,6 +112,7 @@ impl Keeper {
             kind: Create::Container,
             strength: LeaseStrength::default(),
             lock_delay: Duration::ZERO,
+            dialect: Dialect::default(),
         }
     }
 
@@ -122,7 +126,8 @@ impl Keeper {
         N: TryInto<LockName>,
         Error: From<N::Error>,
     {
-        Ok(Mutex::new(self.door(name.try_into()?, Claim::Lock)))
+        let claim = self.dialect.lock();
+        Ok(Mutex::new(self.door(name.try_into()?, claim)))
     }
 
     /// Makes a fair read-write lock with this name, which is text or a [`LockName`]. No I/O.
@@ -136,8 +141,8 @@ impl Keeper {
         Error: From<N::Error>,
     {
         let name = name.try_into()?;
-        let read = self.door(name.clone(), Claim::Read);
-        Ok(RwLock::new(read, self.door(name, Claim::Write)))
+        let read = self.door(name.clone(), self.dialect.read());
+        Ok(RwLock::new(read, self.door(name, self.dialect.write())))
     }
 
     /// Makes a semaphore with this name, of so many permits. No I/O.
@@ -163,7 +168,8 @@ impl Keeper {
         N: TryInto<LockName>,
         Error: From<N::Error>,
     {
-        Ok(Election::new(self.door(name.try_into()?, Claim::Lead)))
+        let claim = self.dialect.lead();
+        Ok(Election::new(self.door(name.try_into()?, claim)))
     }
 
     /// Makes a set of fair locks that are taken together, all or none, and without deadlocks. No I/O. Names that are given twice
@@ -181,7 +187,7 @@ impl Keeper {
     {
         let names = names.into_iter().map(|name| Ok(name.try_into()?));
         let names = names.collect::<Result<_>>()?;
-        let queue = |name| self.queue_of(name, Claim::Lock);
+        let queue = |name| self.queue_of(name, self.dialect.lock());
         MultiLock::new(names, Arc::clone(&self.holders), queue)
     }
 
@@ -297,6 +303,37 @@ impl Keeper {
             .await
     }
 
+    /// Asks whoever has a ticket that [`queue`](Self::queue) has shown to give it back, and waits for that, for at most `grace`. `true`
+    /// if the ticket is gone by then: released, lost, or gone before. A holder that listens ends its work and releases:
+    /// [`Guard::revoked`](crate::Guard::revoked), a command under `lockkeeper run`, Curator's revocable locks. One that does not keeps its
+    /// lock; [`evict`](Self::evict) removes it. Whoever only waits is asked in vain.
+    ///
+    /// This writes `__REVOKE__` into the ticket, as Curator's `Revoker` does, and in place of what was in it: who asks for
+    /// the queue no longer sees its owner, label and host. It wakes the one behind it, once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`]; [`Error::InvalidOption`] if the entry is not of this lock, or a candidate of an election: Curator's
+    /// `LeaderLatch` behind it would then miss its end. [`Error::Denied`] if we may not write into the ticket or read it. Otherwise as
+    /// [`locks`](Self::locks).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped at any await after its first poll, the holder may have been asked.
+    ///
+    /// # Examples
+    ///
+    /// See [`Guard::revoked`](crate::Guard::revoked).
+    pub async fn revoke<N>(&self, name: N, entry: &QueueEntry, grace: Duration) -> Result<bool>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        self.queue_of(name.try_into()?, Claim::Lock)
+            .revoke(entry, grace)
+            .await
+    }
+
     /// Follows the keeper's own session: lost, doubtful, opened again. Further sessions, which the keeper opens for very many waiters,
     /// are not in it.
     pub fn session_events(&self) -> SessionEvents {
@@ -366,6 +403,13 @@ impl KeeperBuilder {
         self
     }
 
+    /// Which other libraries the locks are shared with; default [`Dialect::Curator`]. Everybody who shares a lock must use the
+    /// same. Semaphores are Lockkeeper's own in any dialect.
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.dialect = dialect;
+        self
+    }
+
     /// What proves to a guard that its session lives; default [`LeaseStrength::Quorum`].
     pub fn lease_strength(mut self, strength: LeaseStrength) -> Self {
         self.strength = strength;
@@ -416,10 +460,15 @@ impl KeeperBuilder {
         Ok(Keeper {
             pool,
             root: root.into(),
-            kind: self.kind,
+            kind: match self.dialect {
+                // Kazoo makes a directory once, and does not expect it to go.
+                Dialect::Kazoo => Create::Persistent,
+                Dialect::Curator => self.kind,
+            },
             line: Arc::new(line),
             session_timeout,
             lock_delay: self.lock_delay,
+            dialect: self.dialect,
             holders: Arc::default(),
         })
     }

@@ -98,6 +98,7 @@ pub use multi::{MultiGuard, MultiLock};
 pub use mutex::{Mutex, Place};
 pub use name::LockName;
 pub use owner::Owner;
+pub use queue::dialect::Dialect;
 pub use queue::observer::Observer;
 pub use queue::view::{EntryKind, LockSummary, QueueEntry};
 pub use queue::vigil::Leader;

@@ -12,7 +12,7 @@ use tracing::{Instrument, Span};
 use crate::door::joins_again;
 use crate::error::{Error, Result};
 use crate::fenced::Fenced;
-use crate::guard::{exclusive_methods, guard_methods};
+use crate::guard::{exclusive_methods, guard_methods, revocable_methods};
 use crate::holders::Holders;
 use crate::name::LockName;
 use crate::owner::Owner;
@@ -80,6 +80,7 @@ pub struct MultiGuard {
 }
 
 guard_methods!(MultiGuard);
+revocable_methods!(MultiGuard);
 exclusive_methods!(MultiGuard);
 
 impl MultiGuard {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::door::Door;
 use crate::error::{Error, Result};
 use crate::fenced::Fenced;
-use crate::guard::{exclusive_methods, guard_methods, place_methods};
+use crate::guard::{exclusive_methods, guard_methods, place_methods, revocable_methods};
 use crate::name::LockName;
 use crate::owner::Owner;
 use crate::tenure::{GuardState, Lost, Tenure};
@@ -236,8 +236,10 @@ pub struct WriteGuard {
 }
 
 guard_methods!(@known ReadGuard);
+revocable_methods!(ReadGuard);
 place_methods!(ReadGuard);
 guard_methods!(@known WriteGuard);
+revocable_methods!(WriteGuard);
 place_methods!(WriteGuard);
 exclusive_methods!(WriteGuard);
 

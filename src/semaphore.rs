@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::door::Door;
 use crate::error::{Error, Result};
-use crate::guard::{guard_methods, place_methods};
+use crate::guard::{guard_methods, place_methods, revocable_methods};
 use crate::name::LockName;
 use crate::owner::Owner;
 use crate::queue::permits;
@@ -276,6 +276,7 @@ pub struct Permit {
 }
 
 guard_methods!(Permit);
+revocable_methods!(Permit);
 place_methods!(Permit);
 
 impl Permit {

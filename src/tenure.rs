@@ -20,6 +20,7 @@ use crate::name::LockName;
 use crate::owner::Owner;
 use crate::queue::Waiter;
 use crate::queue::place::Place;
+use crate::queue::revocation::{self, Seen};
 use crate::queue::ticket::Kind;
 use crate::queue::walk::{REMOVED, REPLACED};
 use crate::session::janitor::Left;
@@ -111,6 +112,19 @@ impl Seat {
             (Err((_, code)), _) => Err(refused(Failure::Answered(code))),
             (Ok(_), Some(Found::Failed(code))) => Err(refused(Failure::Answered(code.clone()))),
             (Ok(_), _) => Ok(()),
+        }
+    }
+}
+
+impl Seat {
+    /// Until somebody asks for it back.
+    async fn revoked(&self) -> Result<()> {
+        let (session, path) = (self.session(), self.path());
+        match revocation::revoked(session, &path, self.czxid()).await {
+            Ok(Seen::Revoked) => Ok(()),
+            Ok(Seen::Gone) => Err(self.lose(REMOVED)),
+            Ok(Seen::Another) => Err(self.lose(REPLACED)),
+            Err(failure) => Err(failed(session, "look at", &self.name, &path, failure)),
         }
     }
 }
@@ -267,6 +281,16 @@ impl Tenure {
             biased;
             error = self.lost() => Err(error),
             result = ask => result,
+        }
+    }
+
+    /// Until somebody asks for one of the tickets back.
+    pub(crate) async fn revoked(&self) -> Result<()> {
+        let each = self.seats.iter().map(|seat| seat.revoked().boxed());
+        tokio::select! {
+            biased;
+            error = self.lost() => Err(error),
+            (asked, _, _) = select_all(each) => asked,
         }
     }
 

@@ -65,7 +65,7 @@ impl Queue {
     }
 
     /// Where the ticket is: in the lock's directory, or in one of those that a semaphore has there.
-    fn directory_of<'a>(&self, entry: &'a QueueEntry) -> Result<&'a str> {
+    pub(super) fn directory_of<'a>(&self, entry: &'a QueueEntry) -> Result<&'a str> {
         let own: &Arc<str> = &self.directory.path;
         let places = [
             own.to_string(),

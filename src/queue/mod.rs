@@ -4,6 +4,7 @@
 //! the queue; `try_join` writes nothing while somebody is there. It grants nothing: that is the waiter's. Recipes see no node
 //! name, no watch and no child list.
 
+pub(crate) mod dialect;
 pub(crate) mod directory;
 mod eviction;
 mod head;
@@ -13,6 +14,7 @@ pub(crate) mod mark;
 pub(crate) mod observer;
 pub(crate) mod permits;
 pub(crate) mod place;
+pub(crate) mod revocation;
 pub(crate) mod rule;
 pub(crate) mod several;
 mod sharing;
@@ -35,6 +37,7 @@ use crate::name::LockName;
 use crate::session::pool::Pool;
 use crate::session::pulse::Hold;
 use crate::session::{Failure, Session, failed};
+use dialect::check_company;
 use directory::Directory;
 use joining::Joining;
 use mark::DirectoryData;
@@ -258,6 +261,7 @@ impl Queue {
             Some(Found::Failed(Code::NoNode)) => return Ok(false),
             other => return Err(self.unreadable(&session, other)),
         };
+        check_company(&self.name, Some(self.claim), &children)?;
         let conflicts = |ticket: &Ticket| {
             self.claim.kind() == Kind::Exclusive || ticket.kind == Kind::Exclusive
         };

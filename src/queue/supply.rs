@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use super::dialect::check_company;
 use super::directory::Directory;
 use super::joining::MOST_SETBACKS;
 use super::permits;
@@ -19,6 +20,8 @@ use crate::session::{Failure, Session, failed, refused};
 pub(super) const QUEUE: &str = "queue";
 pub(super) const HELD: &str = "held";
 pub(super) const LIMIT: &str = "limit";
+/// What Curator's semaphore has below the same name.
+const CURATORS_LEASES: &str = "leases";
 
 /// The pause before something that was not done is tried again.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -261,12 +264,26 @@ impl Supply {
         }
     }
 
-    /// The limit as it is stored, if it is.
+    /// The limit as it is stored, if it is. Refuses a directory that another library's semaphore, or another recipe, has in use.
     async fn stored(&self, session: &Session) -> Result<Option<Limit>> {
-        let reads = [Read::Data(&self.limit)];
+        let leases = format!("{}/{CURATORS_LEASES}", self.base.path);
+        let reads = [
+            Read::Data(&self.limit),
+            Read::Children(&self.base.path),
+            Read::Children(&leases),
+        ];
         let found = session.read(|link| link.multi_read(&reads)).await;
         let found = found.map_err(|failure| self.failed(session, LOOKING, failure))?;
-        self.read_limit(session, found.into_iter().next())
+        let (mut limit, mut children) = (None, Vec::new());
+        for found in found {
+            match found {
+                Found::Children(more) => children.extend(more),
+                // In the order of the reads; the others may be missing.
+                found => limit = limit.or(Some(found)),
+            }
+        }
+        check_company(&self.name, None, &children)?;
+        self.read_limit(session, limit)
     }
 
     /// The permits and the limit at one moment.

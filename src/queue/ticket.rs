@@ -8,7 +8,8 @@ use std::cmp::Ordering;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
+use uuid::fmt::Hyphenated;
+use uuid::{Uuid, Version};
 
 /// What a ticket stands in the queue for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -27,6 +28,10 @@ pub(crate) enum Claim {
     Read,
     Write,
     Lead,
+    /// The same in kazoo's names: a mutex or a candidate, a reader, a writer.
+    KazooLock,
+    KazooRead,
+    KazooWrite,
 }
 
 impl Claim {
@@ -37,13 +42,18 @@ impl Claim {
             Self::Read => "__READ__",
             Self::Write => "__WRIT__",
             Self::Lead => "latch-",
+            // Kazoo looks for these anywhere in a name, so its own random digits before them can be left out.
+            Self::KazooLock | Self::KazooWrite => "__lock__",
+            Self::KazooRead => "__rlock__",
         }
     }
 
     pub(crate) fn kind(self) -> Kind {
         match self {
-            Self::Read => Kind::Shared,
-            Self::Lock | Self::Write | Self::Lead => Kind::Exclusive,
+            Self::Read | Self::KazooRead => Kind::Shared,
+            Self::Lock | Self::Write | Self::Lead | Self::KazooLock | Self::KazooWrite => {
+                Kind::Exclusive
+            }
         }
     }
 
@@ -53,15 +63,17 @@ impl Claim {
             Self::Lock => &[Self::Lock],
             Self::Read | Self::Write => &[Self::Write, Self::Read],
             Self::Lead => &[Self::Lead],
+            Self::KazooLock => &[Self::KazooLock],
+            Self::KazooRead | Self::KazooWrite => &[Self::KazooWrite, Self::KazooRead],
         }
     }
 
     /// The word for it in spans and for people.
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Self::Lock => "lock",
-            Self::Read => "read",
-            Self::Write => "write",
+            Self::Lock | Self::KazooLock => "lock",
+            Self::Read | Self::KazooRead => "read",
+            Self::Write | Self::KazooWrite => "write",
             Self::Lead => "lead",
         }
     }
@@ -101,12 +113,14 @@ impl Ticket {
     }
 
     /// The name of a guest's ticket beside this one: the same number under the same tag, which every client reads as a ticket.
+    /// It is Curator's form with a version of UUID that Curator never makes, so that ours are told from others.
     pub(crate) fn guest(&self, attempt: Uuid) -> Self {
         let (_, bare) = self.name.split_at(self.tag().0);
+        let id = uuid::Builder::from_custom_bytes(attempt.into_bytes()).into_uuid();
         Self {
             seq: self.seq,
             kind: self.kind,
-            name: format!("_c_{attempt}-{bare}"),
+            name: format!("_c_{id}-{bare}"),
         }
     }
 
@@ -114,11 +128,36 @@ impl Ticket {
     pub(crate) fn shared(&self) -> Self {
         let (before, bare) = self.name.split_at(self.tag().0);
         let digits = &bare[self.tag().1..];
+        let readers = match self.tag_text() {
+            "__lock__" => Claim::KazooRead,
+            _ => Claim::Read,
+        };
         Self {
             seq: self.seq,
             kind: Kind::Shared,
-            name: format!("{before}{}{digits}", Claim::Read.prefix()),
+            name: format!("{before}{}{digits}", readers.prefix()),
         }
+    }
+
+    /// What it stands for, as its name says.
+    pub(crate) fn tag_text(&self) -> &str {
+        let (at, len) = self.tag();
+        &self.name[at..at + len]
+    }
+
+    /// Whether nothing stands before the tag: ours but for guests', and .NET's.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.tag().0 == 0
+    }
+
+    /// Whether it has the form of ours.
+    pub(crate) fn looks_like_ours(&self) -> bool {
+        let id = self.name[..self.tag().0].strip_prefix("_c_");
+        let id = id.and_then(|id| id.strip_suffix('-'));
+        // Go writes one without hyphens, of any version.
+        let id = id.filter(|id| id.len() == Hyphenated::LENGTH);
+        let id = id.and_then(|id| Uuid::try_parse(id).ok());
+        self.is_bare() || id.is_some_and(|id| id.get_version() == Some(Version::Custom))
     }
 
     /// Where the tag begins and how long it is.
@@ -199,7 +238,7 @@ impl fmt::Display for Digits {
 }
 
 /// Reads `%010d` strictly: ten ASCII digits, or a sign and nine or ten of them.
-fn parse_digits(text: &str) -> Option<i32> {
+pub(crate) fn parse_digits(text: &str) -> Option<i32> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let width_is_right = if digits.len() == text.len() {
         digits.len() == 10
@@ -226,7 +265,11 @@ fn is_protection(text: &str) -> bool {
             .strip_suffix('-')
             .is_some_and(|id| Uuid::try_parse(id).is_ok());
     }
-    let id = text.strip_suffix('-').unwrap_or(text);
+    is_hex(text.strip_suffix('-').unwrap_or(text))
+}
+
+/// Kazoo's way to write a random number.
+pub(crate) fn is_hex(id: &str) -> bool {
     id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
@@ -368,7 +411,7 @@ mod tests {
         }
         assert_eq!(
             guest.shared().name,
-            format!("_c_{}-__READ__0000000007", Uuid::nil())
+            "_c_00000000-0000-8000-8000-000000000000-__READ__0000000007"
         );
     }
 

@@ -37,7 +37,8 @@ pub struct QueueEntry {
     pub owner: Option<String>,
     /// The label, if one was given.
     pub label: Option<String>,
-    /// The value of a candidate; of another program's, what it wrote into its node (the id of Curator's `LeaderLatch`).
+    /// The value of a candidate; of another program's ticket, what it wrote into its node (the id of Curator's `LeaderLatch` and
+    /// `LeaderSelector`, the identifier of kazoo's locks).
     pub value: Option<String>,
     /// The host that took the ticket; `None` for tickets of foreign clients.
     pub host: Option<String>,
@@ -80,6 +81,8 @@ impl EntryKind {
             Kind::Shared => Self::Read,
             Kind::Exclusive if tag.ends_with("__WRIT__") || tag.ends_with("write") => Self::Write,
             Kind::Exclusive if tag.ends_with("latch") => Self::Candidate,
+            // In kazoo's dialect a candidate is a lock with a value.
+            Kind::Exclusive if line.is_some_and(|line| line.value.is_some()) => Self::Candidate,
             Kind::Exclusive => Self::Lock,
         }
     }
@@ -252,7 +255,7 @@ fn seen(
     let kind = kind(line.as_ref());
     let is_ours = line.is_some();
     let mut line = line.unwrap_or_default();
-    if !is_ours && kind == EntryKind::Candidate {
+    if !is_ours && (kind == EntryKind::Candidate || !node.data.is_empty()) {
         line.value = Some(String::from_utf8_lossy(&node.data).into_owned());
     }
     QueueEntry {

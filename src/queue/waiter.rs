@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
+use super::dialect::{self, check_company};
 use super::look::Looked;
 use super::mark::Exit;
 use super::now_ms;
@@ -23,6 +24,8 @@ use crate::session::pulse::Hold;
 use crate::session::{Failure, Session, failed, refused};
 
 pub(super) const WAITING: &str = "wait for";
+/// So many tickets whose names do not tell whose they are are read.
+const MOST_DOUBTFUL: usize = 16;
 
 /// A ticket on its way to the grant.
 #[derive(Debug)]
@@ -39,6 +42,8 @@ pub(crate) struct Waiter {
     delay: Option<Duration>,
     /// The hold beside which the delay was sat out, by its token.
     sat_out: Option<i64>,
+    /// Whether those were read whose names do not tell whether they can share the queue.
+    knows_company: bool,
 }
 
 /// How far a ticket has come.
@@ -84,6 +89,7 @@ impl Waiter {
             since: Instant::now(),
             delay: Some(delay).filter(|delay| !delay.is_zero()),
             sat_out: None,
+            knows_company: false,
         }
     }
 
@@ -335,6 +341,11 @@ impl Waiter {
             } => {
                 let looked = self.look(with_children, tickets).await;
                 let looked = self.in_place(looked)?;
+                check_company(&self.name, Some(self.walk.claim()), &looked.children)?;
+                if !self.knows_company && self.asks_company(&looked.children).await? {
+                    // That took its time: another look tells of the turn.
+                    return Ok(());
+                }
                 let sight = looked.sight();
                 let told = self.walk.looked(&sight);
                 told.map_err(|why| self.lost(why))
@@ -360,6 +371,27 @@ impl Waiter {
             }
             Step::Wait => Ok(()),
         }
+    }
+
+    /// Reads those whose names do not tell whether they can share the queue; once. Whether there were any.
+    async fn asks_company(&mut self, children: &[String]) -> Result<bool> {
+        let mine = self.place.ticket().map(|(mine, _)| mine.clone());
+        let tickets = match mine {
+            Some(mine) => dialect::doubtful(self.walk.claim(), children, &mine, MOST_DOUBTFUL),
+            None => Vec::new(),
+        };
+        if tickets.is_empty() {
+            return Ok(false);
+        }
+        let looked = self.look(false, &tickets).await;
+        let looked = self.in_place(looked)?;
+        for (ticket, found) in tickets.iter().zip(&looked.others) {
+            if let Found::Node(node) = found {
+                dialect::check_doubtful(&self.name, ticket, &node.data)?;
+            }
+        }
+        self.knows_company = true;
+        Ok(true)
     }
 
     /// Arms a watch on a ticket before mine.

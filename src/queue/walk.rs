@@ -154,6 +154,10 @@ impl Walk {
         self.czxid
     }
 
+    pub(crate) fn claim(&self) -> Claim {
+        self.claim
+    }
+
     /// What has to be done next.
     pub(crate) fn step(&self) -> Step<'_> {
         let look = |with_children| Step::Look {

@@ -36,10 +36,12 @@ mod museum;
 mod mutex;
 mod reconnect;
 mod reentrancy;
+mod revoke;
 mod rwlock;
 mod scale;
 mod semaphore;
 mod server;
+mod sharing;
 mod traces;
 mod trouble;
 mod visits;
@@ -135,6 +137,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     reentrancy::chance::cases,
     reentrancy::guests::cases,
     reentrancy::hosts::cases,
+    revoke::cases,
     rwlock::cases,
     rwlock::cancel::cases,
     rwlock::changes::cases,
@@ -147,12 +150,23 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     semaphore::random::cases,
     semaphore::trouble::cases,
     server::cases,
+    sharing::cases,
+    #[cfg(feature = "cli")]
+    sharing::book::cases,
+    #[cfg(feature = "cli")]
+    sharing::clients::cases,
+    #[cfg(feature = "cli")]
+    sharing::crowd::cases,
     traces::cases,
     trouble::cases,
     visits::cases,
 ];
 
 fn main() -> ExitCode {
+    #[cfg(feature = "cli")]
+    if let Some(ended) = sharing::members::child() {
+        return ended;
+    }
     if let Some(ended) = scale::child()
         .or_else(support::client::child::child)
         .or_else(museum::paused::child)

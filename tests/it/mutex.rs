@@ -311,7 +311,6 @@ async fn foreign_tickets_are_waited_for(world: World) {
     let ephemeral = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     for start in [
         "_c_01234567-89ab-cdef-0123-456789abcdef-lock-",
-        "0123456789abcdef0123456789abcdef__lock__",
         "0123456789abcdef0123456789abcdef-lock-",
     ] {
         let (_, sequence) = stranger

@@ -12,6 +12,7 @@ use lockkeeper::Keeper;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::runtime::Handle;
+use tokio::time::sleep;
 
 use crate::mutex::{children, keeper};
 use crate::support::{World, eventually};
@@ -231,10 +232,17 @@ async fn lock(keeper: &Keeper, count: usize) {
     rounds(keeper, count).await;
 
     let mean_us = began.elapsed().as_micros() / count as u128;
-    let more = Handle::current()
-        .metrics()
-        .num_alive_tasks()
-        .saturating_sub(tasks);
+    // Whatever has brought the last answer ends a moment after it.
+    let more = || {
+        let now = Handle::current().metrics().num_alive_tasks();
+        now.saturating_sub(tasks)
+    };
+    for _ in 0..100 {
+        if more() > 0 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+    let more = more();
     let grown = resident_bytes().saturating_sub(bytes);
     println!("done locks={count} grown_bytes={grown} tasks_more={more} mean_us={mean_us}");
 }
@@ -263,7 +271,7 @@ async fn settle() {
         let at_rest = now == last;
         last = now;
         async move {
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            sleep(Duration::from_millis(300)).await;
             at_rest
         }
     })

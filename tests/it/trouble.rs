@@ -568,20 +568,17 @@ async fn a_lock_delay_without_an_end_is_waited_out_for_ever(world: World) {
 
 async fn a_younger_ticket_with_a_lower_number_is_waited_for_quietly(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
-    let lock = keeper.mutex("downgrade").unwrap();
-    lock.lock().await.unwrap().release().await.unwrap();
+    let lock = keeper.rw_lock("downgrade").unwrap();
+    lock.write().await.unwrap().release().await.unwrap();
     let start = "/locks/downgrade/_c_01234567-89ab-cdef-0123-456789abcdef-";
     let writer = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     let (_, digits) = stranger
         .create(&format!("{start}__WRIT__"), b"", &writer)
         .await
         .unwrap();
-    let mut place = lock.enqueue().await.unwrap();
-    assert!(
-        timeout(Duration::from_millis(100), place.granted())
-            .await
-            .is_err()
-    );
+    let mut waiting = Box::pin(lock.write());
+    let early = timeout(Duration::from_millis(100), &mut waiting).await;
+    assert!(early.is_err());
     let reader = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     stranger
         .create(&format!("{start}__READ__{digits}"), b"", &reader)
@@ -593,12 +590,8 @@ async fn a_younger_ticket_with_a_lower_number_is_waited_for_quietly(world: World
         .await
         .unwrap();
 
-    assert!(
-        timeout(Duration::from_millis(300), place.granted())
-            .await
-            .is_err(),
-        "the reader is waited for"
-    );
+    let early = timeout(Duration::from_millis(300), &mut waiting).await;
+    assert!(early.is_err(), "the reader is waited for");
     if let Some(before) = before {
         let cost = world.embedded().counters().since(&before);
         assert!(cost.requests() < 12, "it waits without asking: {cost:?}");
@@ -607,13 +600,8 @@ async fn a_younger_ticket_with_a_lower_number_is_waited_for_quietly(world: World
         .delete(&format!("{start}__READ__{digits}"), None)
         .await
         .unwrap();
-    timeout(SOON, place.granted())
-        .await
-        .unwrap()
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let writer = timeout(SOON, waiting).await.unwrap().unwrap();
+    writer.release().await.unwrap();
 }
 
 async fn one_sweep_settles_every_create_whose_reply_was_lost(world: World) {

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::error::ErrorKind;
-use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use humantime::parse_duration;
-use lockkeeper::{Keeper, Result};
+use lockkeeper::{Dialect, Keeper, Result};
 
 use crate::bench::Order as Bench;
 
@@ -92,16 +92,19 @@ const BREAK_NOTES: &str = "\
 Shows the ticket and asks on the terminal before it is removed; --yes does not ask, and must be given where stdin is no
 terminal. Without --node it is the first of the queue: the holder, if anybody holds the lock.
 
-The holder is not asked: it learns of its loss within a sixth of its session timeout, and may be working until then while
-the next one is let in. Stop its process first if it is to do no harm, or let the resource refuse lower tokens. A waiter's
-call fails, as soon as whoever it waits for has left. Only the ticket that was shown is removed, never another one that
-stands under its name by then.
+The holder is asked first, and has --grace to release: a command under `lockkeeper run` gets TERM, and other programs hear
+of it if they listen (Guard::revoked, Curator's revocable locks). If its ticket is still there then, it is removed. From then on the holder
+learns of its loss within a sixth of its session timeout, and may be working until then while the next one is let in: stop its
+process first if it is to do no harm, or let the resource refuse lower tokens. Candidates and those who wait are not asked. A
+waiter's call fails, as soon as whoever it waits for has left. Only the ticket that was shown is removed, never another one
+that stands under its name by then.
 
 With --json stdout is {\"removed\": true} or {\"removed\": false}.
 
 Examples:
   lockkeeper break nightly-report                                  the holder, after a question
   lockkeeper break nightly-report --node lock-0000000007 --yes     this one, without
+  lockkeeper break nightly-report --grace 10min                    the holder may finish what it does
 
 Exit codes:
    0  removed
@@ -193,6 +196,10 @@ pub(crate) struct Server {
     /// The node below which the locks are; all who share locks must use the same
     #[arg(long, global = true, value_name = "PATH", default_value = "/locks")]
     pub(crate) root: String,
+
+    /// Whose other clients share the locks: those of Curator or of kazoo; all who share a lock must use the same
+    #[arg(long, global = true, value_name = "DIALECT", default_value = "curator")]
+    pub(crate) dialect: DialectWord,
 
     /// How long the servers wait for a silent client before its locks go to others
     #[arg(long, global = true, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
@@ -330,9 +337,13 @@ pub(crate) struct Break {
     #[arg(long, value_name = "NODE")]
     pub(crate) node: Option<String>,
 
-    /// Does not ask
+    /// Does not ask you
     #[arg(short, long)]
     pub(crate) yes: bool,
+
+    /// How long a holder that was asked to release may take before its ticket is removed; 0s does not ask it
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    pub(crate) grace: Duration,
 }
 
 #[derive(Debug, Args)]
@@ -354,10 +365,27 @@ pub(crate) struct Serve {
     pub(crate) listen: SocketAddr,
 }
 
+/// A [`Dialect`], for the command line.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum DialectWord {
+    Curator,
+    Kazoo,
+}
+
+impl From<DialectWord> for Dialect {
+    fn from(word: DialectWord) -> Self {
+        match word {
+            DialectWord::Curator => Self::Curator,
+            DialectWord::Kazoo => Self::Kazoo,
+        }
+    }
+}
+
 impl Server {
     pub(crate) async fn connect(&self) -> Result<Keeper> {
         Keeper::builder(&self.zk)
             .root(&self.root)
+            .dialect(self.dialect.into())
             .session_timeout(self.session_timeout)
             .connect_timeout(self.connect_timeout)
             .connect()

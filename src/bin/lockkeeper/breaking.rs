@@ -1,9 +1,9 @@
-//! `break`: removes somebody's ticket. It never does so without a yes.
+//! `break`: asks a holder to leave, and removes a ticket whose owner does not. It never does so without a yes.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lockkeeper::{Keeper, LockName, QueueEntry};
+use lockkeeper::{EntryKind, Keeper, LockName, QueueEntry};
 use serde_json::json;
 use tokio::task::spawn_blocking;
 
@@ -52,6 +52,18 @@ async fn remove(keeper: &Keeper, name: &LockName, order: &Break) -> Result<bool,
         {
             report::say("nothing was removed");
             return Ok(false);
+        }
+    }
+    // Who only waits does not listen, and a candidate is not to be asked.
+    if ticket.is_holder && ticket.kind != EntryKind::Candidate && !order.grace.is_zero() {
+        let grace = humantime::format_duration(order.grace);
+        report::say(format_args!(
+            "{} is asked to release {name}, for {grace}",
+            ticket.node
+        ));
+        if keeper.revoke(name, ticket, order.grace).await? {
+            report::say(format_args!("{} has left the queue of {name}", ticket.node));
+            return Ok(true);
         }
     }
     let is_removed = keeper.evict(name, ticket).await?;

@@ -152,6 +152,17 @@ impl Held {
         each!(self, guard => guard.lost())
     }
 
+    /// Until somebody asks for it back; nobody asks a leader.
+    pub(crate) async fn revoked(&self) -> Result<()> {
+        match self {
+            Self::Alone(guard) => guard.revoked().await,
+            Self::Shared(guard) => guard.revoked().await,
+            Self::Permits(guard) => guard.revoked().await,
+            Self::Several(guard) => guard.revoked().await,
+            Self::Lead(_) => std::future::pending().await,
+        }
+    }
+
     pub(crate) async fn release(self) -> Result<(), Error> {
         each!(self, guard => guard.release().await)
     }

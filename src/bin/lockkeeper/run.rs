@@ -4,6 +4,7 @@
 //! the lock, and it never goes on after a pause without a look whether the lock is still ours.
 
 use std::ffi::OsString;
+use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -129,6 +130,7 @@ enum Event {
     Child(Change),
     Danger(Danger),
     GraceOver,
+    Revoked,
     Signal(Signal),
 }
 
@@ -143,6 +145,7 @@ async fn ended(
     let mut lease = Lease::of(held);
     let mut told_to = false;
     let mut kill_at = None;
+    let mut revoked = pin!(held.revoked().fuse());
     loop {
         let grace_over: OptionFuture<_> = kill_at.map(sleep_until).into();
         let event = tokio::select! {
@@ -152,6 +155,8 @@ async fn ended(
             change = child.change() => Event::Child(change?),
             danger = lease.danger(), if !told_to => Event::Danger(danger),
             Some(()) = grace_over => Event::GraceOver,
+            // Only a request. That the lock is lost is a danger, and told as one.
+            Ok(()) = &mut revoked, if !told_to => Event::Revoked,
             signal = signals.next() => Event::Signal(signal),
         };
         match event {
@@ -180,6 +185,13 @@ async fn ended(
                 ));
                 child.send(Signal::SIGKILL);
                 kill_at = None;
+            }
+            Event::Revoked => {
+                report::say(format_args!(
+                    "{name}: somebody asks for it back; the command gets TERM"
+                ));
+                child.send(Signal::SIGTERM);
+                child.go_on();
             }
             Event::Signal(signal) => child.send(signal),
         }

@@ -12,6 +12,8 @@ cases! {
     feature: "cli";
     both:
         break_removes_the_holder_and_the_next_one_runs,
+        break_asks_a_command_to_end_first,
+        break_removes_a_holder_that_does_not_follow,
         break_removes_the_ticket_that_is_named_and_no_other,
         break_says_when_there_is_nothing_to_remove,
         break_without_a_terminal_and_a_yes_is_wrong_usage;
@@ -35,7 +37,7 @@ async fn break_removes_the_holder_and_the_next_one_runs(world: World) {
     queued(&world, "stuck", 2).await;
     let node = nodes(&world, "stuck").await.remove(0);
 
-    let broken = outcome(&world, &["break", "stuck", "--yes"]).await;
+    let broken = outcome(&world, &["break", "stuck", "--yes", "--grace", "0s"]).await;
 
     assert_eq!((broken.code, broken.stdout.as_str()), (Some(0), ""));
     let told: Vec<&str> = broken.stderr.lines().collect();
@@ -56,6 +58,53 @@ async fn break_removes_the_holder_and_the_next_one_runs(world: World) {
     assert_eq!(holder.code().await, Some(70), "its lock was lost");
     let next = waiting.wait_with_output().await.unwrap();
     assert_eq!(next.stdout, b"in\n");
+}
+
+async fn break_asks_a_command_to_end_first(world: World) {
+    let script = "trap 'echo asked; exit 3' TERM; echo ready; while :; do sleep 0.1; done";
+    let mut command = run(&world, "asked", script);
+    let mut holder = Holder::start(command.stdin(Stdio::null())).await;
+    let node = nodes(&world, "asked").await.remove(0);
+
+    let broken = outcome(&world, &["break", "asked", "--yes", "--json"]).await;
+
+    assert_eq!(
+        (broken.code, broken.stdout.as_str()),
+        (Some(0), "{\"removed\":true}\n")
+    );
+    let told: Vec<&str> = broken.stderr.lines().collect();
+    assert_eq!(
+        told[1..],
+        [
+            format!("lockkeeper: {node} is asked to release asked, for 5s"),
+            format!("lockkeeper: {node} has left the queue of asked")
+        ]
+    );
+    let last = holder.lines.next_line().await.unwrap();
+    assert_eq!(last.as_deref(), Some("asked"));
+    assert_eq!(holder.code().await, Some(3), "its command's own");
+    assert_eq!(tickets(&world, "asked").await, 0);
+}
+
+async fn break_removes_a_holder_that_does_not_follow(world: World) {
+    let script = "trap '' TERM; echo ready; while :; do sleep 0.1; done";
+    let mut command = run(&world, "deaf", script);
+    command.stdin(Stdio::null());
+    let mut holder = Holder::start(&mut command).await;
+    let node = nodes(&world, "deaf").await.remove(0);
+
+    let broken = outcome(&world, &["break", "deaf", "--yes", "--grace", "300ms"]).await;
+
+    assert_eq!(broken.code, Some(0), "{broken:?}");
+    let told: Vec<&str> = broken.stderr.lines().collect();
+    assert_eq!(
+        told[1..],
+        [
+            format!("lockkeeper: {node} is asked to release deaf, for 300ms"),
+            format!("lockkeeper: removed {node} from the queue of deaf")
+        ]
+    );
+    assert_eq!(holder.code().await, Some(70), "its lock was lost");
 }
 
 async fn break_removes_the_ticket_that_is_named_and_no_other(world: World) {

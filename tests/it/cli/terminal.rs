@@ -214,7 +214,7 @@ async fn a_command_in_a_pipeline_gets_the_terminal_when_it_asks(world: World) {
 
 async fn break_asks_on_the_terminal_and_takes_no_for_an_answer(world: World) {
     let mut holder = Holder::of(&world, "asked").await;
-    let script = "$L break asked; echo first $?; $L break asked; echo second $?";
+    let script = "$L break asked; echo first $?; $L break asked --grace 0s; echo second $?";
     let mut shell = Shell::start(&world, script);
     let seconds = Duration::from_secs(30);
     let questions = |shell: &Shell| shell.screen().matches("Remove it? [y/N]").count();

@@ -27,6 +27,7 @@ const LOUD: &[&str] = &[
     "linger::storm::",
     "load::",
     "reconnect::whatever",
+    "sharing::crowd::",
 ];
 static ROOM: RwLock<()> = RwLock::new(());
 

@@ -1,0 +1,285 @@
+//! Dialects: whose tickets may stand in one queue. (pure)
+//!
+//! A lock is one queue for all its clients only if each sees the tickets of all others, and each library knows its own kinds of
+//! names. Invariant: names that no lock library has given are nobody's business here. It decides nothing about turns.
+
+use uuid::Uuid;
+
+use super::revocation::REVOKE;
+use super::ticket::{Claim, DataLine, Ticket, in_order, is_hex, parse_digits};
+use crate::error::{Error, Result};
+use crate::name::LockName;
+
+/// Which other libraries a keeper shares its locks with: how its tickets are named, and with whose they may stand in a queue.
+///
+/// One lock has one dialect. A ticket of another one in its directory is refused with
+/// [`Error::UnsafeMix`](crate::Error::UnsafeMix) when it is found, because one side would pass the other by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// Curator's: [`Mutex`](crate::Mutex) with `InterProcessMutex` and `LeaderSelector`, [`RwLock`](crate::RwLock) with
+    /// `InterProcessReadWriteLock`, [`Election`](crate::Election) with `LeaderLatch`; a mutex also with go-zookeeper's lock and the
+    /// client crate's, and with kazoo's in a subclass (see `docs/sharing.md`).
+    #[default]
+    Curator,
+    /// kazoo's as it comes: a mutex and an election with `Lock` and `Election`, a read-write lock with `ReadLock` and
+    /// `WriteLock`. Lock directories stay when they are empty, because kazoo makes them once.
+    Kazoo,
+}
+
+impl Dialect {
+    pub(crate) fn lock(self) -> Claim {
+        match self {
+            Self::Curator => Claim::Lock,
+            Self::Kazoo => Claim::KazooLock,
+        }
+    }
+
+    pub(crate) fn read(self) -> Claim {
+        match self {
+            Self::Curator => Claim::Read,
+            Self::Kazoo => Claim::KazooRead,
+        }
+    }
+
+    pub(crate) fn write(self) -> Claim {
+        match self {
+            Self::Curator => Claim::Write,
+            Self::Kazoo => Claim::KazooWrite,
+        }
+    }
+
+    pub(crate) fn lead(self) -> Claim {
+        match self {
+            Self::Curator => Claim::Lead,
+            Self::Kazoo => Claim::KazooLock,
+        }
+    }
+}
+
+/// Refuses the children of a lock's directory if one of them is a ticket that must not stand beside ours; nothing of ours
+/// is a ticket in a directory without a claim.
+pub(crate) fn check_company<'a>(
+    name: &LockName,
+    claim: Option<Claim>,
+    children: impl IntoIterator<Item = &'a String>,
+) -> Result<()> {
+    let mut strangers = children
+        .into_iter()
+        .filter_map(|node| Some((node, stranger(claim, node)?)));
+    let Some((node, what)) = strangers.next() else {
+        return Ok(());
+    };
+    Err(Error::UnsafeMix {
+        name: name.to_string(),
+        node: node.clone(),
+        what,
+    })
+}
+
+/// Tickets that may be .NET's, whose names are like ours, where others stand that .NET does not see: Curator's, or readers and
+/// writers. So many at most, the nearest before `mine`; what is in them tells.
+pub(crate) fn doubtful(
+    claim: Claim,
+    children: &[String],
+    mine: &Ticket,
+    most: usize,
+) -> Vec<Ticket> {
+    let tickets = || children.iter().filter_map(|child| Ticket::parse(child));
+    let is_doubt = match claim {
+        Claim::Lock => tickets().any(|ticket| !ticket.looks_like_ours()),
+        Claim::Read | Claim::Write => true,
+        _ => false,
+    };
+    if !is_doubt {
+        return Vec::new();
+    }
+    let before = in_order(tickets().collect()).into_iter();
+    let before = before.take_while(|ticket| ticket.name != mine.name);
+    let mut nets: Vec<Ticket> = before
+        .filter(|ticket| ticket.is_bare() && ticket.tag_text() == "lock-")
+        .collect();
+    nets.split_off(nets.len().saturating_sub(most))
+}
+
+/// Refuses a doubtful ticket with this in it if that is not of our making.
+pub(crate) fn check_doubtful(name: &LockName, ticket: &Ticket, data: &[u8]) -> Result<()> {
+    if DataLine::parse(data).is_some() || data == REVOKE {
+        return Ok(());
+    }
+    Err(Error::UnsafeMix {
+        name: name.to_string(),
+        node: ticket.name.clone(),
+        what: "a ticket of .NET's lock, which does not see others that stand there",
+    })
+}
+
+/// What a node is that cannot share the queue.
+fn stranger(claim: Option<Claim>, node: &str) -> Option<&'static str> {
+    let ticket = Ticket::parse(node);
+    match &ticket {
+        Some(ticket) if claim.is_some_and(|claim| claim.shares_with(ticket)) => None,
+        Some(ticket) => Some(whose(ticket.tag_text())),
+        None => other_recipe(node),
+    }
+}
+
+impl Claim {
+    /// Whether it sees that ticket, and whoever has that one sees this claim's.
+    fn shares_with(self, ticket: &Ticket) -> bool {
+        let both = |tag: &str| matches!(tag, "__READ__" | "__WRIT__");
+        let tag = ticket.tag_text();
+        match self {
+            // Our mutex and our read-write lock exclude each other; Curator's mutex sees no reader.
+            Self::Lock => tag == "lock-" || both(tag) && ticket.looks_like_ours(),
+            Self::Read | Self::Write => both(tag) || tag == "lock-" && ticket.looks_like_ours(),
+            Self::Lead => tag == "latch-",
+            Self::KazooLock => tag == "__lock__",
+            Self::KazooRead | Self::KazooWrite => matches!(tag, "__lock__" | "__rlock__"),
+        }
+    }
+}
+
+/// Whose ticket has this tag.
+fn whose(tag: &str) -> &'static str {
+    match tag {
+        "lock-" => "a ticket of a mutex, or of Curator's LeaderSelector",
+        "__READ__" | "__WRIT__" => "a ticket of a read-write lock",
+        "latch-" => "a ticket of an election, or of Curator's LeaderLatch",
+        "__lock__" => "a ticket of kazoo's Lock, WriteLock or Election",
+        "__rlock__" => "a ticket of kazoo's ReadLock",
+        _ => "a ticket of .NET's reader-writer lock",
+    }
+}
+
+/// What a name is that no queue of ours ever has.
+fn other_recipe(node: &str) -> Option<&'static str> {
+    let numbered = |tag: &str| {
+        let (_, digits) = node.rsplit_once(tag)?;
+        parse_digits(digits)
+    };
+    if node.starts_with("_c_") && numbered("-lease-").is_some() {
+        Some("a lease of Curator's semaphore")
+    } else if node.starts_with("semaphore-") && numbered("semaphore-").is_some() {
+        Some("a ticket of .NET's semaphore")
+    } else if node
+        .strip_prefix("x-")
+        .and_then(|rest| rest.rsplit_once('-'))
+        .is_some_and(|(session, digits)| {
+            session.parse::<i64>().is_ok() && parse_digits(digits).is_some()
+        })
+    {
+        Some("a ticket of the WriteLock that comes with ZooKeeper")
+    } else if node
+        .rsplit_once('_')
+        .is_some_and(|(id, digits)| Uuid::try_parse(id).is_ok() && parse_digits(digits).is_some())
+    {
+        Some("a ticket of zookeeper-async's lock")
+    } else if is_hex(node) {
+        Some("a lease of kazoo's Semaphore")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
+    const HEX: &str = "0123456789abcdef0123456789abcdef";
+
+    /// Each name that some library gives, and the claims that may stand beside it.
+    #[test]
+    fn each_name_has_its_companions_and_is_a_stranger_to_all_others() {
+        use Claim::{KazooLock, KazooRead, KazooWrite, Lead, Lock, Read, Write};
+        let kazoo_rw = &[KazooRead, KazooWrite][..];
+        for (node, companions) in [
+            ("lock-0000000001".to_owned(), &[Lock, Read, Write][..]),
+            (
+                Ticket::ours(Lock, 1).guest(Uuid::nil()).name,
+                &[Lock, Read, Write],
+            ),
+            (format!("_c_{UUID}-lock-0000000001"), &[Lock]),
+            (format!("_c_{HEX}-lock-0000000001"), &[Lock]),
+            (format!("{HEX}-lock-0000000001"), &[Lock]),
+            ("__READ__0000000001".to_owned(), &[Lock, Read, Write]),
+            (
+                Ticket::ours(Read, 1).guest(Uuid::nil()).name,
+                &[Lock, Read, Write],
+            ),
+            (format!("_c_{UUID}-__WRIT__0000000001"), &[Read, Write]),
+            (format!("_c_{UUID}-latch-0000000001"), &[Lead]),
+            (
+                "__lock__0000000001".to_owned(),
+                &[KazooLock, KazooRead, KazooWrite],
+            ),
+            (
+                format!("{HEX}__lock__0000000001"),
+                &[KazooLock, KazooRead, KazooWrite],
+            ),
+            (format!("{HEX}__rlock__0000000001"), kazoo_rw),
+            ("read-0000000001".to_owned(), &[]),
+            ("write-0000000001".to_owned(), &[]),
+            ("semaphore-0000000001".to_owned(), &[]),
+            (format!("_c_{UUID}-lease-0000000001"), &[]),
+            ("x-72057594037927936-0000000001".to_owned(), &[]),
+            (format!("{UUID}_0000000001"), &[]),
+            (HEX.to_owned(), &[]),
+        ] {
+            for claim in [Lock, Read, Write, Lead, KazooLock, KazooRead, KazooWrite] {
+                let name = LockName::new("shared").unwrap();
+                let children = ["notes".to_owned(), node.clone(), "lock-me".to_owned()];
+                let refused = check_company(&name, Some(claim), &children).err();
+
+                let is_companion = companions.contains(&claim);
+                assert_eq!(refused.is_none(), is_companion, "{claim:?} beside {node}");
+                let names_it = |error: Error| matches!(error, Error::UnsafeMix { node: found, .. } if found == node);
+                assert!(refused.is_none_or(names_it));
+            }
+            assert!(stranger(None, &node).is_some(), "{node}");
+        }
+    }
+
+    #[test]
+    fn what_no_lock_library_has_given_is_no_stranger() {
+        for node in [
+            "",
+            "limit",
+            "config",
+            "lock-abc",
+            "x-ray",
+            "x-lock-0000000001",
+            "lease-1",
+            &HEX[1..],
+            "_0000000001",
+        ] {
+            assert_eq!(stranger(Some(Claim::Lock), node), None, "{node}");
+            assert_eq!(stranger(None, node), None, "{node}");
+        }
+    }
+
+    #[test]
+    fn our_own_names_are_at_home_in_their_queues() {
+        for claim in [
+            Claim::Lock,
+            Claim::Read,
+            Claim::Write,
+            Claim::Lead,
+            Claim::KazooLock,
+            Claim::KazooRead,
+            Claim::KazooWrite,
+        ] {
+            let ticket = Ticket::ours(claim, 7);
+            let (guest, shared) = (ticket.guest(Uuid::nil()), ticket.shared());
+
+            for node in [&ticket.name, &guest.name] {
+                assert_eq!(stranger(Some(claim), node), None, "{node}");
+            }
+            assert_eq!(ticket.kind, claim.kind());
+            if matches!(claim, Claim::Write | Claim::KazooWrite) {
+                assert_eq!(stranger(Some(claim), &shared.name), None, "{shared:?}");
+            }
+        }
+    }
+}

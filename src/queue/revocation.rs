@@ -1,0 +1,135 @@
+//! Revocation: somebody asks the holder for its lock back, in Curator's words, and the holder hears of it.
+//!
+//! To ask is to write into the holder's ticket. It is a request and no more: nothing here removes a ticket, and a holder that
+//! does not listen keeps its lock. Invariant: what is written to is the ticket that was shown, by its `czxid`, as far as one look
+//! before the write can tell, and never that of a candidate: Curator's `LeaderLatch` would miss its end (FEATURES.md 4.6).
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::Queue;
+use super::view::{EntryKind, QueueEntry};
+use crate::error::{Error, Result};
+use crate::link::{Code, Fault, Found, Read, Write};
+use crate::session::{Failure, Session, failed, refused};
+
+/// What Curator's `Revoker` writes, and its revocable locks wait for.
+pub(super) const REVOKE: &[u8] = b"__REVOKE__";
+const REVOKING: &str = "ask for the release of";
+/// Before a busy server is asked again.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What became of a ticket that was followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// Its holder is asked to give it back.
+    Revoked,
+    Gone,
+    /// The name is another ticket's.
+    Another,
+}
+
+/// Follows a ticket until somebody asks for it back, or it is gone.
+///
+/// # Cancel safety
+///
+/// Dropped at any await, its watch is taken back.
+pub(crate) async fn revoked(session: &Session, path: &str, czxid: i64) -> Result<Seen, Failure> {
+    follow(session, path, czxid, |data| data == REVOKE).await
+}
+
+/// The same with another thing to wait for.
+async fn follow(
+    session: &Session,
+    path: &str,
+    czxid: i64,
+    is_revoked: impl Fn(&[u8]) -> bool,
+) -> Result<Seen, Failure> {
+    loop {
+        let mut watch = match session.read(|link| link.watch(path)).await {
+            Ok((node, _)) if node.czxid != czxid => return Ok(Seen::Another),
+            Ok((node, _)) if is_revoked(&node.data) => return Ok(Seen::Revoked),
+            Ok((_, watch)) => watch,
+            Err(Failure::Answered(Code::NoNode)) => return Ok(Seen::Gone),
+            Err(failure) => return Err(failure),
+        };
+        // Whatever it was, the next look tells, and the end of the session too.
+        watch.changed().await;
+    }
+}
+
+impl Queue {
+    /// Asks whoever has this ticket to give it back, and waits for that so long. Whether it is gone.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped after its first poll, it may have asked.
+    pub(crate) async fn revoke(&self, entry: &QueueEntry, grace: Duration) -> Result<bool> {
+        self.directory_of(entry)?;
+        if entry.kind == EntryKind::Candidate {
+            return Err(Error::InvalidOption {
+                what: "queue entry",
+                given: entry.path.clone(),
+                why:
+                    "a candidate is not asked, because those behind it would miss its end: evict it"
+                        .into(),
+            });
+        }
+        let (path, czxid) = (&*entry.path, entry.token.czxid());
+        let session = self.pool.home(REVOKING).await?;
+        if !self.ask_back(&session, path, czxid).await? {
+            return Ok(true);
+        }
+        tracing::info!(ticket = path, token = u64::from(entry.token), "asked for");
+        let left = follow(&session, path, czxid, |_| false);
+        match timeout(grace, left).await {
+            Ok(Ok(_)) => Ok(true),
+            Ok(Err(failure)) => Err(failed(&session, REVOKING, &self.name, path, failure)),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Writes into the ticket; `false` if it is gone.
+    async fn ask_back(&self, session: &Session, path: &str, czxid: i64) -> Result<bool> {
+        loop {
+            let found = session
+                .read(|link| link.multi_read(&[Read::Data(path)]))
+                .await;
+            let failed = |failure| failed(session, REVOKING, &self.name, path, failure);
+            let version = match found.map_err(failed)?.into_iter().next() {
+                Some(Found::Node(node)) if node.czxid != czxid => return Ok(false),
+                // By us, if the answer was lost, or by somebody else.
+                Some(Found::Node(node)) if node.data == REVOKE => return Ok(true),
+                Some(Found::Node(node)) => node.version,
+                Some(Found::Failed(Code::NoNode)) => return Ok(false),
+                Some(Found::Failed(code)) => return Err(failed(Failure::Answered(code))),
+                other => {
+                    let code = Code::Other(format!("unexpected answer {other:?}"));
+                    return Err(failed(Failure::Answered(code)));
+                }
+            };
+            let ended = |end| failed(Failure::Ended(end));
+            let link = session.link().map_err(ended)?;
+            let asking = link.attempt(&[Write::Set {
+                path,
+                data: REVOKE,
+                version,
+            }]);
+            let answer = tokio::select! {
+                answer = asking => answer,
+                end = session.ended() => return Err(ended(end)),
+            };
+            match answer {
+                Ok(Ok(_)) => return Ok(true),
+                Ok(Err((_, Code::NoNode | Code::BadVersion)))
+                | Err(Fault::Unknown(_) | Fault::Answered(Code::NotNow(_))) => {}
+                Ok(Err((_, code))) | Err(Fault::Answered(code)) => {
+                    return Err(refused(&*link, REVOKING, path, &code));
+                }
+            }
+            drop(link);
+            session.reconnected(PAUSE).await.map_err(ended)?;
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Revocation: a holder is asked for its lock, and hears of it if it listens; nothing is taken from it.
+
+use std::time::Duration;
+
+use lockkeeper::embedded::{Code, Match, Op};
+use lockkeeper::{Error, Keeper};
+use tokio::time::timeout;
+use zookeeper_client::{Acls, CreateMode};
+
+use crate::mutex::{children, keeper};
+use crate::support::{World, eventually};
+
+cases! {
+    both:
+        every_guard_hears_that_it_is_asked,
+        what_was_asked_stays_asked,
+        curators_revoker_is_heard,
+        a_curator_that_listens_is_asked_in_its_words,
+        a_holder_that_does_not_listen_keeps_its_lock,
+        whoever_listens_hears_of_the_loss,
+        a_candidate_is_not_asked,
+        an_entry_of_another_lock_is_not_asked;
+    embedded:
+        to_listen_costs_one_request_and_a_watch_that_is_taken_back,
+        a_ticket_under_an_old_name_is_not_asked,
+        a_request_whose_answers_are_lost_arrives,
+        a_request_that_is_refused_says_so;
+}
+
+const SOON: Duration = Duration::from_secs(3);
+const SHORT: Duration = Duration::from_millis(200);
+
+/// Asks for the first ticket of a queue.
+async fn ask(keeper: &Keeper, name: &str, grace: Duration) -> lockkeeper::Result<bool> {
+    let queue = keeper.queue(name).await.unwrap();
+    keeper.revoke(name, &queue[0], grace).await
+}
+
+async fn every_guard_hears_that_it_is_asked(world: World) {
+    let [a, b] = [keeper(&world).await, keeper(&world).await];
+    macro_rules! heard {
+        ($name:literal, $guard:expr) => {
+            let guard = $guard;
+            let listening = async {
+                guard.revoked().await.unwrap();
+                guard.check().await.expect("it is ours still");
+                guard.release().await.unwrap();
+            };
+            let (left, ()) = tokio::join!(ask(&b, $name, SOON), async {
+                timeout(SOON, listening).await.expect($name)
+            });
+            assert!(left.unwrap(), $name);
+        };
+    }
+
+    heard!("mutex", a.mutex("mutex").unwrap().lock().await.unwrap());
+    heard!("read", a.rw_lock("read").unwrap().read().await.unwrap());
+    heard!("write", a.rw_lock("write").unwrap().write().await.unwrap());
+    heard!(
+        "permit",
+        a.semaphore("permit", 2).unwrap().acquire().await.unwrap()
+    );
+    // Whichever of them it is.
+    heard!("two", a.lock_all(["one", "two"]).await.unwrap());
+}
+
+async fn what_was_asked_stays_asked(world: World) {
+    let [a, b] = [keeper(&world).await, keeper(&world).await];
+    let guard = a.mutex("asked").unwrap().lock().await.unwrap();
+
+    assert!(!ask(&b, "asked", Duration::ZERO).await.unwrap());
+    assert!(!ask(&b, "asked", Duration::ZERO).await.unwrap());
+
+    for _ in 0..2 {
+        timeout(SOON, guard.revoked()).await.unwrap().unwrap();
+    }
+    guard.release().await.unwrap();
+    let next = a.mutex("asked").unwrap().lock().await.unwrap();
+    let early = timeout(SHORT, next.revoked()).await;
+    assert!(early.is_err(), "the next one was not asked");
+    next.release().await.unwrap();
+}
+
+async fn curators_revoker_is_heard(world: World) {
+    let (keeper, stranger) = (keeper(&world).await, world.raw().await);
+    let guard = keeper.mutex("shared").unwrap().lock().await.unwrap();
+    let path = format!("/locks/shared/{}", guard.node());
+    let mut listening = tokio::spawn(async move {
+        guard.revoked().await.unwrap();
+        guard
+    });
+
+    // Other words are none to us.
+    stranger
+        .set_data(&path, b"something else", None)
+        .await
+        .unwrap();
+    let early = timeout(SHORT, &mut listening).await;
+    assert!(early.is_err(), "that was no request");
+    stranger.set_data(&path, b"__REVOKE__", None).await.unwrap();
+
+    let guard = timeout(SOON, listening).await.unwrap().unwrap();
+    guard.release().await.unwrap();
+}
+
+async fn a_curator_that_listens_is_asked_in_its_words(world: World) {
+    let (keeper, stranger) = (keeper(&world).await, world.raw().await);
+    let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    stranger.mkdir("/locks/shared", &persistent).await.unwrap();
+    let ephemeral = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let start = "/locks/shared/_c_01234567-89ab-cdef-0123-456789abcdef-lock-";
+    let (_, number) = stranger.create(start, b"", &ephemeral).await.unwrap();
+    let path = format!("{start}{number}");
+    let (_, _, watching) = stranger.get_and_watch_data(&path).await.unwrap();
+    let curator = async {
+        watching.changed().await;
+        let (data, _) = stranger.get_data(&path).await.unwrap();
+        assert_eq!(data, b"__REVOKE__");
+        stranger.delete(&path, None).await.unwrap();
+    };
+
+    let (left, ()) = tokio::join!(ask(&keeper, "shared", SOON), curator);
+
+    assert!(left.unwrap());
+}
+
+async fn a_holder_that_does_not_listen_keeps_its_lock(world: World) {
+    let [a, b] = [keeper(&world).await, keeper(&world).await];
+    let guard = a.mutex("deaf").unwrap().lock().await.unwrap();
+    let mut next = b.mutex("deaf").unwrap().enqueue().await.unwrap();
+
+    assert!(!ask(&b, "deaf", SHORT).await.unwrap());
+
+    let early = timeout(SHORT, next.granted()).await;
+    assert!(early.is_err(), "it is not its turn");
+    guard.check().await.unwrap();
+    guard.release().await.unwrap();
+    let next = timeout(SOON, next.granted()).await.unwrap().unwrap();
+    next.release().await.unwrap();
+}
+
+async fn whoever_listens_hears_of_the_loss(world: World) {
+    let [a, b] = [keeper(&world).await, keeper(&world).await];
+    let guard = a.mutex("lost").unwrap().lock().await.unwrap();
+    let queue = b.queue("lost").await.unwrap();
+
+    let (heard, gone) = tokio::join!(timeout(SOON, guard.revoked()), b.evict("lost", &queue[0]));
+
+    assert!(gone.unwrap());
+    let error = heard.expect("it ends").unwrap_err();
+    assert!(error.is_lost(), "{error}");
+    assert!(guard.revoked().await.unwrap_err().is_lost());
+    // Who is gone has given back what was asked for.
+    assert!(b.revoke("lost", &queue[0], SOON).await.unwrap());
+}
+
+async fn a_candidate_is_not_asked(world: World) {
+    let [a, b] = [keeper(&world).await, keeper(&world).await];
+    let leading = a.election("lead").unwrap().campaign("me").await.unwrap();
+
+    let error = ask(&b, "lead", SOON).await.unwrap_err();
+
+    assert!(matches!(error, Error::InvalidOption { .. }), "{error}");
+    assert!(error.to_string().contains("candidate"), "{error}");
+    let leader = b.election("lead").unwrap().leader().await.unwrap();
+    assert_eq!(leader.unwrap().value, "me");
+    leading.resign().await.unwrap();
+}
+
+async fn an_entry_of_another_lock_is_not_asked(world: World) {
+    let keeper = keeper(&world).await;
+    let guard = keeper.mutex("one").unwrap().lock().await.unwrap();
+    let queue = keeper.queue("one").await.unwrap();
+
+    let error = keeper.revoke("two", &queue[0], SOON).await.unwrap_err();
+
+    assert!(error.is_invalid(), "{error}");
+    guard.release().await.unwrap();
+}
+
+async fn to_listen_costs_one_request_and_a_watch_that_is_taken_back(world: World) {
+    let keeper = keeper(&world).await;
+    let guard = keeper.mutex("cost").unwrap().lock().await.unwrap();
+    let server = world.embedded();
+    let reads = || server.counters().get(Op::GetData);
+    let before = reads();
+
+    let listening = timeout(SHORT, guard.revoked()).await;
+
+    assert!(listening.is_err());
+    assert_eq!(reads() - before, 1);
+    let none_left = || async { server.counters().watches == 0 };
+    eventually("the watch is taken back", SOON, none_left).await;
+    guard.release().await.unwrap();
+}
+
+async fn a_ticket_under_an_old_name_is_not_asked(world: World) {
+    let (keeper, faults) = (keeper(&world).await, world.embedded().faults());
+    let lock = keeper.mutex("reborn").unwrap();
+    let old = lock.lock().await.unwrap();
+    let queue = keeper.queue("reborn").await.unwrap();
+    old.release().await.unwrap();
+    faults
+        .remove(&format!("{}/locks/reborn", world.chroot()))
+        .unwrap();
+    let new = lock.lock().await.unwrap();
+    assert_eq!(new.node(), queue[0].node, "the same name again");
+
+    assert!(keeper.revoke("reborn", &queue[0], SOON).await.unwrap());
+
+    let early = timeout(SHORT, new.revoked()).await;
+    assert!(early.is_err(), "it was not asked");
+    new.release().await.unwrap();
+}
+
+async fn a_request_whose_answers_are_lost_arrives(world: World) {
+    let [a, b] = [keeper(&world).await, keeper(&world).await];
+    let (stranger, faults) = (world.raw().await, world.embedded().faults());
+    for op in [Op::MultiRead, Op::Multi, Op::SetData] {
+        let guard = a.mutex("answers").unwrap().lock().await.unwrap();
+        let queue = b.queue("answers").await.unwrap();
+        faults
+            .on(Match::op(op).path_contains("answers"))
+            .drop_reply();
+
+        assert!(
+            !b.revoke("answers", &queue[0], SHORT).await.unwrap(),
+            "{op:?}"
+        );
+
+        faults.clear_rules();
+        timeout(SOON, guard.revoked()).await.unwrap().unwrap();
+        guard.release().await.unwrap();
+        let empty = || async { children(&stranger, "answers").await.is_empty() };
+        eventually("it has left", SOON, empty).await;
+    }
+}
+
+async fn a_request_that_is_refused_says_so(world: World) {
+    let keeper = keeper(&world).await;
+    let guard = keeper.mutex("barred").unwrap().lock().await.unwrap();
+    let queue = keeper.queue("barred").await.unwrap();
+    let read = Match::op(Op::MultiRead).path_contains("barred");
+    world.embedded().faults().on(read).fail(Code::NoAuth);
+
+    let error = keeper.revoke("barred", &queue[0], SOON).await.unwrap_err();
+
+    assert!(error.is_denied(), "{error}");
+    guard.check().await.unwrap();
+    guard.release().await.unwrap();
+}
