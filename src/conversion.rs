@@ -100,7 +100,9 @@ impl Door {
             }
             Err(error) => {
                 // Its ticket was given up, or was gone.
-                seat.lose("it was given up to be upgraded");
+                let loss = seat.lose("it was given up to be upgraded");
+                // Not to be taken for one that leaves all as it was.
+                let error = if error.is_refusal() { loss } else { error };
                 let tenure = Tenure::new(vec![seat], token, Kind::Shared, owner, Vec::new());
                 Err((tenure, error))
             }
@@ -113,7 +115,7 @@ impl Door {
         // With the gate in hand, nobody can come to share it meanwhile.
         let sharing = Arc::strong_count(tenure) - 1;
         // A look first: where others are it writes nothing.
-        let others = sharing + mine.others(UPGRADING, name).await?;
+        let others = sharing + mine.others(UPGRADING, name, self.queue.claim()).await?;
         if others > 0 {
             return Err(self.not_upgradable(others));
         }

@@ -79,6 +79,13 @@ impl Guard {
         }
     }
 
+    /// Whoever asked wants the ticket gone: it is not kept for the next one.
+    fn heard(&self) {
+        if let Some(stint) = &self.stint {
+            stint.stop();
+        }
+    }
+
     fn loss(&self) -> Lost {
         match &self.stint {
             Some(stint) => stint.lost(&self.tenure),
@@ -216,9 +223,19 @@ macro_rules! guard_methods {
 macro_rules! revocable_methods {
     ($guard:ident) => {
         impl $guard {
+            /// It goes with its guard anyway.
+            fn heard(&self) {}
+        }
+
+        $crate::guard::revocable_methods!(@heard $guard);
+    };
+    // For a guard whose hold may be passed on.
+    (@heard $guard:ident) => {
+        impl $guard {
             /// Waits until somebody asks for the lock back: [`Keeper::revoke`](crate::Keeper::revoke), `lockkeeper break`, or Curator's
-            /// `Revoker`. Nobody has to follow, and the lock stays ours until it is released. Sends one request, which leaves a
-            /// watch while this future is kept; nothing is listened for without it.
+            /// `Revoker`. Nobody has to follow, and the lock stays ours until it is released. Sends one request for each ticket, which
+            /// leaves a watch while this future is kept; nothing is listened for without it. Where thousands of guards of one session
+            /// listen, those beyond what one connection may watch hear of it once there is room.
             ///
             /// Ask again after it has ended, and it ends at once: what was asked stays asked for as long as the ticket is there.
             ///
@@ -258,7 +275,9 @@ macro_rules! revocable_methods {
             /// # }
             /// ```
             pub async fn revoked(&self) -> Result<()> {
-                self.tenure.revoked().await
+                self.tenure.revoked().await?;
+                self.heard();
+                Ok(())
             }
         }
     };
@@ -302,7 +321,7 @@ macro_rules! exclusive_methods {
 pub(crate) use {exclusive_methods, guard_methods, place_methods, revocable_methods};
 
 guard_methods!(@looks Guard);
-revocable_methods!(Guard);
+revocable_methods!(@heard Guard);
 place_methods!(Guard);
 exclusive_methods!(Guard);
 

@@ -303,13 +303,14 @@ impl Keeper {
             .await
     }
 
-    /// Asks whoever has a ticket that [`queue`](Self::queue) has shown to give it back, and waits for that, for at most `grace`. `true`
-    /// if the ticket is gone by then: released, lost, or gone before. A holder that listens ends its work and releases:
+    /// Asks whoever has a ticket that [`queue`](Self::queue) has shown to give it back, and once that is written waits for it, for at
+    /// most `grace`. `true` if the ticket is gone by then: released, lost, gone before, or exchanged for another one by a
+    /// [downgrade](crate::WriteGuard::downgrade), which hears the request too. A holder that listens ends its work and releases:
     /// [`Guard::revoked`](crate::Guard::revoked), a command under `lockkeeper run`, Curator's revocable locks. One that does not keeps its
-    /// lock; [`evict`](Self::evict) removes it. Whoever only waits is asked in vain.
+    /// lock; [`evict`](Self::evict) removes it. Whoever waits hears of it once it holds.
     ///
-    /// This writes `__REVOKE__` into the ticket, as Curator's `Revoker` does, and in place of what was in it: who asks for
-    /// the queue no longer sees its owner, label and host. It wakes the one behind it, once.
+    /// This adds a word to the data of our own tickets, and writes `__REVOKE__` into others, as Curator's `Revoker` does. It wakes the one
+    /// behind the ticket, once.
     ///
     /// # Errors
     ///

@@ -41,6 +41,11 @@ impl Stint {
         }
     }
 
+    /// It is not kept for the next one.
+    pub(crate) fn stop(&self) {
+        self.passing.stop();
+    }
+
     /// A loss that is told only if it comes before the hold is passed on: then it is the next one's.
     pub(crate) fn lost(&self, tenure: &Tenure) -> Lost {
         let is_passed_on = self.is_passed_on.get_or_init(Arc::default);

@@ -5,8 +5,7 @@
 
 use uuid::Uuid;
 
-use super::revocation::REVOKE;
-use super::ticket::{Claim, DataLine, Ticket, in_order, is_hex, parse_digits};
+use super::ticket::{Claim, DataLine, Ticket, in_order, is_hex, is_revoked, parse_digits};
 use crate::error::{Error, Result};
 use crate::name::LockName;
 
@@ -57,6 +56,9 @@ impl Dialect {
     }
 }
 
+/// So many nodes of each kind are in doubt at most.
+const MOST: usize = 16;
+
 /// Refuses the children of a lock's directory if one of them is a ticket that must not stand beside ours; nothing of ours
 /// is a ticket in a directory without a claim.
 pub(crate) fn check_company<'a>(
@@ -77,51 +79,81 @@ pub(crate) fn check_company<'a>(
     })
 }
 
-/// Tickets that may be .NET's, whose names are like ours, where others stand that .NET does not see: Curator's, or readers and
-/// writers. So many at most, the nearest before `mine`; what is in them tells.
-pub(crate) fn doubtful(
-    claim: Claim,
+/// A node whose name does not tell whether it can share the queue; what it is then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Doubt {
+    pub(crate) node: String,
+    what: &'static str,
+}
+
+/// Those whose names do not tell, a bounded number: names of other recipes, which locks below this one may have as well; and
+/// tickets that may be .NET's, whose names are like ours, where others stand that .NET does not see, the nearest before `mine`.
+pub(crate) fn doubts(
+    claim: Option<Claim>,
     children: &[String],
-    mine: &Ticket,
-    most: usize,
-) -> Vec<Ticket> {
+    mine: Option<&Ticket>,
+) -> Vec<Doubt> {
+    let others = children
+        .iter()
+        .filter(|child| Ticket::parse(child).is_none());
+    let others = others.filter_map(|child| {
+        Some(Doubt {
+            node: child.clone(),
+            what: other_recipe(child)?,
+        })
+    });
+    let mut doubts: Vec<Doubt> = others.take(MOST).collect();
+
     let tickets = || children.iter().filter_map(|child| Ticket::parse(child));
-    let is_doubt = match claim {
-        Claim::Lock => tickets().any(|ticket| !ticket.looks_like_ours()),
-        Claim::Read | Claim::Write => true,
+    let may_be_nets = |ticket: &Ticket| ticket.is_bare() && ticket.tag_text() == "lock-";
+    let is_unseen = match claim {
+        Some(Claim::Lock) => tickets().any(|ticket| !may_be_nets(&ticket)),
+        Some(Claim::Read | Claim::Write) => true,
         _ => false,
     };
-    if !is_doubt {
-        return Vec::new();
+    if is_unseen {
+        let before = in_order(tickets().collect()).into_iter();
+        let before = before.take_while(|ticket| mine.is_none_or(|mine| ticket.name != mine.name));
+        let nets: Vec<Ticket> = before.filter(may_be_nets).collect();
+        let nearest = nets.into_iter().rev().take(MOST);
+        doubts.extend(nearest.map(|ticket| Doubt {
+            node: ticket.name,
+            what: "a ticket of .NET's lock, which does not see others that stand there",
+        }));
     }
-    let before = in_order(tickets().collect()).into_iter();
-    let before = before.take_while(|ticket| ticket.name != mine.name);
-    let mut nets: Vec<Ticket> = before
-        .filter(|ticket| ticket.is_bare() && ticket.tag_text() == "lock-")
-        .collect();
-    nets.split_off(nets.len().saturating_sub(most))
+    doubts
 }
 
-/// Refuses a doubtful ticket with this in it if that is not of our making.
-pub(crate) fn check_doubtful(name: &LockName, ticket: &Ticket, data: &[u8]) -> Result<()> {
-    if DataLine::parse(data).is_some() || data == REVOKE {
-        return Ok(());
+impl Doubt {
+    /// Refuses the node by what is in it and whose it is.
+    pub(crate) fn settle(&self, name: &LockName, data: &[u8], owner: i64) -> Result<()> {
+        let is_fine = match Ticket::parse(&self.node) {
+            Some(_) => DataLine::parse(data).is_some() || is_revoked(data),
+            // A directory of locks below this one has no session.
+            None => !is_of_a_session(owner),
+        };
+        if is_fine {
+            return Ok(());
+        }
+        Err(Error::UnsafeMix {
+            name: name.to_string(),
+            node: self.node.clone(),
+            what: self.what,
+        })
     }
-    Err(Error::UnsafeMix {
-        name: name.to_string(),
-        node: ticket.name.clone(),
-        what: "a ticket of .NET's lock, which does not see others that stand there",
-    })
 }
 
-/// What a node is that cannot share the queue.
+/// Whether a node ends with a session: neither a persistent one, nor a container, nor one with a time to live, which say so in the
+/// same field.
+fn is_of_a_session(owner: i64) -> bool {
+    owner != 0 && owner != i64::MIN && owner.to_be_bytes()[0] != 0xff
+}
+
+/// What a ticket is that cannot share the queue.
 fn stranger(claim: Option<Claim>, node: &str) -> Option<&'static str> {
-    let ticket = Ticket::parse(node);
-    match &ticket {
-        Some(ticket) if claim.is_some_and(|claim| claim.shares_with(ticket)) => None,
-        Some(ticket) => Some(whose(ticket.tag_text())),
-        None => other_recipe(node),
-    }
+    let ticket = Ticket::parse(node)?;
+    let shares = claim.is_some_and(|claim| claim.shares_with(&ticket));
+    (!shares).then(|| whose(ticket.tag_text()))
 }
 
 impl Claim {
@@ -152,7 +184,7 @@ fn whose(tag: &str) -> &'static str {
     }
 }
 
-/// What a name is that no queue of ours ever has.
+/// Whose name that is, if it is no ticket.
 fn other_recipe(node: &str) -> Option<&'static str> {
     let numbered = |tag: &str| {
         let (_, digits) = node.rsplit_once(tag)?;
@@ -221,11 +253,6 @@ mod tests {
             (format!("{HEX}__rlock__0000000001"), kazoo_rw),
             ("read-0000000001".to_owned(), &[]),
             ("write-0000000001".to_owned(), &[]),
-            ("semaphore-0000000001".to_owned(), &[]),
-            (format!("_c_{UUID}-lease-0000000001"), &[]),
-            ("x-72057594037927936-0000000001".to_owned(), &[]),
-            (format!("{UUID}_0000000001"), &[]),
-            (HEX.to_owned(), &[]),
         ] {
             for claim in [Lock, Read, Write, Lead, KazooLock, KazooRead, KazooWrite] {
                 let name = LockName::new("shared").unwrap();
@@ -242,6 +269,31 @@ mod tests {
     }
 
     #[test]
+    fn names_of_other_recipes_are_strangers_if_they_are_a_sessions() {
+        let name = LockName::new("shared").unwrap();
+        for node in [
+            "semaphore-0000000001".to_owned(),
+            format!("_c_{UUID}-lease-0000000001"),
+            "x-72057594037927936-0000000001".to_owned(),
+            format!("{UUID}_0000000001"),
+            HEX.to_owned(),
+        ] {
+            let children = ["notes".to_owned(), node.clone()];
+            assert!(check_company(&name, Some(Claim::Lock), &children).is_ok());
+            let [doubt] = &doubts(Some(Claim::Lock), &children, None)[..] else {
+                panic!("{node} is in doubt");
+            };
+
+            // A lock below this one may have such a name.
+            for owner in [0, i64::MIN, 0xff00_0000_0000_0001_u64 as i64] {
+                assert!(doubt.settle(&name, b"", owner).is_ok(), "{node}: {owner:x}");
+            }
+            let error = doubt.settle(&name, b"", 0x0100_0000_0000_0001).unwrap_err();
+            assert!(error.to_string().contains(&node), "{error}");
+        }
+    }
+
+    #[test]
     fn what_no_lock_library_has_given_is_no_stranger() {
         for node in [
             "",
@@ -254,9 +306,40 @@ mod tests {
             &HEX[1..],
             "_0000000001",
         ] {
+            let children = [node.to_owned()];
             assert_eq!(stranger(Some(Claim::Lock), node), None, "{node}");
             assert_eq!(stranger(None, node), None, "{node}");
+            assert_eq!(doubts(None, &children, None), [], "{node}");
         }
+    }
+
+    #[test]
+    fn nets_tickets_are_in_doubt_where_somebody_stands_whom_they_do_not_see() {
+        let nets = |unseen: &str, mine: &Ticket| -> Vec<String> {
+            let mut children: Vec<String> =
+                (0..40).map(|n| Ticket::ours(Claim::Lock, n).name).collect();
+            children.push(unseen.to_owned());
+            let doubts = doubts(Some(Claim::Lock), &children, Some(mine));
+            doubts.into_iter().map(|doubt| doubt.node).collect()
+        };
+        let mine = Ticket::ours(Claim::Lock, 30);
+
+        assert_eq!(nets("notes", &mine), [""; 0], "all of them see each other");
+        for unseen in [
+            format!("_c_{UUID}-lock-0000000050"),
+            Ticket::ours(Claim::Read, 50).name,
+            Ticket::ours(Claim::Lock, 50).guest(Uuid::nil()).name,
+        ] {
+            let found = nets(&unseen, &mine);
+            assert_eq!(
+                (found.len(), &*found[0]),
+                (MOST, "lock-0000000029"),
+                "{unseen}"
+            );
+        }
+        let reader = Ticket::ours(Claim::Read, 1);
+        let children = ["lock-0000000000".to_owned(), reader.name.clone()];
+        assert_eq!(doubts(Some(Claim::Read), &children, Some(&reader)).len(), 1);
     }
 
     #[test]

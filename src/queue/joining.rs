@@ -306,7 +306,7 @@ impl<'a> Joining<'a> {
                 }
                 _ => return Err(queue.lost("the server's answer makes no sense")),
             };
-            if DataLine::parse(&mine.data).is_none_or(|line| line.attempt != attempt) {
+            if !DataLine::was_made_by(attempt, &mine.data, mine.owner == session.id()) {
                 return Err(queue.lost(REMOVED));
             }
             session

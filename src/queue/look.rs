@@ -3,8 +3,9 @@
 //! Invariant: a look that does not show our own ticket, with its identity, is an error and nothing else (FAILURES.md rows 72
 //! and 73). It decides nothing.
 
+use super::dialect::check_company;
 use super::place::Place;
-use super::ticket::Ticket;
+use super::ticket::{Claim, Ticket};
 use super::walk::{REMOVED, REPLACED, Sight};
 use crate::error::{Error, Result};
 use crate::link::{Code, Found, Node, Read};
@@ -89,9 +90,15 @@ impl Place {
         })
     }
 
-    /// How many other tickets are in the queue. Lists it.
-    pub(crate) async fn others(&self, doing: &'static str, name: &LockName) -> Result<usize> {
+    /// How many other tickets are in the queue, if this claim can share it with them. Lists it.
+    pub(crate) async fn others(
+        &self,
+        doing: &'static str,
+        name: &LockName,
+        claim: Claim,
+    ) -> Result<usize> {
         let looked = self.look(doing, name, true, &[]).await?;
+        check_company(name, Some(claim), &looked.children)?;
         let mine = self.ticket().map(|(ticket, _)| &ticket.name);
         let others = looked.children.iter().filter(|child| Some(*child) != mine);
         Ok(others

@@ -4,6 +4,7 @@
 //! the queue; `try_join` writes nothing while somebody is there. It grants nothing: that is the waiter's. Recipes see no node
 //! name, no watch and no child list.
 
+mod company;
 pub(crate) mod dialect;
 pub(crate) mod directory;
 mod eviction;
@@ -37,7 +38,7 @@ use crate::name::LockName;
 use crate::session::pool::Pool;
 use crate::session::pulse::Hold;
 use crate::session::{Failure, Session, failed};
-use dialect::check_company;
+use dialect::{check_company, doubts};
 use directory::Directory;
 use joining::Joining;
 use mark::DirectoryData;
@@ -262,6 +263,8 @@ impl Queue {
             other => return Err(self.unreadable(&session, other)),
         };
         check_company(&self.name, Some(self.claim), &children)?;
+        let doubts = doubts(Some(self.claim), &children, None);
+        company::ask(&session, &self.name, path, &doubts).await?;
         let conflicts = |ticket: &Ticket| {
             self.claim.kind() == Kind::Exclusive || ticket.kind == Kind::Exclusive
         };
@@ -285,6 +288,11 @@ impl Queue {
             _ => false,
         };
         Ok(!read(&reads).await?.iter().any(is_host))
+    }
+
+    /// What its tickets stand for.
+    pub(crate) fn claim(&self) -> Claim {
+        self.claim
     }
 
     fn failed(&self, session: &Session, failure: Failure) -> Error {

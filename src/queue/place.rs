@@ -365,7 +365,7 @@ impl Place {
             .await?;
         match found.into_iter().next() {
             Some(Found::Node(node))
-                if DataLine::parse(&node.data).is_some_and(|line| line.attempt == attempt) =>
+                if DataLine::was_made_by(attempt, &node.data, node.owner == session.id()) =>
             {
                 session.recognise(node.owner).map_err(Failure::Ended)?;
                 let name = path.rsplit_once('/').map_or(&*path, |(_, name)| name);

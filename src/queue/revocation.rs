@@ -9,13 +9,12 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::Queue;
+use super::ticket::{asking, is_revoked};
 use super::view::{EntryKind, QueueEntry};
 use crate::error::{Error, Result};
 use crate::link::{Code, Fault, Found, Read, Write};
 use crate::session::{Failure, Session, failed, refused};
 
-/// What Curator's `Revoker` writes, and its revocable locks wait for.
-pub(super) const REVOKE: &[u8] = b"__REVOKE__";
 const REVOKING: &str = "ask for the release of";
 /// Before a busy server is asked again.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -36,7 +35,7 @@ pub(crate) enum Seen {
 ///
 /// Dropped at any await, its watch is taken back.
 pub(crate) async fn revoked(session: &Session, path: &str, czxid: i64) -> Result<Seen, Failure> {
-    follow(session, path, czxid, |data| data == REVOKE).await
+    follow(session, path, czxid, is_revoked).await
 }
 
 /// The same with another thing to wait for.
@@ -44,18 +43,21 @@ async fn follow(
     session: &Session,
     path: &str,
     czxid: i64,
-    is_revoked: impl Fn(&[u8]) -> bool,
+    is_enough: impl Fn(&[u8]) -> bool,
 ) -> Result<Seen, Failure> {
     loop {
         let mut watch = match session.read(|link| link.watch(path)).await {
             Ok((node, _)) if node.czxid != czxid => return Ok(Seen::Another),
-            Ok((node, _)) if is_revoked(&node.data) => return Ok(Seen::Revoked),
+            Ok((node, _)) if is_enough(&node.data) => return Ok(Seen::Revoked),
             Ok((_, watch)) => watch,
             Err(Failure::Answered(Code::NoNode)) => return Ok(Seen::Gone),
             Err(failure) => return Err(failure),
         };
         // Whatever it was, the next look tells, and the end of the session too.
-        watch.changed().await;
+        tokio::select! {
+            _ = watch.changed() => {}
+            end = session.ended() => return Err(Failure::Ended(end)),
+        }
     }
 }
 
@@ -97,11 +99,11 @@ impl Queue {
                 .read(|link| link.multi_read(&[Read::Data(path)]))
                 .await;
             let failed = |failure| failed(session, REVOKING, &self.name, path, failure);
-            let version = match found.map_err(failed)?.into_iter().next() {
+            let node = match found.map_err(failed)?.into_iter().next() {
                 Some(Found::Node(node)) if node.czxid != czxid => return Ok(false),
                 // By us, if the answer was lost, or by somebody else.
-                Some(Found::Node(node)) if node.data == REVOKE => return Ok(true),
-                Some(Found::Node(node)) => node.version,
+                Some(Found::Node(node)) if is_revoked(&node.data) => return Ok(true),
+                Some(Found::Node(node)) => node,
                 Some(Found::Failed(Code::NoNode)) => return Ok(false),
                 Some(Found::Failed(code)) => return Err(failed(Failure::Answered(code))),
                 other => {
@@ -111,13 +113,13 @@ impl Queue {
             };
             let ended = |end| failed(Failure::Ended(end));
             let link = session.link().map_err(ended)?;
-            let asking = link.attempt(&[Write::Set {
+            let asked = link.attempt(&[Write::Set {
                 path,
-                data: REVOKE,
-                version,
+                data: &asking(&node.data),
+                version: node.version,
             }]);
             let answer = tokio::select! {
-                answer = asking => answer,
+                answer = asked => answer,
                 end = session.ended() => return Err(ended(end)),
             };
             match answer {

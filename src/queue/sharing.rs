@@ -46,7 +46,7 @@ impl Place {
             let line = DataLine {
                 attempt,
                 at: now_ms(),
-                ..DataLine::parse(&looked.mine.data).unwrap_or_default()
+                ..DataLine::of_ours(&looked.mine.data)
             };
             let directory = std::sync::Arc::clone(self.directory());
             let path = &*directory;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::dialect::check_company;
+use super::company;
+use super::dialect::{check_company, doubts};
 use super::directory::Directory;
 use super::joining::MOST_SETBACKS;
 use super::permits;
@@ -274,15 +275,22 @@ impl Supply {
         ];
         let found = session.read(|link| link.multi_read(&reads)).await;
         let found = found.map_err(|failure| self.failed(session, LOOKING, failure))?;
-        let (mut limit, mut children) = (None, Vec::new());
-        for found in found {
-            match found {
-                Found::Children(more) => children.extend(more),
-                // In the order of the reads; the others may be missing.
-                found => limit = limit.or(Some(found)),
-            }
-        }
+        let mut found = found.into_iter();
+        let limit = found.next();
+        let listed = |found| match found {
+            Some(Found::Children(children)) => children,
+            _ => Vec::new(),
+        };
+        let (children, taken) = (listed(found.next()), listed(found.next()));
         check_company(&self.name, None, &children)?;
+        company::ask(
+            session,
+            &self.name,
+            &self.base.path,
+            &doubts(None, &children, None),
+        )
+        .await?;
+        company::ask(session, &self.name, &leases, &doubts(None, &taken, None)).await?;
         self.read_limit(session, limit)
     }
 

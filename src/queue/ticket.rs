@@ -273,7 +273,8 @@ pub(crate) fn is_hex(id: &str) -> bool {
     id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// The data line of a ticket: written once at create, never rewritten, because a rewrite wakes the successor.
+/// The data line of a ticket: written once at create, and never again but to ask its holder for it, because that wakes the
+/// successor.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DataLine {
     /// The owner for reentrancy, when one was named.
@@ -300,6 +301,29 @@ pub(crate) struct DataLine {
     /// How many permits of a semaphore this holds or wants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) permits: Option<u32>,
+    /// Somebody asks for the release: the only thing that is ever written later.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) revoked: bool,
+}
+
+/// What Curator's `Revoker` writes in place of everything, and its revocable locks wait for.
+const REVOKE: &[u8] = b"__REVOKE__";
+
+/// Whether the holder of a ticket with this in it is asked to give it back.
+pub(crate) fn is_revoked(data: &[u8]) -> bool {
+    data == REVOKE || DataLine::parse(data).is_some_and(|line| line.revoked)
+}
+
+/// What asks the holder of a ticket with this in it: ours keep their line, by which we know them again.
+pub(crate) fn asking(data: &[u8]) -> Vec<u8> {
+    match DataLine::parse(data) {
+        Some(line) => DataLine {
+            revoked: true,
+            ..line
+        }
+        .to_bytes(),
+        None => REVOKE.to_vec(),
+    }
 }
 
 impl DataLine {
@@ -312,6 +336,21 @@ impl DataLine {
     /// Whether it is a ticket in the name of this owner.
     pub(crate) fn is_of(&self, owner: &str) -> bool {
         self.owner.as_deref() == Some(owner)
+    }
+
+    /// Whether that is in a ticket which this attempt has made, at a path and in a session that were its own: Curator's `Revoker` may
+    /// have written over it.
+    pub(crate) fn was_made_by(attempt: Uuid, data: &[u8], is_our_session: bool) -> bool {
+        Self::parse(data).is_some_and(|line| line.attempt == attempt)
+            || is_our_session && data == REVOKE
+    }
+
+    /// The line of a ticket of ours, or as much of it as is left.
+    pub(crate) fn of_ours(data: &[u8]) -> Self {
+        Self::parse(data).unwrap_or_else(|| Self {
+            revoked: is_revoked(data),
+            ..Self::default()
+        })
     }
 
     /// Reads any bytes; `None` when they are not one of our lines. Other programs write JSON too, but no attempt of ours.

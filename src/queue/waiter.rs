@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
+use super::company;
 use super::dialect::{self, check_company};
 use super::look::Looked;
 use super::mark::Exit;
@@ -24,8 +25,6 @@ use crate::session::pulse::Hold;
 use crate::session::{Failure, Session, failed, refused};
 
 pub(super) const WAITING: &str = "wait for";
-/// So many tickets whose names do not tell whose they are are read.
-const MOST_DOUBTFUL: usize = 16;
 
 /// A ticket on its way to the grant.
 #[derive(Debug)]
@@ -284,6 +283,8 @@ impl Waiter {
         // A guest stands where its host does.
         let mine = self.place.ticket().map_or(0, |(ticket, _)| ticket.seq);
         let looked = self.look(true, &[]).await?;
+        check_company(&self.name, Some(self.walk.claim()), &looked.children)?;
+        self.asks_company(&looked.children).await?;
         let tickets = looked
             .children
             .iter()
@@ -342,9 +343,13 @@ impl Waiter {
                 let looked = self.look(with_children, tickets).await;
                 let looked = self.in_place(looked)?;
                 check_company(&self.name, Some(self.walk.claim()), &looked.children)?;
-                if !self.knows_company && self.asks_company(&looked.children).await? {
-                    // That took its time: another look tells of the turn.
-                    return Ok(());
+                if !self.knows_company {
+                    let took_time = self.asks_company(&looked.children).await?;
+                    self.knows_company = true;
+                    if took_time {
+                        // Another look tells of the turn.
+                        return Ok(());
+                    }
                 }
                 let sight = looked.sight();
                 let told = self.walk.looked(&sight);
@@ -373,25 +378,13 @@ impl Waiter {
         }
     }
 
-    /// Reads those whose names do not tell whether they can share the queue; once. Whether there were any.
-    async fn asks_company(&mut self, children: &[String]) -> Result<bool> {
-        let mine = self.place.ticket().map(|(mine, _)| mine.clone());
-        let tickets = match mine {
-            Some(mine) => dialect::doubtful(self.walk.claim(), children, &mine, MOST_DOUBTFUL),
-            None => Vec::new(),
-        };
-        if tickets.is_empty() {
-            return Ok(false);
-        }
-        let looked = self.look(false, &tickets).await;
-        let looked = self.in_place(looked)?;
-        for (ticket, found) in tickets.iter().zip(&looked.others) {
-            if let Found::Node(node) = found {
-                dialect::check_doubtful(&self.name, ticket, &node.data)?;
-            }
-        }
-        self.knows_company = true;
-        Ok(true)
+    /// Reads those whose names do not tell whether they can share the queue. Whether there were any.
+    async fn asks_company(&self, children: &[String]) -> Result<bool> {
+        let mine = self.place.ticket().map(|(mine, _)| mine);
+        let doubts = dialect::doubts(Some(self.walk.claim()), children, mine);
+        let directory = self.place.directory();
+        company::ask(self.place.session(), &self.name, directory, &doubts).await?;
+        Ok(!doubts.is_empty())
     }
 
     /// Arms a watch on a ticket before mine.

@@ -26,6 +26,8 @@ pub(crate) const WATCHED_LIMIT: usize = 64 * 1024;
 /// The most bytes of paths of tickets that one session has. Its end is one transaction that names them all, and servers
 /// choke on one that is larger than `jute.maxbuffer`, 1 MiB: followers drop out for good (ZOOKEEPER-4306, row 67).
 pub(crate) const TICKETS_LIMIT: usize = 512 * 1024;
+/// Between two looks whether a holder may listen.
+const ROOM_PAUSE: Duration = Duration::from_millis(200);
 
 /// The pause before servers that refused are asked again.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
@@ -99,21 +101,46 @@ impl Reservation {
     }
 
     fn try_new(session: &Arc<Session>, bytes: usize) -> Option<Self> {
-        let claim = |claimed: &AtomicUsize, limit| {
-            let fits =
-                |before: usize| (before == 0 || before + bytes <= limit).then_some(before + bytes);
-            claimed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
-        };
-        claim(&session.watched_bytes, WATCHED_LIMIT).ok()?;
+        claim(&session.watched_bytes, bytes, WATCHED_LIMIT).ok()?;
         let mut reservation = Self {
             session: Arc::clone(session),
             watched: bytes,
             ticket: 0,
         };
-        claim(&session.ticket_bytes, TICKETS_LIMIT).ok()?;
+        claim(&session.ticket_bytes, bytes, TICKETS_LIMIT).ok()?;
         reservation.ticket = bytes;
         Some(reservation)
     }
+}
+
+/// A claim on bytes that a holder watches, while it listens; given back on drop.
+#[derive(Debug)]
+pub(crate) struct Listening<'a> {
+    session: &'a Session,
+    bytes: usize,
+}
+
+impl<'a> Listening<'a> {
+    /// Waits until there is room.
+    pub(crate) async fn for_path(session: &'a Session, path: &str) -> Self {
+        let bytes = path.len();
+        while claim(&session.watched_bytes, bytes, WATCHED_LIMIT).is_err() {
+            sleep(ROOM_PAUSE).await;
+        }
+        Self { session, bytes }
+    }
+}
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        let watched = &self.session.watched_bytes;
+        watched.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+fn claim(claimed: &AtomicUsize, bytes: usize, limit: usize) -> Result<usize, usize> {
+    let fits = |before: usize| (before == 0 || before + bytes <= limit).then_some(before + bytes);
+    claimed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
 }
 
 impl Drop for Reservation {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkeeper::embedded::{Code, Match, Op};
-use lockkeeper::{Error, Keeper};
+use lockkeeper::{Error, Keeper, Owner};
 use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode};
 
@@ -19,6 +19,9 @@ cases! {
         a_holder_that_does_not_listen_keeps_its_lock,
         whoever_listens_hears_of_the_loss,
         a_candidate_is_not_asked,
+        a_writer_that_becomes_a_reader_stays_asked,
+        an_owner_that_is_asked_comes_in_again_from_elsewhere,
+        a_hold_that_lingers_goes_when_it_is_asked_for,
         an_entry_of_another_lock_is_not_asked;
     embedded:
         to_listen_costs_one_request_and_a_watch_that_is_taken_back,
@@ -154,6 +157,50 @@ async fn whoever_listens_hears_of_the_loss(world: World) {
     assert!(b.revoke("lost", &queue[0], SOON).await.unwrap());
 }
 
+async fn a_writer_that_becomes_a_reader_stays_asked(world: World) {
+    let [a, b] = [keeper(&world).await, keeper(&world).await];
+    let writer = a.rw_lock("softer").unwrap().with_label("me");
+    let writer = writer.write().await.unwrap();
+    assert!(!ask(&b, "softer", Duration::ZERO).await.unwrap());
+
+    let reader = writer.downgrade().await.unwrap();
+
+    timeout(SOON, reader.revoked()).await.unwrap().unwrap();
+    let shown = || async { b.queue("softer").await.unwrap()[0].label.clone() };
+    let is_shown = || async { shown().await.as_deref() == Some("me") };
+    eventually("it is still known", SOON, is_shown).await;
+    reader.release().await.unwrap();
+}
+
+async fn an_owner_that_is_asked_comes_in_again_from_elsewhere(world: World) {
+    let [a, b] = [keeper(&world).await, keeper(&world).await];
+    let owner = Owner::named("nested");
+    let outer = a.mutex("nested").unwrap().with_owner(&owner);
+    let outer = outer.lock().await.unwrap();
+    assert!(!ask(&b, "nested", Duration::ZERO).await.unwrap());
+
+    let inner = b.mutex("nested").unwrap().with_owner(&owner);
+    let inner = timeout(SOON, inner.lock()).await.expect("it is in already");
+
+    inner.unwrap().release().await.unwrap();
+    outer.release().await.unwrap();
+}
+
+async fn a_hold_that_lingers_goes_when_it_is_asked_for(world: World) {
+    let [a, b] = [keeper(&world).await, keeper(&world).await];
+    let lock = a.mutex("kept").unwrap().linger(Duration::from_secs(60));
+    let guard = lock.lock().await.unwrap();
+    let asking = ask(&b, "kept", SOON);
+    let following = async {
+        timeout(SOON, guard.revoked()).await.unwrap().unwrap();
+        guard.release().await.unwrap();
+    };
+
+    let (left, ()) = tokio::join!(asking, following);
+
+    assert!(left.unwrap(), "it is not kept for the next one");
+}
+
 async fn a_candidate_is_not_asked(world: World) {
     let [a, b] = [keeper(&world).await, keeper(&world).await];
     let leading = a.election("lead").unwrap().campaign("me").await.unwrap();
@@ -216,7 +263,7 @@ async fn a_ticket_under_an_old_name_is_not_asked(world: World) {
 async fn a_request_whose_answers_are_lost_arrives(world: World) {
     let [a, b] = [keeper(&world).await, keeper(&world).await];
     let (stranger, faults) = (world.raw().await, world.embedded().faults());
-    for op in [Op::MultiRead, Op::Multi, Op::SetData] {
+    for op in [Op::MultiRead, Op::Multi] {
         let guard = a.mutex("answers").unwrap().lock().await.unwrap();
         let queue = b.queue("answers").await.unwrap();
         faults

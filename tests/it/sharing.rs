@@ -29,6 +29,8 @@ cases! {
         a_set_of_locks_refuses_what_one_of_them_does,
         nets_locks_are_refused_beside_curators_and_not_alone,
         our_own_mutex_and_read_write_lock_exclude_each_other,
+        locks_below_may_be_called_like_nodes_of_other_recipes,
+        an_upgrade_beside_a_stranger_keeps_the_read_lock,
         whoever_waits_learns_of_a_stranger_that_came_meanwhile,
         in_kazoos_dialect_a_mutex_has_kazoos_names_and_waits_for_them,
         in_kazoos_dialect_readers_and_writers_have_kazoos_names,
@@ -200,6 +202,73 @@ async fn nets_locks_are_refused_beside_curators_and_not_alone(world: World) {
         let guard = timeout(SOON, place.granted()).await.unwrap().unwrap();
         guard.release().await.unwrap();
     }
+}
+
+async fn locks_below_may_be_called_like_nodes_of_other_recipes(world: World) {
+    let keeper = keeper(&world).await;
+    let mut below = Vec::new();
+    for name in [KAZOO, "semaphore-0000000001", "x-1-0000000001", "leases"] {
+        let lock = keeper.mutex(format!("tenant/{name}")).unwrap();
+        below.push(lock.lock().await.unwrap());
+    }
+
+    for _ in 0..2 {
+        let (reader, permit) = (
+            keeper.rw_lock("tenant").unwrap().read().await.unwrap(),
+            keeper
+                .semaphore("tenant/pool", 2)
+                .unwrap()
+                .acquire()
+                .await
+                .unwrap(),
+        );
+        assert!(
+            keeper
+                .mutex("tenant")
+                .unwrap()
+                .try_lock()
+                .await
+                .unwrap()
+                .is_none()
+        );
+        reader.release().await.unwrap();
+        permit.release().await.unwrap();
+        keeper
+            .mutex("tenant")
+            .unwrap()
+            .lock()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+    }
+    let permit = keeper
+        .semaphore("tenant", 2)
+        .unwrap()
+        .acquire()
+        .await
+        .unwrap();
+    permit.release().await.unwrap();
+    for guard in below {
+        guard.release().await.unwrap();
+    }
+}
+
+async fn an_upgrade_beside_a_stranger_keeps_the_read_lock(world: World) {
+    let (keeper, stranger) = (keeper(&world).await, world.raw().await);
+    let lock = keeper.rw_lock("mixed").unwrap();
+    let reader = lock.read().await.unwrap();
+    let theirs = lease(&stranger, "mixed", KAZOO).await;
+
+    let kept = reader.try_upgrade().await.unwrap_err();
+
+    assert!(kept.error().is_refusal(), "{}", kept.error());
+    assert!(kept.error().to_string().contains(KAZOO), "{}", kept.error());
+    let reader = kept.into_guard();
+    reader.check().await.expect("it is held as before");
+    stranger.delete(&theirs, None).await.unwrap();
+    reader.release().await.unwrap();
 }
 
 async fn our_own_mutex_and_read_write_lock_exclude_each_other(world: World) {

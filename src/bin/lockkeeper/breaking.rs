@@ -62,7 +62,10 @@ async fn remove(keeper: &Keeper, name: &LockName, order: &Break) -> Result<bool,
             ticket.node
         ));
         if keeper.revoke(name, ticket, order.grace).await? {
-            report::say(format_args!("{} has left the queue of {name}", ticket.node));
+            report::say(format_args!(
+                "{} has gone from the queue of {name}",
+                ticket.node
+            ));
             return Ok(true);
         }
     }

@@ -77,7 +77,7 @@ async fn break_asks_a_command_to_end_first(world: World) {
         told[1..],
         [
             format!("lockkeeper: {node} is asked to release asked, for 5s"),
-            format!("lockkeeper: {node} has left the queue of asked")
+            format!("lockkeeper: {node} has gone from the queue of asked")
         ]
     );
     let last = holder.lines.next_line().await.unwrap();

@@ -25,6 +25,8 @@ cases! {
 }
 
 const WORK: Duration = Duration::from_millis(3);
+/// So many turns has each language at least.
+const ENOUGH: u64 = 10;
 const CURATOR: Dialect = Dialect::Curator;
 const KAZOO: Dialect = Dialect::Kazoo;
 
@@ -117,7 +119,14 @@ async fn hurt_on(connect_string: String, kinds: &[Kind]) -> Summary {
     }
     let seed = u64::from(std::process::id());
     let (began, mut dice) = (Instant::now(), Dice(seed));
-    while began.elapsed() < Duration::from_secs(length as u64) {
+    // On a busy machine longer, until those of all languages have had some turns.
+    let is_over = |summary: &Summary| {
+        let all = kinds
+            .iter()
+            .all(|kind| summary.turns_of(kind.language()) > ENOUGH);
+        all || began.elapsed() > 5 * Duration::from_secs(length as u64)
+    };
+    while began.elapsed() < Duration::from_secs(length as u64) || !is_over(&crowd.summary()) {
         sleep(between).await;
         crowd.summary();
         let victim = members.swap_remove(dice.below(members.len() as u64) as usize);
@@ -138,7 +147,10 @@ async fn hurt_on(connect_string: String, kinds: &[Kind]) -> Summary {
 fn all_came(summaries: &[Summary], languages: &[&str]) {
     for summary in summaries {
         for language in languages {
-            assert!(summary.turns_of(language) > 10, "{language}: {summary:?}");
+            assert!(
+                summary.turns_of(language) > ENOUGH,
+                "{language}: {summary:?}"
+            );
         }
     }
 }

@@ -45,6 +45,18 @@ pub(super) enum Kind {
     Python(&'static str, usize),
 }
 
+impl Kind {
+    /// The start of its names in the book.
+    pub(super) fn language(self) -> &'static str {
+        match self {
+            Self::Rust(..) => "rust",
+            Self::Tool(_) => "tool",
+            Self::Java(..) => "java",
+            Self::Python(..) => "python",
+        }
+    }
+}
+
 /// The order of a member in Rust.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Order {
@@ -94,7 +106,7 @@ impl Crowd {
     pub(super) async fn start(&self, kind: Kind) -> Member {
         let path = format!("/locks/{}", self.lock);
         let work = self.work.as_millis().to_string();
-        let (mut command, language) = match kind {
+        let mut command = match kind {
             Kind::Rust(recipe, dialect) => {
                 let order = Order {
                     connect_string: self.connect_string.clone(),
@@ -107,20 +119,20 @@ impl Crowd {
                 let order = serde_json::to_string(&order).expect("an order is JSON");
                 let mut command = Command::new(std::env::current_exe().expect("this binary"));
                 command.env(MEMBER, order);
-                (command, "rust")
+                command
             }
-            Kind::Tool(options) => (self.tool(options), "tool"),
+            Kind::Tool(options) => self.tool(options),
             Kind::Java(recipe, threads) => {
                 let mut command = java("Member").await;
                 command.args([&self.connect_string, &path, recipe, &threads.to_string()]);
                 command.arg(self.book()).arg(&work);
-                (command, "java")
+                command
             }
             Kind::Python(recipe, threads) => {
                 let mut command = kazoo("member.py");
                 command.args([&self.connect_string, &path, recipe, &threads.to_string()]);
                 command.arg(self.book()).arg(&work);
-                (command, "python")
+                command
             }
         };
         let errors = OpenOptions::new()
@@ -132,7 +144,11 @@ impl Crowd {
             .stderr(errors.expect("a file for errors"))
             .kill_on_drop(true);
         let child = command.spawn().expect("a member starts");
-        let name = format!("{language}-{}", child.id().expect("it was not awaited"));
+        let name = format!(
+            "{}-{}",
+            kind.language(),
+            child.id().expect("it was not awaited")
+        );
         Member { kind, child, name }
     }
 

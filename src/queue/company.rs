@@ -1,0 +1,34 @@
+//! Company: reads those in a lock's directory whose names do not tell whether they can share the queue.
+//!
+//! It only reads, a bounded number of nodes, and only where such names are; it decides nothing about turns.
+
+use super::dialect::Doubt;
+use crate::error::Result;
+use crate::link::{Found, Read};
+use crate::name::LockName;
+use crate::session::{Session, failed};
+
+/// Refuses those that cannot share it. What may not be read, or is gone, is nobody.
+pub(super) async fn ask(
+    session: &Session,
+    name: &LockName,
+    directory: &str,
+    doubts: &[Doubt],
+) -> Result<()> {
+    if doubts.is_empty() {
+        return Ok(());
+    }
+    let paths = doubts
+        .iter()
+        .map(|doubt| format!("{directory}/{}", doubt.node));
+    let paths: Vec<String> = paths.collect();
+    let reads: Vec<Read<'_>> = paths.iter().map(|path| Read::Data(path)).collect();
+    let found = session.read(|link| link.multi_read(&reads)).await;
+    let found = found.map_err(|failure| failed(session, "look at", name, directory, failure))?;
+    for (doubt, found) in doubts.iter().zip(found) {
+        if let Found::Node(node) = found {
+            doubt.settle(name, &node.data, node.owner)?;
+        }
+    }
+    Ok(())
+}
