@@ -207,6 +207,12 @@ fn other_recipe(node: &str) -> Option<&'static str> {
         .is_some_and(|(id, digits)| Uuid::try_parse(id).is_ok() && parse_digits(digits).is_some())
     {
         Some("a ticket of zookeeper-async's lock")
+    } else if node
+        .strip_prefix("latch-")
+        .and_then(|rest| rest.rsplit_once('-'))
+        .is_some_and(|(_, digits)| parse_digits(digits).is_some())
+    {
+        Some("a ticket of zookeeper-async's latch")
     } else if is_hex(node) {
         Some("a lease of kazoo's Semaphore")
     } else {
@@ -276,6 +282,7 @@ mod tests {
             format!("_c_{UUID}-lease-0000000001"),
             "x-72057594037927936-0000000001".to_owned(),
             format!("{UUID}_0000000001"),
+            format!("latch-{UUID}-0000000001"),
             HEX.to_owned(),
         ] {
             let children = ["notes".to_owned(), node.clone()];

@@ -66,64 +66,72 @@ fn test(line: &str) -> (&str, &str) {
     (name, outcome)
 }
 
-async fn kazoos_own_tests_pass_on_the_embedded_server_but_for_those_on_the_list(_world: World) {
-    let server = EmbeddedServer::start().await.unwrap();
+/// Runs some of kazoo's own tests; what became of each, and what was said meanwhile.
+async fn kazoos(server: &EmbeddedServer, tests: &[String]) -> (BTreeMap<String, String>, String) {
     let folder = tempfile::tempdir().unwrap();
     let report = folder.path().join("report");
     let mut command = python();
     command
-        .args([
-            "-m",
-            "pytest",
-            "-p",
-            "kazoo_cluster",
-            "-p",
-            "no:cacheprovider",
-            "-q",
-            "--pyargs",
-            "kazoo.tests",
-        ])
+        .args(["-m", "pytest", "-q", "-p", "kazoo_cluster"])
+        .args(["-p", "no:cacheprovider", "--pyargs"])
+        .args(tests)
         .current_dir(folder.path())
         .env("LOCKKEEPER_SERVER", server.connect_string())
         .env("LOCKKEEPER_REPORT", &report)
-        // Only their tests of what a server does: the others stay by themselves.
+        // Some wait longer there, or ask for a version that only their CI knows.
         .env_remove("CI");
-
-    let output = command
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output()
-        .await
-        .unwrap();
-
-    let said = String::from_utf8_lossy(&output.stdout);
+    let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
+    let output = output.await.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let report = std::fs::read_to_string(&report).unwrap_or_else(|error| panic!("{error}: {said}"));
-    let outcomes: BTreeMap<&str, &str> = report.lines().map(test).collect();
+    let outcomes = report.lines().map(test);
+    let owned = |(name, outcome): (&str, &str)| (name.to_owned(), outcome.to_owned());
+    (outcomes.map(owned).collect(), said + &report)
+}
+
+/// Takes those away that are on the list; each line of it must name some.
+fn strike_out(outcomes: &mut BTreeMap<String, String>) {
+    let listed = DIFFERENCES.lines();
+    for line in listed.filter(|line| !line.starts_with('#') && !line.is_empty()) {
+        let (name, outcome) = test(line);
+        let before = outcomes.len();
+        // A name may be that of a whole file.
+        outcomes.retain(|other, theirs| !(other.starts_with(name) && theirs == outcome));
+        assert!(outcomes.len() < before, "no such test {outcome}: {name}");
+    }
+}
+
+async fn kazoos_own_tests_pass_on_the_embedded_server_but_for_those_on_the_list(_world: World) {
+    let server = EmbeddedServer::start().await.unwrap();
+
+    let (mut outcomes, said) = kazoos(&server, &["kazoo.tests".to_owned()]).await;
+
     let count = |wanted: &str| {
         outcomes
             .values()
-            .filter(|outcome| **outcome == wanted)
+            .filter(|outcome| *outcome == wanted)
             .count()
     };
+    let [passed, failed, skipped] = ["passed", "failed", "skipped"].map(count);
     println!(
-        "kazoo's own tests on the embedded server: {} passed, {} failed, {} skipped",
-        count("passed"),
-        count("failed"),
-        count("skipped")
+        "kazoo's own tests on the embedded server: {passed} passed, {failed} failed, {skipped} skipped"
     );
-    let listed = DIFFERENCES
-        .lines()
-        .filter(|line| !line.starts_with('#') && !line.is_empty());
-    let mut others = outcomes.clone();
-    others.retain(|_, outcome| *outcome != "passed");
-    for (name, outcome) in listed.map(test) {
-        let before = others.len();
-        // A name may be that of a whole file.
-        others.retain(|other, theirs| !(other.starts_with(name) && *theirs == outcome));
-        assert!(others.len() < before, "{name} is on the list: {report}");
+    assert!(passed > 250, "{said}");
+    outcomes.retain(|_, outcome| outcome != "passed");
+    strike_out(&mut outcomes);
+    if outcomes.is_empty() {
+        return;
     }
-    assert!(count("passed") > 250, "{said}");
-    assert!(others.is_empty(), "not on the list: {others:?}: {report}");
+    // Some of them have bounds on time, and the machine may be busy: those are asked once more, without the others.
+    let again = |name: &String| format!("kazoo.tests.{}", name.replacen(".py", "", 1));
+    let again: Vec<String> = outcomes.keys().map(again).collect();
+    println!("once more: {again:?}");
+    let (mut outcomes, again) = kazoos(&server, &again).await;
+    outcomes.retain(|_, outcome| outcome != "passed");
+    assert!(
+        outcomes.is_empty(),
+        "not on the list: {outcomes:?}: {said}\n{again}"
+    );
 }
 
 /// Another program that stands in a queue.
