@@ -126,7 +126,9 @@ async fn kazoos_own_tests_pass_on_the_embedded_server_but_for_those_on_the_list(
     let again = |name: &String| format!("kazoo.tests.{}", name.replacen(".py", "", 1));
     let again: Vec<String> = outcomes.keys().map(again).collect();
     println!("once more: {again:?}");
+    let asked = again.len();
     let (mut outcomes, again) = kazoos(&server, &again).await;
+    assert_eq!(outcomes.len(), asked, "{again}");
     outcomes.retain(|_, outcome| outcome != "passed");
     assert!(
         outcomes.is_empty(),
