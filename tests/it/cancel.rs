@@ -30,6 +30,8 @@ cases! {
         a_cancelled_position_keeps_the_place_until_it_is_dropped within 120,
         a_cancelled_release_releases within 120,
         a_cancelled_check_keeps_the_lock within 120,
+        a_cancelled_listener_leaves_no_watch_and_keeps_the_lock within 120,
+        a_cancelled_request_takes_nothing_from_the_holder within 120,
         a_cancelled_run_drops_the_work_and_keeps_the_lock within 120,
         a_cancelled_fenced_write_happens_once_or_never within 120,
         a_cancelled_look_at_the_session_misses_nothing within 120,
@@ -372,6 +374,44 @@ async fn a_cancelled_check_keeps_the_lock(world: World) {
             assert!(guard.is_held(), "a cancelled check says nothing");
             guard.release().await.unwrap();
             checked.map(Result::unwrap)
+        })
+        .await;
+
+    assert!((1..MOST_POLLS).contains(&polls), "{polls}");
+}
+
+async fn a_cancelled_listener_leaves_no_watch_and_keeps_the_lock(world: World) {
+    let rest = Rest::new(world).await;
+
+    // Nobody asks, so it never ends by itself.
+    rest.cancel(12, |keeper: Keeper, _stranger, polls| async move {
+        let guard = keeper.mutex("cut").unwrap().lock().await.unwrap();
+        let heard = cancelled_after(polls, async {
+            tokio::select! {
+                heard = guard.revoked() => heard.unwrap(),
+                () = tokio::time::sleep(Duration::from_millis(50)) => {}
+            }
+        });
+        heard.await;
+        assert!(guard.is_held(), "a cancelled listener says nothing");
+        guard.release().await.unwrap();
+        None::<()>
+    })
+    .await;
+}
+
+async fn a_cancelled_request_takes_nothing_from_the_holder(world: World) {
+    let rest = Rest::new(world).await;
+
+    let polls = rest
+        .cancel(MOST_POLLS, |keeper: Keeper, _stranger, polls| async move {
+            let guard = keeper.mutex("cut").unwrap().lock().await.unwrap();
+            let queue = keeper.queue("cut").await.unwrap();
+            let asking = keeper.revoke("cut", &queue[0], Duration::from_millis(20));
+            let asked = cancelled_after(polls, asking).await;
+            guard.check().await.unwrap();
+            guard.release().await.unwrap();
+            asked.map(Result::unwrap)
         })
         .await;
 

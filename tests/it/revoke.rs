@@ -25,6 +25,9 @@ cases! {
         an_entry_of_another_lock_is_not_asked;
     embedded:
         to_listen_costs_one_request_and_a_watch_that_is_taken_back,
+        whoever_listens_hears_of_the_end_of_its_session,
+        whoever_listens_hears_that_its_keeper_is_closed,
+        whoever_asks_is_told_of_the_end_of_its_session,
         a_ticket_under_an_old_name_is_not_asked,
         a_request_whose_answers_are_lost_arrives,
         a_request_that_is_refused_says_so;
@@ -238,6 +241,55 @@ async fn to_listen_costs_one_request_and_a_watch_that_is_taken_back(world: World
     assert_eq!(reads() - before, 1);
     let none_left = || async { server.counters().watches == 0 };
     eventually("the watch is taken back", SOON, none_left).await;
+    guard.release().await.unwrap();
+}
+
+async fn whoever_listens_hears_of_the_end_of_its_session(world: World) {
+    let keeper = keeper(&world).await;
+    let guard = keeper.mutex("over").unwrap().lock().await.unwrap();
+    let queue = keeper.queue("over").await.unwrap();
+    let listening = tokio::spawn(async move { guard.revoked().await });
+    let watched = || async { world.embedded().counters().watches == 1 };
+    eventually("it listens", SOON, watched).await;
+
+    world.embedded().faults().expire_session(queue[0].session);
+
+    let heard = timeout(SOON, listening).await.expect("it ends").unwrap();
+    assert!(heard.unwrap_err().is_lost());
+}
+
+async fn whoever_listens_hears_that_its_keeper_is_closed(world: World) {
+    let keeper = keeper(&world).await;
+    let guard = keeper.mutex("closed").unwrap().lock().await.unwrap();
+    let listening = tokio::spawn(async move { guard.revoked().await });
+    let watched = || async { world.embedded().counters().watches == 1 };
+    eventually("it listens", SOON, watched).await;
+
+    keeper.close().await;
+
+    let heard = timeout(SOON, listening).await.expect("it ends").unwrap();
+    assert!(heard.is_err());
+}
+
+async fn whoever_asks_is_told_of_the_end_of_its_session(world: World) {
+    let [a, b] = [keeper(&world).await, keeper(&world).await];
+    let guard = a.mutex("asked").unwrap().lock().await.unwrap();
+    // Whose session it is, its own ticket tells.
+    let own = b.mutex("own").unwrap().lock().await.unwrap();
+    let session = b.queue("own").await.unwrap()[0].session;
+    let queue = b.queue("asked").await.unwrap();
+    let asking = tokio::spawn(async move {
+        let long = Duration::from_secs(60);
+        b.revoke("asked", &queue[0], long).await
+    });
+    timeout(SOON, guard.revoked()).await.unwrap().unwrap();
+
+    world.embedded().faults().expire_session(session);
+
+    let told = timeout(SOON, asking).await.expect("it ends").unwrap();
+    let error = told.unwrap_err();
+    assert!(error.is_session_over(), "{error}");
+    drop(own);
     guard.release().await.unwrap();
 }
 

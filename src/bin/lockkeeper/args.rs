@@ -56,6 +56,9 @@ is left and still no answer comes, or when the lock is lost in any other way, th
 KILL after --grace. `run` then ends with 70, whatever the command ended with. A command that cannot end in time, or a tool
 that cannot run, may still be working when others have the lock: let the resource refuse lower tokens.
 
+Request: when somebody asks for the lock back (`lockkeeper break`, Curator's Revoker), the command's process group gets TERM and
+no KILL. The lock is given back when the command has ended, and `run` ends with the command's own code.
+
 Signals: HUP, INT, QUIT, TERM, USR1 and USR2 are passed on to the command's process group, and the lock is given back
 only after the command ended. While still waiting for the lock they end the tool, and nothing stays in the queue. If
 the tool itself is killed, the command (not its children) gets TERM, and the lock is free when the session times out.
