@@ -53,11 +53,8 @@ async fn follow(
             Err(Failure::Answered(Code::NoNode)) => return Ok(Seen::Gone),
             Err(failure) => return Err(failure),
         };
-        // Whatever it was, the next look tells, and the end of the session too.
-        tokio::select! {
-            _ = watch.changed() => {}
-            end = session.ended() => return Err(Failure::Ended(end)),
-        }
+        // Whatever it was, the next look tells; the end of the session too, with which the watch ends.
+        let _ = watch.changed().await;
     }
 }
 
