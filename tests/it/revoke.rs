@@ -26,6 +26,7 @@ cases! {
     embedded:
         to_listen_costs_one_request_and_a_watch_that_is_taken_back,
         whoever_listens_hears_of_the_end_of_its_session,
+        whoever_listens_hears_of_the_end_of_its_lease,
         whoever_listens_hears_that_its_keeper_is_closed,
         whoever_asks_is_told_of_the_end_of_its_session,
         a_ticket_under_an_old_name_is_not_asked,
@@ -256,6 +257,25 @@ async fn whoever_listens_hears_of_the_end_of_its_session(world: World) {
 
     let heard = timeout(SOON, listening).await.expect("it ends").unwrap();
     assert!(heard.unwrap_err().is_lost());
+}
+
+async fn whoever_listens_hears_of_the_end_of_its_lease(world: World) {
+    const T: Duration = Duration::from_secs(2);
+    let builder = Keeper::builder(world.connect_string()).session_timeout(T);
+    let keeper = builder.connect().await.unwrap();
+    let guard = keeper.mutex("silent").unwrap().lock().await.unwrap();
+    let session = keeper.queue("silent").await.unwrap()[0].session;
+    let lost = guard.lost();
+    let listening = tokio::spawn(async move { guard.revoked().await });
+    let watched = || async { world.embedded().counters().watches == 1 };
+    eventually("it listens", SOON, watched).await;
+
+    // The connection stays: nothing but the clock tells.
+    assert!(world.embedded().faults().freeze(session));
+    assert!(timeout(2 * T, lost).await.expect("it is lost").is_lost());
+
+    let heard = timeout(T / 10, listening).await.expect("it is told");
+    assert!(heard.unwrap().unwrap_err().is_lost());
 }
 
 async fn whoever_listens_hears_that_its_keeper_is_closed(world: World) {
