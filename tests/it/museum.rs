@@ -62,7 +62,7 @@ async fn on_a_wire(world: &World) -> (Keeper, Wire) {
 }
 
 /// The way to the case's part of the tree through this proxy alone.
-fn way(proxy: &Proxy, world: &World) -> String {
+pub(crate) fn way(proxy: &Proxy, world: &World) -> String {
     format!("{}{}", proxy.address(), world.chroot())
 }
 

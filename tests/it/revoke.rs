@@ -7,7 +7,10 @@ use lockkeeper::{Error, Keeper, Owner};
 use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode};
 
+use crate::museum::way;
 use crate::mutex::{children, keeper};
+use crate::support::frames::{Matching, Operation};
+use crate::support::proxy::Proxy;
 use crate::support::{World, eventually};
 
 cases! {
@@ -261,17 +264,18 @@ async fn whoever_listens_hears_of_the_end_of_its_session(world: World) {
 
 async fn whoever_listens_hears_of_the_end_of_its_lease(world: World) {
     const T: Duration = Duration::from_secs(2);
-    let builder = Keeper::builder(world.connect_string()).session_timeout(T);
-    let keeper = builder.connect().await.unwrap();
-    let guard = keeper.mutex("silent").unwrap().lock().await.unwrap();
-    let session = keeper.queue("silent").await.unwrap()[0].session;
+    let proxy = Proxy::before(world.servers()[0]);
+    let builder = Keeper::builder(way(&proxy, &world)).session_timeout(T);
+    let guard = builder.connect().await.unwrap().mutex("silent").unwrap();
+    let guard = guard.lock().await.unwrap();
     let lost = guard.lost();
     let listening = tokio::spawn(async move { guard.revoked().await });
     let watched = || async { world.embedded().counters().watches == 1 };
     eventually("it listens", SOON, watched).await;
 
-    // The connection stays: nothing but the clock tells.
-    assert!(world.embedded().faults().freeze(session));
+    // The client waits for a frame of more than a gigabyte, on a connection that stays: nothing but the clock tells.
+    let page = b"HTTP/1.1 400 Bad Request".to_vec();
+    proxy.replace_reply(Matching::op(Operation::MULTI), page);
     assert!(timeout(2 * T, lost).await.expect("it is lost").is_lost());
 
     let heard = timeout(T / 10, listening).await.expect("it is told");
