@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::access::{Acl, Credential};
 use crate::door::Door;
 use crate::election::Election;
 use crate::error::{Error, Result};
@@ -83,6 +84,8 @@ pub struct KeeperBuilder {
     strength: LeaseStrength,
     lock_delay: Duration,
     dialect: Dialect,
+    credentials: Vec<Credential>,
+    acl: Acl,
 }
 
 impl Keeper {
@@ -113,6 +116,8 @@ impl Keeper {
             strength: LeaseStrength::default(),
             lock_delay: Duration::ZERO,
             dialect: Dialect::default(),
+            credentials: Vec::new(),
+            acl: Acl::default(),
         }
     }
 
@@ -411,6 +416,24 @@ impl KeeperBuilder {
         self
     }
 
+    /// Proves to the servers who we are, with each connection: `("digest", "user:password")`. May be given several times. The secret is
+    /// shown by nothing, but it crosses the network as it is: use TLS.
+    ///
+    /// A server that does not know the scheme, or does not believe it, ends the session.
+    pub fn credential(mut self, scheme: impl Into<String>, secret: impl Into<Vec<u8>>) -> Self {
+        self.credentials.push(Credential {
+            scheme: scheme.into(),
+            secret: secret.into(),
+        });
+        self
+    }
+
+    /// Who may do what with the nodes that the keeper makes; default [`Acl::open`]. Everybody who shares a lock should use the same.
+    pub fn acl(mut self, acl: Acl) -> Self {
+        self.acl = acl;
+        self
+    }
+
     /// What proves to a guard that its session lives; default [`LeaseStrength::Quorum`].
     pub fn lease_strength(mut self, strength: LeaseStrength) -> Self {
         self.strength = strength;
@@ -503,10 +526,19 @@ impl KeeperBuilder {
                 return Err(too_short(what, given));
             }
         }
+        if self.acl.needs_credential() && self.credentials.is_empty() {
+            return Err(Error::InvalidOption {
+                what: "access list",
+                given: "auth".into(),
+                why: "it stands for whoever we prove to be, and there is no credential".into(),
+            });
+        }
         Ok(Target {
             servers: servers.into(),
             chroot: chroot.into(),
             session_timeout: self.session_timeout,
+            credentials: self.credentials.clone(),
+            acl: self.acl.clone(),
         })
     }
 

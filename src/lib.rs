@@ -59,6 +59,7 @@
 //!
 //! Needs ZooKeeper 3.6 or newer and a tokio runtime.
 
+mod access;
 mod cohort;
 mod conversion;
 mod door;
@@ -89,6 +90,7 @@ mod stint;
 mod tenure;
 mod token;
 
+pub use access::Acl;
 pub use election::{Election, Leadership, Reign};
 pub use error::{AddressFailure, Error, Result, UnreachableReason};
 pub use fenced::Fenced;

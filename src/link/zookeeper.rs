@@ -19,6 +19,8 @@ use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 use zookeeper_client as zk;
 
+use crate::access::{self, Acl, Credential};
+
 use super::{
     Change, Code, Create, Created, Fault, Found, Link, Node, Opener, Read, Reply, SessionState,
     Watch, Write, pacer::Pacer,
@@ -32,13 +34,15 @@ const OPERATION_TIMEOUT: i32 = -7;
 const MOST_TRIES: usize = 8;
 
 /// What a connection needs to know.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Target {
     /// Servers without the chroot.
     pub(crate) servers: String,
     /// Starts with `/`, or is empty.
     pub(crate) chroot: String,
     pub(crate) session_timeout: Duration,
+    pub(crate) credentials: Vec<Credential>,
+    pub(crate) acl: Acl,
 }
 
 impl Opener for Target {
@@ -60,6 +64,8 @@ impl Opener for Target {
 struct ZooKeeper {
     client: zk::Client,
     servers: String,
+    /// Of all that is made.
+    acl: Vec<zk::Acl>,
     states: watch::Receiver<SessionState>,
     /// Ours, not the crate's: a request made while disconnected would otherwise hang until the session expires.
     deadline: Duration,
@@ -80,6 +86,7 @@ impl ZooKeeper {
         let deadline = client.session_timeout().max(Duration::from_millis(100));
         Ok(Arc::new(Self {
             client,
+            acl: target.acl.entries().iter().map(acl).collect(),
             servers: target.servers,
             states,
             deadline,
@@ -101,13 +108,17 @@ impl ZooKeeper {
         Box::pin(answered)
     }
 
+    fn options(&self, mode: zk::CreateMode) -> zk::CreateOptions<'_> {
+        mode.with_acls(zk::Acls::new(&self.acl))
+    }
+
     fn writer(&self, writes: &[Write<'_>]) -> Result<zk::MultiWriter<'_>, zk::Error> {
         let mut writer = self.client.new_multi_writer();
         for write in writes {
             match *write {
                 Write::Check { path, version } => writer.add_check_version(path, version)?,
                 Write::Create { path, data } => {
-                    let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+                    let options = self.options(zk::CreateMode::Persistent);
                     writer.add_create(path, data, &options)?;
                 }
                 Write::Ephemeral {
@@ -120,7 +131,7 @@ impl ZooKeeper {
                     } else {
                         zk::CreateMode::Ephemeral
                     };
-                    writer.add_create(path, data, &mode.with_acls(zk::Acls::anyone_all()))?;
+                    writer.add_create(path, data, &self.options(mode))?;
                 }
                 Write::Set {
                     path,
@@ -158,9 +169,7 @@ impl Link for ZooKeeper {
             Create::Persistent => zk::CreateMode::Persistent,
             Create::EphemeralSequential => zk::CreateMode::EphemeralSequential,
         };
-        let sent = self
-            .client
-            .create(path, data, &mode.with_acls(zk::Acls::anyone_all()));
+        let sent = self.client.create(path, data, &self.options(mode));
         self.bounded(sent, |answer| {
             let (stat, sequence) = answer?;
             // The server prints a 32-bit number; the crate hands it on as 64 bits.
@@ -280,11 +289,14 @@ async fn open(target: &Target, pacer: &Pacer, limit: Duration) -> Result<zk::Cli
     let patience = target.session_timeout / 5;
     let list = format!("{}{}", pacer.list(&target.servers), target.chroot);
     let connect = || {
-        zk::Client::connector()
+        let mut connector = zk::Client::connector()
             .with_session_timeout(target.session_timeout)
             .with_connection_timeout(patience)
-            .with_fail_eagerly()
-            .connect(&list)
+            .with_fail_eagerly();
+        for Credential { scheme, secret } in &target.credentials {
+            connector = connector.with_auth(scheme, secret);
+        }
+        connector.connect(&list)
     };
     let mut tries = FuturesUnordered::from_iter([connect()]);
     loop {
@@ -333,6 +345,20 @@ fn state(theirs: zk::SessionState) -> SessionState {
         zk::SessionState::AuthFailed => SessionState::Over("authentication failed"),
         zk::SessionState::Closed => SessionState::Over("it was closed"),
     }
+}
+
+fn acl(entry: &access::Entry) -> zk::Acl {
+    let rights = [
+        zk::Permission::READ,
+        zk::Permission::WRITE,
+        zk::Permission::CREATE,
+        zk::Permission::DELETE,
+        zk::Permission::ADMIN,
+    ];
+    let granted = rights.into_iter().enumerate();
+    let granted = granted.filter(|(bit, _)| entry.rights & (1 << bit) != 0);
+    let granted = granted.fold(zk::Permission::NONE, |all, (_, right)| all | right);
+    zk::Acl::new(granted, zk::AuthId::new(&entry.scheme, &entry.id))
 }
 
 fn change(event: &zk::WatchedEvent) -> Change {

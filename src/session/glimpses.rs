@@ -139,6 +139,7 @@ mod tests {
                 servers: server.addr().to_string(),
                 chroot: String::new(),
                 session_timeout: Duration::from_secs(60),
+                ..Target::default()
             };
             let link = target.open(Duration::from_secs(5)).await.unwrap();
             let (_, closing) = watch::channel(false);

@@ -142,6 +142,7 @@ mod tests {
             servers: server.addr().to_string(),
             chroot: String::new(),
             session_timeout: Duration::from_secs(5),
+            ..Target::default()
         };
         let link = target.open(Duration::from_secs(5)).await.unwrap();
         let ports = || -> Vec<SocketAddr> {

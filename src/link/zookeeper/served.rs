@@ -17,6 +17,7 @@ async fn open(server: &EmbeddedServer, chroot: &str) -> Arc<dyn Link> {
         servers: server.addr().to_string(),
         chroot: chroot.to_owned(),
         session_timeout: SOON,
+        ..Target::default()
     };
     target.open(SOON).await.unwrap()
 }
