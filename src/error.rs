@@ -61,13 +61,15 @@ pub enum Error {
     },
 
     /// The server refused an operation for lack of permission.
-    #[error("no permission to {doing} {path} on {servers}")]
+    #[error("no permission to {doing} {path} on {servers}: it needs {needs}")]
     #[non_exhaustive]
     Denied {
         /// What was being done.
         doing: &'static str,
         /// The path, below the chroot.
         path: String,
+        /// The right that we lack there: `READ`, `WRITE`, `CREATE` or `DELETE`. The last two are rights on the directory of a node.
+        needs: &'static str,
         /// The servers of the connect string.
         servers: String,
     },

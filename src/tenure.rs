@@ -15,7 +15,7 @@ use futures_util::future::{BoxFuture, FutureExt, select_all};
 
 use crate::error::{Error, Result};
 use crate::holders::Presence;
-use crate::link::{ANY_VERSION, Code, Found, Read, Write};
+use crate::link::{ANY_VERSION, Code, Found, Read, Right, Write};
 use crate::name::LockName;
 use crate::owner::Owner;
 use crate::queue::Waiter;
@@ -155,6 +155,7 @@ pub(crate) fn told(left: Left, doing: &'static str, name: &LockName, path: Strin
         Left::Refused { servers } => Error::Denied {
             doing,
             path,
+            needs: Right::Delete.word(),
             servers,
         },
         Left::NotEmpty { servers } => Error::Refused {

@@ -41,11 +41,33 @@ pub(crate) enum Code {
     NodeExists,
     NotEmpty,
     BadVersion,
-    NoAuth,
+    /// We lack this right.
+    NoAuth(Right),
     /// Not now, in the server's words: it is throttled, or our session has moved. Nothing was changed; try again.
     NotNow(String),
     /// Every other code, in the server's words.
     Other(String),
+}
+
+/// What an operation needs on its node, or on the directory of that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Right {
+    Read,
+    Write,
+    Create,
+    Delete,
+}
+
+impl Right {
+    /// In the words of ZooKeeper's documentation.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Read => "READ",
+            Self::Write => "WRITE",
+            Self::Create => "CREATE",
+            Self::Delete => "DELETE",
+        }
+    }
 }
 
 impl fmt::Display for Code {
@@ -55,7 +77,7 @@ impl fmt::Display for Code {
             Self::NodeExists => "the node exists already",
             Self::NotEmpty => "the node has children",
             Self::BadVersion => "the version differs",
-            Self::NoAuth => "no permission",
+            Self::NoAuth(_) => "no permission",
             Self::NotNow(words) | Self::Other(words) => words,
         })
     }
@@ -137,6 +159,17 @@ pub(crate) enum Write<'a> {
         path: &'a str,
         version: i32,
     },
+}
+
+impl Write<'_> {
+    pub(crate) fn needs(&self) -> Right {
+        match self {
+            Self::Check { .. } => Right::Read,
+            Self::Create { .. } | Self::Ephemeral { .. } => Right::Create,
+            Self::Set { .. } => Right::Write,
+            Self::Delete { .. } => Right::Delete,
+        }
+    }
 }
 
 /// Whatever version the node is at.

@@ -22,7 +22,7 @@ use zookeeper_client as zk;
 use crate::access::{self, Acl, Credential};
 
 use super::{
-    Change, Code, Create, Created, Fault, Found, Link, Node, Opener, Read, Reply, SessionState,
+    Change, Code, Create, Created, Fault, Found, Link, Node, Opener, Read, Reply, Right, SessionState,
     Watch, Write, pacer::Pacer,
 };
 
@@ -76,7 +76,7 @@ impl ZooKeeper {
         let pacer = Pacer::new(target.session_timeout).await;
         let client = tokio::select! {
             biased;
-            opened = open(&target, &pacer, limit) => opened.map_err(fault)?,
+            opened = open(&target, &pacer, limit) => opened.map_err(|error| fault(error, Right::Read))?,
             () = pacer.count_tries() => {
                 return Err(Fault::Unknown("every server was tried".into()));
             }
@@ -96,13 +96,14 @@ impl ZooKeeper {
     /// Boxes a request that was sent already, with our deadline on its answer, and what is made of that.
     fn bounded<'a, T: 'a, U: 'a>(
         &self,
+        needs: Right,
         sent: impl Future<Output = T> + Send + 'a,
         translate: impl FnOnce(T) -> Result<U, zk::Error> + Send + 'a,
     ) -> Reply<'a, U> {
         let deadline = self.deadline;
         // Mapped and not awaited in a block of its own, whose future would be twice as large.
         let answered = timeout(deadline, sent).map(move |answer| match answer {
-            Ok(answer) => translate(answer).map_err(fault),
+            Ok(answer) => translate(answer).map_err(|error| fault(error, needs)),
             Err(_) => Err(Fault::Unknown(format!("no answer within {deadline:?}"))),
         });
         Box::pin(answered)
@@ -146,7 +147,7 @@ impl ZooKeeper {
 
     /// The answer to a request that the crate refused to build: it was not sent.
     fn refused<'a, T: Send + 'a>(error: zk::Error) -> Reply<'a, T> {
-        Box::pin(std::future::ready(Err(fault(error))))
+        Box::pin(std::future::ready(Err(fault(error, Right::Read))))
     }
 }
 
@@ -170,7 +171,7 @@ impl Link for ZooKeeper {
             Create::EphemeralSequential => zk::CreateMode::EphemeralSequential,
         };
         let sent = self.client.create(path, data, &self.options(mode));
-        self.bounded(sent, |answer| {
+        self.bounded(Right::Create, sent, |answer| {
             let (stat, sequence) = answer?;
             // The server prints a 32-bit number; the crate hands it on as 64 bits.
             let seq = i32::try_from(sequence.into_i64())
@@ -184,12 +185,12 @@ impl Link for ZooKeeper {
     }
 
     fn delete(&self, path: &str) -> Reply<'_, ()> {
-        self.bounded(self.client.delete(path, None), |answer| answer)
+        self.bounded(Right::Delete, self.client.delete(path, None), |answer| answer)
     }
 
     fn watch(&self, path: &str) -> Reply<'_, (Node, Watch)> {
         let sent = self.client.get_and_watch_data(path);
-        self.bounded(sent, |answer| {
+        self.bounded(Right::Read, sent, |answer| {
             let (data, stat, watcher) = answer?;
             let watch = Watch::new(async move { change(&watcher.changed().await) });
             Ok((node(data, &stat), watch))
@@ -198,7 +199,7 @@ impl Link for ZooKeeper {
 
     fn watch_children(&self, path: &str) -> Reply<'_, (Vec<String>, Watch)> {
         let sent = self.client.list_and_watch_children(path);
-        self.bounded(sent, |answer| {
+        self.bounded(Right::Read, sent, |answer| {
             let (children, watcher) = answer?;
             let watch = Watch::new(async move { change(&watcher.changed().await) });
             Ok((children, watch))
@@ -218,7 +219,7 @@ impl Link for ZooKeeper {
         }
         let sent = reader.commit();
         let asked = reads.len();
-        self.bounded(sent, move |answer| {
+        self.bounded(Right::Read, sent, move |answer| {
             let found: Vec<Found> = answer?.into_iter().map(found).collect();
             if found.len() == asked {
                 Ok(found)
@@ -236,7 +237,9 @@ impl Link for ZooKeeper {
             Ok(mut writer) => {
                 let sent = writer.commit();
                 let asked = creates(writes);
-                self.bounded(sent, move |answer| created(answer?, asked))
+                // The crate does not say here which one was refused: the first is as good as any.
+                let needs = writes.first().map_or(Right::Write, Write::needs);
+                self.bounded(needs, sent, move |answer| created(answer?, asked))
             }
             Err(error) => Self::refused(error),
         }
@@ -247,10 +250,12 @@ impl Link for ZooKeeper {
             Ok(mut writer) => {
                 let sent = writer.commit();
                 let asked = creates(writes);
-                self.bounded(sent, move |answer| match answer {
+                let needs: Vec<Right> = writes.iter().map(Write::needs).collect();
+                self.bounded(Right::Write, sent, move |answer| match answer {
                     Ok(results) => created(results, asked).map(Ok),
                     Err(zk::MultiWriteError::OperationFailed { index, source }) => {
-                        refusal(index, source)
+                        let needs = needs.get(index).copied().unwrap_or(Right::Write);
+                        refusal(index, source, needs)
                     }
                     Err(zk::MultiWriteError::RequestFailed { source }) => Err(source),
                 })
@@ -260,11 +265,11 @@ impl Link for ZooKeeper {
     }
 
     fn ephemerals(&self, prefix: &str) -> Reply<'_, Vec<String>> {
-        self.bounded(self.client.list_ephemerals(prefix), |answer| answer)
+        self.bounded(Right::Read, self.client.list_ephemerals(prefix), |answer| answer)
     }
 
     fn sync(&self, path: &str) -> Reply<'_, ()> {
-        self.bounded(self.client.sync(path), |answer| answer)
+        self.bounded(Right::Read, self.client.sync(path), |answer| answer)
     }
 
     fn states(&self) -> watch::Receiver<SessionState> {
@@ -385,7 +390,7 @@ fn found(result: zk::MultiReadResult) -> Found {
     match result {
         zk::MultiReadResult::Data { data, stat } => Found::Node(node(data, &stat)),
         zk::MultiReadResult::Children { children } => Found::Children(children),
-        zk::MultiReadResult::Error { err } => Found::Failed(code(&err)),
+        zk::MultiReadResult::Error { err } => Found::Failed(code(&err, Right::Read)),
         other => Found::Failed(Code::Other(format!("{other:?}"))),
     }
 }
@@ -415,7 +420,7 @@ fn created(results: Vec<zk::MultiWriteResult>, asked: usize) -> Result<Vec<Strin
 
 /// Sorts an error into what the server answered and everything else. Only an error code in a reply is an answer: the
 /// transport's errors come in three shapes, and the session's end says nothing about a request that was under way.
-fn fault(error: zk::Error) -> Fault {
+fn fault(error: zk::Error, needs: Right) -> Fault {
     match error {
         zk::Error::NoNode
         | zk::Error::NoAuth
@@ -434,27 +439,31 @@ fn fault(error: zk::Error) -> Fault {
         | zk::Error::ReconfigDisabled
         | zk::Error::RuntimeInconsistent
         | zk::Error::UnexpectedErrorCode(_)
-        | zk::Error::BadArguments(_) => Fault::Answered(code(&error)),
+        | zk::Error::BadArguments(_) => Fault::Answered(code(&error, needs)),
         other => Fault::Unknown(other.to_string()),
     }
 }
 
 /// What a refused write of several says. Servers that are about to end our session, or have moved it, say so in the place of
 /// a write's result: that is no answer about a node, and no sign of life.
-fn refusal<T>(index: usize, error: zk::Error) -> Result<Result<T, (usize, Code)>, zk::Error> {
-    match fault(error.clone()) {
+fn refusal<T>(
+    index: usize,
+    error: zk::Error,
+    needs: Right,
+) -> Result<Result<T, (usize, Code)>, zk::Error> {
+    match fault(error.clone(), needs) {
         Fault::Answered(Code::NotNow(_)) | Fault::Unknown(_) => Err(error),
         Fault::Answered(code) => Ok(Err((index, code))),
     }
 }
 
-fn code(error: &zk::Error) -> Code {
+fn code(error: &zk::Error, needs: Right) -> Code {
     match error {
         zk::Error::NoNode => Code::NoNode,
         zk::Error::NodeExists => Code::NodeExists,
         zk::Error::NotEmpty => Code::NotEmpty,
         zk::Error::BadVersion => Code::BadVersion,
-        zk::Error::NoAuth => Code::NoAuth,
+        zk::Error::NoAuth => Code::NoAuth(needs),
         zk::Error::SessionMoved
         | zk::Error::Throttled
         | zk::Error::UnexpectedErrorCode(SYSTEM_ERROR | OPERATION_TIMEOUT) => {
@@ -471,11 +480,11 @@ mod tests {
     #[test]
     fn the_end_of_the_session_is_no_answer_to_a_write() {
         assert_eq!(
-            refusal::<()>(3, zk::Error::NoNode).unwrap(),
+            refusal::<()>(3, zk::Error::NoNode, Right::Write).unwrap(),
             Err((3, Code::NoNode))
         );
         for unknown in [zk::Error::SessionExpired, zk::Error::SessionMoved] {
-            assert!(refusal::<()>(0, unknown.clone()).is_err(), "{unknown:?}");
+            assert!(refusal::<()>(0, unknown.clone(), Right::Write).is_err(), "{unknown:?}");
         }
     }
 
@@ -490,7 +499,7 @@ mod tests {
             zk::Error::UnexpectedErrorCode(-117),
         ] {
             assert!(
-                matches!(fault(answered.clone()), Fault::Answered(_)),
+                matches!(fault(answered.clone(), Right::Read), Fault::Answered(_)),
                 "{answered:?}"
             );
         }
@@ -508,7 +517,7 @@ mod tests {
             },
         ] {
             assert!(
-                matches!(fault(unknown.clone()), Fault::Unknown(_)),
+                matches!(fault(unknown.clone(), Right::Read), Fault::Unknown(_)),
                 "{unknown:?}"
             );
         }

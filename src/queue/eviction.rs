@@ -10,7 +10,7 @@ use super::mark::Exit;
 use super::supply::{HELD, QUEUE};
 use super::view::QueueEntry;
 use crate::error::{Error, Result};
-use crate::link::Code;
+use crate::link::{Code, Right};
 use crate::session::janitor::{Begun, Left, Seat};
 
 const EVICTING: &str = "remove a ticket from";
@@ -53,6 +53,7 @@ impl Queue {
             Left::Refused { servers } => Err(Error::Denied {
                 doing: EVICTING,
                 path: path.to_owned(),
+                needs: Right::Delete.word(),
                 servers,
             }),
             Left::NotEmpty { servers } => Err(Error::Refused {

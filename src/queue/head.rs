@@ -359,7 +359,7 @@ impl<'a> Head<'a> {
             }
             // The counter has stuck at its end; permits need no order.
             (PERMIT, Code::NodeExists) if self.is_numbered => self.is_numbered = false,
-            (QUEUE, Code::NoAuth) if marks => self.marks = false,
+            (QUEUE, Code::NoAuth(_)) if marks => self.marks = false,
             (LIMIT | QUEUE, Code::NoNode | Code::BadVersion) | (_, Code::NoNode) => {}
             (at, code) => {
                 let path = match at {

@@ -291,7 +291,7 @@ impl Work {
             if is_ours {
                 match send(&*self.link, seat, &path, &exit).await {
                     Ok(()) => return Left::Now,
-                    Err(Fault::Answered(Code::NoAuth)) if matches!(exit, Exit::Plain) => {
+                    Err(Fault::Answered(Code::NoAuth(_))) if matches!(exit, Exit::Plain) => {
                         return self.refused(&path);
                     }
                     Err(Fault::Answered(Code::NotNow(why))) => {
@@ -347,7 +347,7 @@ impl Work {
             (_, Ok(found)) => match found.into_iter().next() {
                 Some(Found::Node(node)) if node.czxid == seat.czxid => Looked::Ours,
                 Some(Found::Node(_) | Found::Failed(Code::NoNode)) => Looked::Gone,
-                Some(Found::Failed(Code::NoAuth)) => Looked::Refused,
+                Some(Found::Failed(Code::NoAuth(_))) => Looked::Refused,
                 _ => Looked::Unknown,
             },
         }

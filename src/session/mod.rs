@@ -319,9 +319,10 @@ async fn connected(states: &mut watch::Receiver<SessionState>) -> Result<(), &'s
 pub(crate) fn refused(link: &dyn Link, doing: &'static str, path: &str, code: &Code) -> Error {
     let (path, servers) = (path.to_owned(), link.servers().to_owned());
     match code {
-        Code::NoAuth => Error::Denied {
+        Code::NoAuth(right) => Error::Denied {
             doing,
             path,
+            needs: right.word(),
             servers,
         },
         code => Error::Refused {
