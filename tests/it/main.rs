@@ -39,6 +39,7 @@ mod reentrancy;
 mod revoke;
 mod rwlock;
 mod scale;
+mod security;
 mod semaphore;
 mod server;
 mod sharing;
@@ -144,6 +145,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     rwlock::cost::cases,
     rwlock::random::cases,
     scale::cases,
+    security::cases,
     semaphore::cases,
     semaphore::cancel::cases,
     semaphore::cost::cases,
