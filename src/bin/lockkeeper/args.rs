@@ -1,7 +1,9 @@
 //! The words of the command line. It only reads them: names, roots and servers are checked by the library.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -9,9 +11,10 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use humantime::parse_duration;
-use lockkeeper::{Dialect, Keeper, Result};
+use lockkeeper::{Acl, Dialect, Keeper};
 
 use crate::bench::Order as Bench;
+use crate::failure::Failure;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -204,6 +207,19 @@ pub(crate) struct Server {
     #[arg(long, global = true, value_name = "DIALECT", default_value = "curator")]
     pub(crate) dialect: DialectWord,
 
+    /// Proves who we are: digest:user:password. Everybody on this machine sees it in the list of processes: better in the
+    /// variable, or in --auth-file
+    #[arg(long, global = true, value_name = "SCHEME:SECRET", env = "LOCKKEEPER_AUTH", hide_env_values = true)]
+    pub(crate) auth: Option<Secret>,
+
+    /// The same, from the first line of a file, in place of --auth
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) auth_file: Option<PathBuf>,
+
+    /// Who may do what with the nodes that are made, as ZooKeeper's tools write it: auth::cdrwa,world:anyone:r
+    #[arg(long, global = true, value_name = "LIST", env = "LOCKKEEPER_ACL")]
+    pub(crate) acl: Option<Acl>,
+
     /// How long the servers wait for a silent client before its locks go to others
     #[arg(long, global = true, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) session_timeout: Duration,
@@ -384,14 +400,55 @@ impl From<DialectWord> for Dialect {
     }
 }
 
+/// What must not be shown: any text is one, so that no refusal of it names it.
+#[derive(Clone)]
+pub(crate) struct Secret(String);
+
+impl From<&str> for Secret {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
 impl Server {
-    pub(crate) async fn connect(&self) -> Result<Keeper> {
-        Keeper::builder(&self.zk)
+    /// The scheme and the secret of what proves who we are.
+    pub(crate) fn credential(&self) -> Result<Option<(String, String)>, Failure> {
+        let text = match (&self.auth_file, &self.auth) {
+            (Some(file), _) => {
+                let read = std::fs::read_to_string(file);
+                let text = read.map_err(|source| Failure::AuthFile {
+                    file: file.clone(),
+                    source,
+                })?;
+                text.lines().next().unwrap_or_default().to_owned()
+            }
+            (None, Some(Secret(text))) => text.clone(),
+            (None, None) => return Ok(None),
+        };
+        let parts = text.split_once(':');
+        let parts = parts.filter(|(scheme, secret)| !scheme.is_empty() && !secret.is_empty());
+        let (scheme, secret) = parts.ok_or(Failure::NoCredential)?;
+        Ok(Some((scheme.to_owned(), secret.to_owned())))
+    }
+
+    pub(crate) async fn connect(&self) -> Result<Keeper, Failure> {
+        let mut builder = Keeper::builder(&self.zk)
             .root(&self.root)
             .dialect(self.dialect.into())
             .session_timeout(self.session_timeout)
-            .connect_timeout(self.connect_timeout)
-            .connect()
-            .await
+            .connect_timeout(self.connect_timeout);
+        if let Some((scheme, secret)) = self.credential()? {
+            builder = builder.credential(scheme, secret);
+        }
+        if let Some(acl) = &self.acl {
+            builder = builder.acl(acl.clone());
+        }
+        Ok(builder.connect().await?)
     }
 }

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -33,6 +34,12 @@ pub(crate) enum Failure {
 
     #[error("stdin is no terminal to ask on: say --yes to remove a ticket without a question")]
     NobodyToAsk,
+
+    #[error("cannot read the credential in {}", file.display())]
+    AuthFile { file: PathBuf, source: io::Error },
+
+    #[error("a credential is a scheme and a secret: digest:user:password")]
+    NoCredential,
 
     #[error("cannot {doing}")]
     Bench {

@@ -72,7 +72,7 @@ async fn measure(
         .or(server.connect())
         .await
         .map_err(Stop::Signal)?;
-    probe.map_err(Failure::from)?.close().await;
+    probe?.close().await;
 
     let id = Uuid::new_v4().simple().to_string();
     let path = format!("{}/bench-{}", server.root.trim_end_matches('/'), &id[..8]);
