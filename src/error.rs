@@ -346,6 +346,9 @@ pub enum UnreachableReason {
     /// It is a ZooKeeper server, but it gave no session in time: an ensemble without a quorum, one that is starting, or one
     /// that was not reached before the time was over.
     NotServing,
+    /// It can be connected to, but gave no session over TLS: one side does not believe the other's certificate, the name is another,
+    /// it speaks no TLS there, or it is not serving.
+    NoTlsSession,
 }
 
 impl fmt::Display for AddressFailure {
@@ -360,6 +363,9 @@ impl fmt::Display for AddressFailure {
             UnreachableReason::NotZooKeeper => {
                 f.write_str("answers, but is not a ZooKeeper server")
             }
+            UnreachableReason::NoTlsSession => f.write_str(
+                "can be connected to, but gave no session over TLS (certificates, names, no TLS there, or not serving)",
+            ),
             UnreachableReason::NotServing => f.write_str(
                 "is a ZooKeeper server, but gave no session in time (no quorum, still starting, or not reached)",
             ),

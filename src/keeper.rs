@@ -5,6 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "tls")]
+use crate::access::Tls;
 use crate::access::{Acl, Credential};
 use crate::door::Door;
 use crate::election::Election;
@@ -12,6 +14,8 @@ use crate::error::{Error, Result};
 use crate::holders::Holders;
 use crate::link::Create;
 use crate::link::zookeeper::Target;
+#[cfg(feature = "tls")]
+use crate::link::zookeeper::check_tls;
 use crate::multi::{MultiGuard, MultiLock};
 use crate::mutex::Mutex;
 use crate::name::LockName;
@@ -86,6 +90,8 @@ pub struct KeeperBuilder {
     dialect: Dialect,
     credentials: Vec<Credential>,
     acl: Acl,
+    #[cfg(feature = "tls")]
+    tls: Option<Tls>,
 }
 
 impl Keeper {
@@ -118,6 +124,8 @@ impl Keeper {
             dialect: Dialect::default(),
             credentials: Vec::new(),
             acl: Acl::default(),
+            #[cfg(feature = "tls")]
+            tls: None,
         }
     }
 
@@ -434,6 +442,13 @@ impl KeeperBuilder {
         self
     }
 
+    /// Speaks to all servers through TLS, at the ports of the connect string (ZooKeeper's `secureClientPort`).
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
     /// What proves to a guard that its session lives; default [`LeaseStrength::Quorum`].
     pub fn lease_strength(mut self, strength: LeaseStrength) -> Self {
         self.strength = strength;
@@ -533,12 +548,22 @@ impl KeeperBuilder {
                 why: "it stands for whoever we prove to be, and there is no credential".into(),
             });
         }
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            check_tls(tls).map_err(|why| Error::InvalidOption {
+                what: "TLS certificates",
+                given: "PEM text".into(),
+                why,
+            })?;
+        }
         Ok(Target {
             servers: servers.into(),
             chroot: chroot.into(),
             session_timeout: self.session_timeout,
             credentials: self.credentials.clone(),
             acl: self.acl.clone(),
+            #[cfg(feature = "tls")]
+            tls: self.tls.clone(),
         })
     }
 

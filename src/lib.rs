@@ -91,6 +91,8 @@ mod tenure;
 mod token;
 
 pub use access::Acl;
+#[cfg(feature = "tls")]
+pub use access::Tls;
 pub use election::{Election, Leadership, Reign};
 pub use error::{AddressFailure, Error, Result, UnreachableReason};
 pub use fenced::Fenced;

@@ -283,4 +283,8 @@ pub(crate) trait Opener: Send + Sync + fmt::Debug {
     fn servers(&self) -> &str;
     /// Starts with `/`, or is empty.
     fn chroot(&self) -> &str;
+    /// Whether the servers are spoken to through TLS.
+    fn is_secure(&self) -> bool {
+        false
+    }
 }

@@ -13,12 +13,12 @@ use tokio::time::{Instant, timeout_at};
 use crate::error::{AddressFailure, UnreachableReason};
 
 /// Asks every address at the same time; ends within `limit`.
-pub(crate) async fn probe(servers: &str, limit: Duration) -> Vec<AddressFailure> {
+pub(crate) async fn probe(servers: &str, is_secure: bool, limit: Duration) -> Vec<AddressFailure> {
     let mut probes = Vec::new();
     for address in servers.split(',') {
         let address = address.to_owned();
         probes.push(tokio::spawn(async move {
-            let reason = look(&address, Instant::now() + limit).await;
+            let reason = look(&address, is_secure, Instant::now() + limit).await;
             AddressFailure::new(address, reason)
         }));
     }
@@ -30,7 +30,7 @@ pub(crate) async fn probe(servers: &str, limit: Duration) -> Vec<AddressFailure>
     failures
 }
 
-async fn look(address: &str, deadline: Instant) -> UnreachableReason {
+async fn look(address: &str, is_secure: bool, deadline: Instant) -> UnreachableReason {
     let resolved = match timeout_at(deadline, lookup_host(with_port(address))).await {
         Ok(Ok(addresses)) => addresses.collect::<Vec<_>>(),
         Ok(Err(error)) => return UnreachableReason::NotResolved(error.to_string()),
@@ -42,6 +42,8 @@ async fn look(address: &str, deadline: Instant) -> UnreachableReason {
     let asked = async {
         match TcpStream::connect(&resolved[..]).await {
             Err(error) => UnreachableReason::Refused(error.to_string()),
+            // A word in the clear would tell nothing.
+            Ok(_) if is_secure => UnreachableReason::NoTlsSession,
             Ok(stream) => match ask(stream).await {
                 Ok(answer) if is_zookeeper(&answer) => UnreachableReason::NotServing,
                 _ => UnreachableReason::NotZooKeeper,

@@ -43,6 +43,8 @@ pub(crate) struct Target {
     pub(crate) session_timeout: Duration,
     pub(crate) credentials: Vec<Credential>,
     pub(crate) acl: Acl,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<crate::access::Tls>,
 }
 
 impl Opener for Target {
@@ -56,6 +58,11 @@ impl Opener for Target {
 
     fn chroot(&self) -> &str {
         &self.chroot
+    }
+
+    #[cfg(feature = "tls")]
+    fn is_secure(&self) -> bool {
+        self.tls.is_some()
     }
 }
 
@@ -293,6 +300,8 @@ async fn open(target: &Target, pacer: &Pacer, limit: Duration) -> Result<zk::Cli
     // Also how long a connection may be silent later on; at three eighths of it the crate sends a ping.
     let patience = target.session_timeout / 5;
     let list = format!("{}{}", pacer.list(&target.servers), target.chroot);
+    #[cfg(feature = "tls")]
+    let tls = target.tls.as_ref().map(tls_options).transpose()?;
     let connect = || {
         let mut connector = zk::Client::connector()
             .with_session_timeout(target.session_timeout)
@@ -301,7 +310,11 @@ async fn open(target: &Target, pacer: &Pacer, limit: Duration) -> Result<zk::Cli
         for Credential { scheme, secret } in &target.credentials {
             connector = connector.with_auth(scheme, secret);
         }
-        connector.connect(&list)
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &tls {
+            return connector.with_tls(tls.clone()).secure_connect(&list).boxed();
+        }
+        connector.connect(&list).boxed()
     };
     let mut tries = FuturesUnordered::from_iter([connect()]);
     loop {
@@ -350,6 +363,23 @@ fn state(theirs: zk::SessionState) -> SessionState {
         zk::SessionState::AuthFailed => SessionState::Over("authentication failed"),
         zk::SessionState::Closed => SessionState::Over("it was closed"),
     }
+}
+
+/// What the crate makes of certificates and keys; it says what is wrong with them, and never shows them.
+#[cfg(feature = "tls")]
+fn tls_options(tls: &access::Tls) -> Result<zk::TlsOptions, zk::Error> {
+    let options = zk::TlsOptions::new().with_pem_ca(&tls.ca)?;
+    match &tls.identity {
+        Some((certificate, key)) => options.with_pem_identity(certificate, key),
+        None => Ok(options),
+    }
+}
+
+/// Why these certificates cannot be used, if they cannot.
+#[cfg(feature = "tls")]
+pub(crate) fn check_tls(tls: &access::Tls) -> Result<(), String> {
+    let checked = tls_options(tls);
+    checked.map(drop).map_err(|error| error.to_string())
 }
 
 fn acl(entry: &access::Entry) -> zk::Acl {

@@ -376,7 +376,7 @@ async fn connect(access: &Access, limit: Duration) -> Result<Arc<dyn Link>> {
             let left = limit
                 .saturating_sub(started.elapsed())
                 .min(limit.mul_f32(0.35));
-            let addresses = probe::probe(opener.servers(), left).await;
+            let addresses = probe::probe(opener.servers(), opener.is_secure(), left).await;
             Err(Error::Unreachable {
                 addresses,
                 waited: started.elapsed(),

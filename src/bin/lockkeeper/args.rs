@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use humantime::parse_duration;
-use lockkeeper::{Acl, Dialect, Keeper};
+use lockkeeper::{Acl, Dialect, Keeper, Tls};
 
 use crate::bench::Order as Bench;
 use crate::failure::Failure;
@@ -220,6 +220,18 @@ pub(crate) struct Server {
     #[arg(long, global = true, value_name = "LIST", env = "LOCKKEEPER_ACL")]
     pub(crate) acl: Option<Acl>,
 
+    /// Speaks TLS with the servers, and believes those whose certificate an authority in this file (PEM) has signed
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
+
+    /// The certificate (PEM) that is shown to servers which ask for one
+    #[arg(long, global = true, value_name = "FILE", requires_all = ["tls_ca", "tls_key"])]
+    pub(crate) tls_cert: Option<PathBuf>,
+
+    /// The key (PEM) of that certificate
+    #[arg(long, global = true, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+
     /// How long the servers wait for a silent client before its locks go to others
     #[arg(long, global = true, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) session_timeout: Duration,
@@ -400,6 +412,13 @@ impl From<DialectWord> for Dialect {
     }
 }
 
+fn text_of(file: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(file).map_err(|source| Failure::File {
+        file: file.to_owned(),
+        source,
+    })
+}
+
 /// What must not be shown: any text is one, so that no refusal of it names it.
 #[derive(Clone)]
 pub(crate) struct Secret(String);
@@ -421,11 +440,7 @@ impl Server {
     pub(crate) fn credential(&self) -> Result<Option<(String, String)>, Failure> {
         let text = match (&self.auth_file, &self.auth) {
             (Some(file), _) => {
-                let read = std::fs::read_to_string(file);
-                let text = read.map_err(|source| Failure::AuthFile {
-                    file: file.clone(),
-                    source,
-                })?;
+                let text = text_of(file)?;
                 text.lines().next().unwrap_or_default().to_owned()
             }
             (None, Some(Secret(text))) => text.clone(),
@@ -448,6 +463,13 @@ impl Server {
         }
         if let Some(acl) = &self.acl {
             builder = builder.acl(acl.clone());
+        }
+        if let Some(ca) = &self.tls_ca {
+            let mut tls = Tls::with_ca(text_of(ca)?);
+            if let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) {
+                tls = tls.identity(text_of(certificate)?, text_of(key)?);
+            }
+            builder = builder.tls(tls);
         }
         Ok(builder.connect().await?)
     }

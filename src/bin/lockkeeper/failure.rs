@@ -35,8 +35,8 @@ pub(crate) enum Failure {
     #[error("stdin is no terminal to ask on: say --yes to remove a ticket without a question")]
     NobodyToAsk,
 
-    #[error("cannot read the credential in {}", file.display())]
-    AuthFile { file: PathBuf, source: io::Error },
+    #[error("cannot read {}", file.display())]
+    File { file: PathBuf, source: io::Error },
 
     #[error("a credential is a scheme and a secret: digest:user:password")]
     NoCredential,

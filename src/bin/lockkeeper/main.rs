@@ -95,7 +95,7 @@ fn code_of(failure: &Failure) -> u8 {
     match failure {
         // A refusal is ours to mend: the same words will be refused again.
         Failure::Library(error) if error.is_invalid() || error.is_refusal() => code::USAGE,
-        Failure::NobodyToAsk | Failure::AuthFile { .. } | Failure::NoCredential => code::USAGE,
+        Failure::NobodyToAsk | Failure::File { .. } | Failure::NoCredential => code::USAGE,
         Failure::Library(error) if error.is_denied() => code::DENIED,
         Failure::Bench { source, .. } if bench::is_denied(&**source) => code::DENIED,
         Failure::Bench { .. } | Failure::Left { .. } => code::UNAVAILABLE,
