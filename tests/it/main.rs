@@ -146,6 +146,8 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     rwlock::random::cases,
     scale::cases,
     security::cases,
+    #[cfg(feature = "cli")]
+    security::tls::cases,
     semaphore::cases,
     semaphore::cancel::cases,
     semaphore::cost::cases,

@@ -1,5 +1,8 @@
 //! Who may do what: credentials and access lists, from both sides, and that no secret is shown by anything.
 
+#[cfg(feature = "cli")]
+pub(crate) mod tls;
+
 use std::time::Duration;
 
 use lockkeeper::{Acl, Error, Keeper};

@@ -22,11 +22,13 @@ const FLAGS: [&str; 7] = [
     "-Dzookeeper.jmx.log4j.disable=true",
 ];
 
-const DEBIAN: [&str; 7] = [
+const DEBIAN: [&str; 8] = [
     "zookeeper",
     "zookeeper-jute",
     "snappy-java",
     "metrics-core",
+    // For TLS.
+    "netty-all",
     "slf4j-api",
     "slf4j-log4j12",
     "log4j-1.2",
