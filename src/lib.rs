@@ -114,5 +114,11 @@ pub use tenure::{GuardState, Lost};
 pub use token::Token;
 
 #[cfg(all(doctest, feature = "embedded"))]
-#[doc = include_str!("../README.md")]
-struct Readme;
+mod pages {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../docs/operating.md")]
+    struct Operating;
+    #[doc = include_str!("../docs/security.md")]
+    struct Security;
+}
