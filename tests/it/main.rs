@@ -71,6 +71,8 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     #[cfg(feature = "cli")]
     cli::breaking::cases,
     #[cfg(feature = "cli")]
+    cli::access::cases,
+    #[cfg(feature = "cli")]
     cli::codes::cases,
     #[cfg(feature = "cli")]
     cli::kinds::cases,
