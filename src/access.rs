@@ -100,6 +100,20 @@ impl Default for Acl {
     }
 }
 
+/// As it is read.
+impl fmt::Display for Acl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, Entry { scheme, id, rights }) in self.entries.iter().enumerate() {
+            let comma = if place == 0 { "" } else { "," };
+            write!(f, "{comma}{scheme}:{id}:")?;
+            for (letter, _) in RIGHTS.iter().filter(|(_, bit)| rights & bit != 0) {
+                write!(f, "{letter}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
 impl FromStr for Acl {
     type Err = Error;
 
@@ -113,7 +127,10 @@ impl FromStr for Acl {
                 Some((scheme, id, rights))
             });
             let Some((scheme, id, rights)) = parts.filter(|(scheme, ..)| !scheme.is_empty()) else {
-                return Err(invalid(entry, "it looks like world:anyone:cdrwa, or auth::cdrwa"));
+                return Err(invalid(
+                    entry,
+                    "it looks like world:anyone:cdrwa, or auth::cdrwa",
+                ));
             };
             acl = acl.allow(scheme, id, rights)?;
         }
@@ -127,7 +144,11 @@ fn rights_of(letters: &str) -> Result<u8, Error> {
         found.map(|(_, bit)| *bit)
     };
     let bits = letters.chars().map(bit).collect::<Option<Vec<u8>>>();
-    match bits.unwrap_or_default().into_iter().fold(0, |all, bit| all | bit) {
+    match bits
+        .unwrap_or_default()
+        .into_iter()
+        .fold(0, |all, bit| all | bit)
+    {
         0 => Err(invalid(letters, "rights are letters of cdrwa")),
         rights => Ok(rights),
     }
@@ -196,7 +217,9 @@ mod tests {
 
     #[test]
     fn lists_are_read_as_zookeepers_own_tools_do() {
-        let acl: Acl = "digest:who:aGFzaA==:cdrw,world:anyone:r,auth::cdrwa".parse().unwrap();
+        let acl: Acl = "digest:who:aGFzaA==:cdrw,world:anyone:r,auth::cdrwa"
+            .parse()
+            .unwrap();
 
         let entry = |scheme: &str, id: &str, rights| Entry {
             scheme: scheme.into(),
@@ -211,6 +234,7 @@ mod tests {
                 entry("auth", "", 31)
             ]
         );
+        assert_eq!(acl.to_string().parse::<Acl>().unwrap(), acl);
         assert!(acl.needs_credential() && !Acl::open().needs_credential());
         assert_eq!("world:anyone:cdrwa".parse::<Acl>().unwrap(), Acl::default());
         assert_eq!("auth::acdrw".parse::<Acl>().unwrap(), Acl::creator());
@@ -218,7 +242,15 @@ mod tests {
 
     #[test]
     fn what_is_no_list_is_refused_and_named() {
-        for given in ["", "world", "world:anyone", "world:anyone:", "world:anyone:x", ":a:r", "auth::cdrwa,"] {
+        for given in [
+            "",
+            "world",
+            "world:anyone",
+            "world:anyone:",
+            "world:anyone:x",
+            ":a:r",
+            "auth::cdrwa,",
+        ] {
             let error = given.parse::<Acl>().unwrap_err();
 
             assert!(error.is_invalid(), "{given:?}: {error}");
@@ -235,7 +267,10 @@ mod tests {
 
         let shown = format!("{credential:?} {credential:#?}");
 
-        assert!(shown.contains("digest") && !shown.contains("hunter2"), "{shown}");
+        assert!(
+            shown.contains("digest") && !shown.contains("hunter2"),
+            "{shown}"
+        );
         assert!(!shown.contains("104"), "nor its bytes: {shown}");
     }
 }

@@ -19,11 +19,13 @@ use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 use zookeeper_client as zk;
 
+#[cfg(feature = "tls")]
+use crate::access::Tls;
 use crate::access::{self, Acl, Credential};
 
 use super::{
-    Change, Code, Create, Created, Fault, Found, Link, Node, Opener, Read, Reply, Right, SessionState,
-    Watch, Write, pacer::Pacer,
+    Change, Code, Create, Created, Fault, Found, Link, Node, Opener, Read, Reply, Right,
+    SessionState, Watch, Write, pacer::Pacer,
 };
 
 /// Server codes that the crate has no name for (ZooKeeper's `KeeperException.Code`).
@@ -44,7 +46,7 @@ pub(crate) struct Target {
     pub(crate) credentials: Vec<Credential>,
     pub(crate) acl: Acl,
     #[cfg(feature = "tls")]
-    pub(crate) tls: Option<crate::access::Tls>,
+    pub(crate) tls: Option<Tls>,
 }
 
 impl Opener for Target {
@@ -192,7 +194,9 @@ impl Link for ZooKeeper {
     }
 
     fn delete(&self, path: &str) -> Reply<'_, ()> {
-        self.bounded(Right::Delete, self.client.delete(path, None), |answer| answer)
+        self.bounded(Right::Delete, self.client.delete(path, None), |answer| {
+            answer
+        })
     }
 
     fn watch(&self, path: &str) -> Reply<'_, (Node, Watch)> {
@@ -272,7 +276,9 @@ impl Link for ZooKeeper {
     }
 
     fn ephemerals(&self, prefix: &str) -> Reply<'_, Vec<String>> {
-        self.bounded(Right::Read, self.client.list_ephemerals(prefix), |answer| answer)
+        self.bounded(Right::Read, self.client.list_ephemerals(prefix), |answer| {
+            answer
+        })
     }
 
     fn sync(&self, path: &str) -> Reply<'_, ()> {
@@ -312,7 +318,10 @@ async fn open(target: &Target, pacer: &Pacer, limit: Duration) -> Result<zk::Cli
         }
         #[cfg(feature = "tls")]
         if let Some(tls) = &tls {
-            return connector.with_tls(tls.clone()).secure_connect(&list).boxed();
+            return connector
+                .with_tls(tls.clone())
+                .secure_connect(&list)
+                .boxed();
         }
         connector.connect(&list).boxed()
     };
@@ -367,7 +376,7 @@ fn state(theirs: zk::SessionState) -> SessionState {
 
 /// What the crate makes of certificates and keys; it says what is wrong with them, and never shows them.
 #[cfg(feature = "tls")]
-fn tls_options(tls: &access::Tls) -> Result<zk::TlsOptions, zk::Error> {
+fn tls_options(tls: &Tls) -> Result<zk::TlsOptions, zk::Error> {
     let options = zk::TlsOptions::new().with_pem_ca(&tls.ca)?;
     match &tls.identity {
         Some((certificate, key)) => options.with_pem_identity(certificate, key),
@@ -377,7 +386,7 @@ fn tls_options(tls: &access::Tls) -> Result<zk::TlsOptions, zk::Error> {
 
 /// Why these certificates cannot be used, if they cannot.
 #[cfg(feature = "tls")]
-pub(crate) fn check_tls(tls: &access::Tls) -> Result<(), String> {
+pub(crate) fn check_tls(tls: &Tls) -> Result<(), String> {
     let checked = tls_options(tls);
     checked.map(drop).map_err(|error| error.to_string())
 }
@@ -514,7 +523,10 @@ mod tests {
             Err((3, Code::NoNode))
         );
         for unknown in [zk::Error::SessionExpired, zk::Error::SessionMoved] {
-            assert!(refusal::<()>(0, unknown.clone(), Right::Write).is_err(), "{unknown:?}");
+            assert!(
+                refusal::<()>(0, unknown.clone(), Right::Write).is_err(),
+                "{unknown:?}"
+            );
         }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! The modules below it hold the rest of its cases, and use what this file offers to them.
 
-pub(crate) mod bench;
 pub(crate) mod access;
+pub(crate) mod bench;
 pub(crate) mod breaking;
 pub(crate) mod codes;
 pub(crate) mod elect;

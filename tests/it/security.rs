@@ -68,11 +68,23 @@ async fn nodes_of_a_creator_keep_others_out(world: World) {
         with(&world, "locksmith:wrong", Acl::creator()).await,
     ] {
         let lock = theirs.mutex("vault").unwrap();
-        denied(timeout(SOON, lock.lock()).await.unwrap(), "CREATE", "/locks/vault");
-        denied(timeout(SOON, lock.try_lock()).await.unwrap(), "READ", "/locks/vault");
+        denied(
+            timeout(SOON, lock.lock()).await.unwrap(),
+            "CREATE",
+            "/locks/vault",
+        );
+        denied(
+            timeout(SOON, lock.try_lock()).await.unwrap(),
+            "READ",
+            "/locks/vault",
+        );
         denied(theirs.queue("vault").await, "READ", "/locks/vault");
         let other = theirs.mutex("another").unwrap();
-        denied(timeout(SOON, other.lock()).await.unwrap(), "CREATE", "/locks");
+        denied(
+            timeout(SOON, other.lock()).await.unwrap(),
+            "CREATE",
+            "/locks",
+        );
         theirs.close().await;
     }
 
@@ -112,9 +124,21 @@ async fn others_may_look_where_a_list_says_so(world: World) {
     eventually("the queue is seen", SOON, seen).await;
     let queue = theirs.queue("window").await.unwrap();
     let lock = theirs.mutex("window").unwrap();
-    denied(timeout(SOON, lock.lock()).await.unwrap(), "CREATE", "/locks/window");
-    denied(theirs.evict("window", &queue[0]).await, "DELETE", "/locks/window");
-    denied(theirs.revoke("window", &queue[0], SOON).await, "WRITE", "/locks/window");
+    denied(
+        timeout(SOON, lock.lock()).await.unwrap(),
+        "CREATE",
+        "/locks/window",
+    );
+    denied(
+        theirs.evict("window", &queue[0]).await,
+        "DELETE",
+        "/locks/window",
+    );
+    denied(
+        theirs.revoke("window", &queue[0], SOON).await,
+        "WRITE",
+        "/locks/window",
+    );
 
     guard.check().await.unwrap();
     guard.release().await.unwrap();
@@ -124,9 +148,24 @@ async fn every_kind_of_node_has_the_list(world: World) {
     let ours = with(&world, SECRET, Acl::creator()).await;
     let held = (
         ours.mutex("kinds/mutex").unwrap().lock().await.unwrap(),
-        ours.rw_lock("kinds/both").unwrap().write().await.unwrap().downgrade().await.unwrap(),
-        ours.semaphore("kinds/permits", 2).unwrap().acquire().await.unwrap(),
-        ours.election("kinds/lead").unwrap().campaign("me").await.unwrap(),
+        ours.rw_lock("kinds/both")
+            .unwrap()
+            .write()
+            .await
+            .unwrap()
+            .downgrade()
+            .await
+            .unwrap(),
+        ours.semaphore("kinds/permits", 2)
+            .unwrap()
+            .acquire()
+            .await
+            .unwrap(),
+        ours.election("kinds/lead")
+            .unwrap()
+            .campaign("me")
+            .await
+            .unwrap(),
         ours.lock_all(["kinds/one", "kinds/two"]).await.unwrap(),
     );
     held.3.proclaim("me again").await.unwrap();
@@ -140,7 +179,11 @@ async fn every_kind_of_node_has_the_list(world: World) {
         let [only] = &acl[..] else {
             panic!("{node}: {acl:?}");
         };
-        assert_eq!((only.permission(), only.scheme()), (Permission::ALL, "digest"), "{node}");
+        assert_eq!(
+            (only.permission(), only.scheme()),
+            (Permission::ALL, "digest"),
+            "{node}"
+        );
         assert!(only.id().starts_with("locksmith:"), "{node}");
     }
     drop(held);

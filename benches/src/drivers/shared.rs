@@ -5,17 +5,28 @@ use std::time::Duration;
 use super::{SESSION_TIMEOUT, Workloads};
 use crate::Result;
 use crate::order::Answer;
+use crate::workloads::access::Access;
 use crate::workloads::floor::Floor;
+use crate::workloads::ground::Reach;
 use crate::workloads::ours::Ours;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) async fn lockkeeper(server: &str) -> Result<Ours> {
-    Ours::connect(server, &super::run(), SESSION_TIMEOUT, CONNECT_TIMEOUT).await
+    Ours::connect(&reach(server), &super::run()).await
 }
 
 pub(super) async fn floor(server: &str) -> Result<Floor> {
-    Floor::connect(server, &super::run(), SESSION_TIMEOUT).await
+    Floor::connect(&reach(server), &super::run()).await
+}
+
+fn reach(server: &str) -> Reach {
+    Reach {
+        servers: server.to_owned(),
+        session_timeout: SESSION_TIMEOUT,
+        connect_timeout: CONNECT_TIMEOUT,
+        access: Access::default(),
+    }
 }
 
 macro_rules! workloads {

@@ -11,8 +11,9 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use humantime::parse_duration;
-use lockkeeper::{Acl, Dialect, Keeper, Tls};
+use lockkeeper::{Acl, Dialect, Keeper};
 
+use crate::access::Access;
 use crate::bench::Order as Bench;
 use crate::failure::Failure;
 
@@ -209,7 +210,13 @@ pub(crate) struct Server {
 
     /// Proves who we are: digest:user:password. Everybody on this machine sees it in the list of processes: better in the
     /// variable, or in --auth-file
-    #[arg(long, global = true, value_name = "SCHEME:SECRET", env = "LOCKKEEPER_AUTH", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "SCHEME:SECRET",
+        env = "LOCKKEEPER_AUTH",
+        hide_env_values = true
+    )]
     pub(crate) auth: Option<Secret>,
 
     /// The same, from the first line of a file, in place of --auth
@@ -308,7 +315,7 @@ pub(crate) struct Permits {
 impl FromStr for Permits {
     type Err = String;
 
-    fn from_str(word: &str) -> std::result::Result<Self, String> {
+    fn from_str(word: &str) -> Result<Self, String> {
         let numbers = word
             .split_once('/')
             .map(|(count, limit)| (count.parse(), limit.parse()));
@@ -325,7 +332,7 @@ impl FromStr for Permits {
 
 impl Arguments {
     /// Refuses what the words cannot mean together.
-    pub(crate) fn checked(self) -> std::result::Result<Self, clap::Error> {
+    pub(crate) fn checked(self) -> Result<Self, clap::Error> {
         let Order::Run(run) = &self.order else {
             return Ok(self);
         };
@@ -437,7 +444,7 @@ impl fmt::Debug for Secret {
 
 impl Server {
     /// The scheme and the secret of what proves who we are.
-    pub(crate) fn credential(&self) -> Result<Option<(String, String)>, Failure> {
+    fn credential(&self) -> Result<Option<(String, String)>, Failure> {
         let text = match (&self.auth_file, &self.auth) {
             (Some(file), _) => {
                 let text = text_of(file)?;
@@ -452,25 +459,27 @@ impl Server {
         Ok(Some((scheme.to_owned(), secret.to_owned())))
     }
 
+    /// All of it, with what is in the files.
+    pub(crate) fn access(&self) -> Result<Access, Failure> {
+        let identity = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => Some((text_of(certificate)?, text_of(key)?)),
+            _ => None,
+        };
+        Ok(Access {
+            credential: self.credential()?,
+            acl: self.acl.clone(),
+            ca: self.tls_ca.as_deref().map(text_of).transpose()?,
+            identity,
+        })
+    }
+
     pub(crate) async fn connect(&self) -> Result<Keeper, Failure> {
-        let mut builder = Keeper::builder(&self.zk)
+        let builder = Keeper::builder(&self.zk)
             .root(&self.root)
             .dialect(self.dialect.into())
             .session_timeout(self.session_timeout)
             .connect_timeout(self.connect_timeout);
-        if let Some((scheme, secret)) = self.credential()? {
-            builder = builder.credential(scheme, secret);
-        }
-        if let Some(acl) = &self.acl {
-            builder = builder.acl(acl.clone());
-        }
-        if let Some(ca) = &self.tls_ca {
-            let mut tls = Tls::with_ca(text_of(ca)?);
-            if let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) {
-                tls = tls.identity(text_of(certificate)?, text_of(key)?);
-            }
-            builder = builder.tls(tls);
-        }
-        Ok(builder.connect().await?)
+        // On the heap: every order waits for it.
+        Ok(Box::pin(self.access()?.give(builder).connect()).await?)
     }
 }

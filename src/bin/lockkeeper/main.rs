@@ -3,6 +3,7 @@
 //! It reads the words, starts one subcommand and turns its failure into an exit code. Everything runs on the main
 //! thread, because the system tells `run`'s command of our death by the death of the thread that started it.
 
+mod access;
 mod args;
 mod bench;
 mod breaking;

@@ -18,17 +18,25 @@ const AUTH: &str = "digest:locksmith:open-sesame-97531";
 
 async fn a_credential_of_the_environment_keeps_others_out(world: World) {
     let mut command = run(&world, "vault", "echo ready; read line");
-    command.env("LOCKKEEPER_AUTH", AUTH).env("LOCKKEEPER_ACL", "auth::cdrwa");
+    command
+        .env("LOCKKEEPER_AUTH", AUTH)
+        .env("LOCKKEEPER_ACL", "auth::cdrwa");
     let holder = Holder::start(command.stdin(Stdio::piped())).await;
 
-    let other = finished(lockkeeper(&world).args(["run", "vault", "--no-wait", "--", "true"])).await;
+    let other =
+        finished(lockkeeper(&world).args(["run", "vault", "--no-wait", "--", "true"])).await;
 
     assert_eq!(other.code, Some(77), "{other:?}");
     assert!(one_line(&other).contains("READ"), "{other:?}");
     let mut same = lockkeeper(&world);
-    same.env("LOCKKEEPER_AUTH", AUTH).args(["run", "vault", "--no-wait", "--", "true"]);
+    same.env("LOCKKEEPER_AUTH", AUTH)
+        .args(["run", "vault", "--no-wait", "--", "true"]);
     let same = finished(&mut same).await;
-    assert_eq!(same.code, Some(75), "it sees that the lock is taken: {same:?}");
+    assert_eq!(
+        same.code,
+        Some(75),
+        "it sees that the lock is taken: {same:?}"
+    );
     holder.done().await;
 }
 
@@ -37,7 +45,10 @@ async fn a_credential_of_a_file_is_the_same(world: World) {
     let file = folder.path().join("auth");
     std::fs::write(&file, format!("{AUTH}\n# of the locksmith\n")).unwrap();
     let mut command = lockkeeper(&world);
-    command.arg("--auth-file").arg(&file).args(["--acl", "auth::cdrwa"]);
+    command
+        .arg("--auth-file")
+        .arg(&file)
+        .args(["--acl", "auth::cdrwa"]);
     command.args(["run", "vault", "--", "true"]);
 
     let ended = finished(&mut command).await;

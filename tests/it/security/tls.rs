@@ -9,8 +9,8 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-use crate::support::zookeeper::Servers;
 use crate::support::process::finished;
+use crate::support::zookeeper::Servers;
 use crate::support::{World, ports};
 
 cases! {
@@ -89,7 +89,9 @@ impl Secure {
     }
 
     fn keeper(&self, tls: Tls) -> KeeperBuilder {
-        Keeper::builder(&self.address).tls(tls).connect_timeout(SOON)
+        Keeper::builder(&self.address)
+            .tls(tls)
+            .connect_timeout(SOON)
     }
 }
 
@@ -104,7 +106,11 @@ async fn locks_are_taken_through_tls_with_a_certificate(_world: World) {
     let (certificate, key) = server.authority.sign();
     let ca = || Tls::with_ca(&server.authority.certificate);
 
-    let keeper = server.keeper(ca().identity(&certificate, &key)).connect().await.unwrap();
+    let keeper = server
+        .keeper(ca().identity(&certificate, &key))
+        .connect()
+        .await
+        .unwrap();
     let guard = keeper.mutex("safe").unwrap().lock().await.unwrap();
     guard.release().await.unwrap();
     keeper.close().await;
@@ -113,18 +119,30 @@ async fn locks_are_taken_through_tls_with_a_certificate(_world: World) {
     let (strange, its_key) = other.sign();
     for (tls, whose) in [
         (ca(), "no certificate of ours"),
-        (ca().identity(&strange, &its_key), "one that nobody has signed"),
-        (Tls::with_ca(&other.certificate).identity(&certificate, &key), "an authority that has not signed theirs"),
+        (
+            ca().identity(&strange, &its_key),
+            "one that nobody has signed",
+        ),
+        (
+            Tls::with_ca(&other.certificate).identity(&certificate, &key),
+            "an authority that has not signed theirs",
+        ),
     ] {
         let connecting = timeout(3 * SOON, server.keeper(tls).connect());
         let error = connecting.await.expect(whose).unwrap_err();
-        assert!(matches!(error, Error::Unreachable { .. }), "{whose}: {error}");
+        assert!(
+            matches!(error, Error::Unreachable { .. }),
+            "{whose}: {error}"
+        );
         assert!(error.to_string().contains("TLS"), "{whose}: {error}");
         assert!(!error.to_string().contains(&its_key), "{error}");
     }
     // Without TLS, at the port where it is spoken.
     let plain = Keeper::builder(&server.address).connect_timeout(SOON);
-    let error = timeout(3 * SOON, plain.connect()).await.unwrap().unwrap_err();
+    let error = timeout(3 * SOON, plain.connect())
+        .await
+        .unwrap()
+        .unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error}");
 }
 
@@ -134,13 +152,21 @@ async fn the_tool_speaks_tls(_world: World) {
     let file = |name, text: &str| written(server.folder.path(), name, text);
     let (certificate, key) = (file("client.pem", &certificate), file("client.key", &key));
     let mut tool = tokio::process::Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
-    tool.args(["run", "--zk", &server.address, "--tls-ca"]).arg(server.folder.path().join("ca.pem"));
-    tool.arg("--tls-cert").arg(certificate).arg("--tls-key").arg(key);
+    tool.args(["run", "--zk", &server.address, "--tls-ca"])
+        .arg(server.folder.path().join("ca.pem"));
+    tool.arg("--tls-cert")
+        .arg(certificate)
+        .arg("--tls-key")
+        .arg(key);
     tool.args(["safe", "--", "echo", "in"]);
 
     let ended = finished(&mut tool).await;
 
-    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "in\n"), "{ended:?}");
+    assert_eq!(
+        (ended.code, ended.stdout.as_str()),
+        (Some(0), "in\n"),
+        "{ended:?}"
+    );
 }
 
 async fn certificates_that_make_no_sense_are_refused_and_not_shown(world: World) {

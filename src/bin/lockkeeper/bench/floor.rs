@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use zookeeper_client as zk;
 
-use super::ground::{Ground, RawError, raw};
+use super::ground::{Ground, RawError, Reach, raw};
 use super::sample::{HandOver, NOT_COUNTED, Result, Sample, repeats};
 
 const TICKET: zk::CreateOptions<'static> =
@@ -22,12 +22,8 @@ pub(crate) struct Floor(Ground);
 
 impl Floor {
     /// `root` must not be there yet.
-    pub(crate) async fn connect(
-        hosts: &str,
-        root: &str,
-        session_timeout: Duration,
-    ) -> Result<Self> {
-        Ok(Self(Ground::open(hosts, root, session_timeout).await?))
+    pub(crate) async fn connect(reach: &Reach, root: &str) -> Result<Self> {
+        Ok(Self(Ground::open(reach, root).await?))
     }
 
     /// Creates, looks and leaves, so many times.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use zookeeper_client as zk;
 
+use super::access::Access;
 use super::sample::Result;
 
 const PERSISTENT: zk::CreateOptions<'static> = options(zk::CreateMode::Persistent);
@@ -26,22 +27,29 @@ const fn options(mode: zk::CreateMode) -> zk::CreateOptions<'static> {
 /// being so. So nothing of it stays even if nobody clears up: after a `kill -9`, say.
 pub(crate) struct Ground {
     client: zk::Client,
-    hosts: String,
+    reach: Reach,
     path: String,
     /// What was made above it, from the top.
     above: Vec<String>,
-    session_timeout: Duration,
+}
+
+/// Which servers, and how.
+#[derive(Clone)]
+pub(crate) struct Reach {
+    pub(crate) servers: String,
+    pub(crate) session_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) access: Access,
 }
 
 impl Ground {
     /// Makes the directory, which must not be there yet, and what is missing above it.
-    pub(crate) async fn open(hosts: &str, path: &str, session_timeout: Duration) -> Result<Self> {
+    pub(crate) async fn open(reach: &Reach, path: &str) -> Result<Self> {
         let mut ground = Self {
-            client: connect(hosts, session_timeout).await?,
-            hosts: hosts.to_owned(),
+            client: connect(reach).await?,
+            reach: reach.clone(),
             path: path.to_owned(),
             above: Vec::new(),
-            session_timeout,
         };
         match ground.make().await {
             Ok(()) => Ok(ground),
@@ -76,12 +84,12 @@ impl Ground {
     /// Removes it with all that is in it, and what was made above it unless others are there by now. Who uses it must have
     /// ended. It asks with a session of its own, because ours may have ended meanwhile.
     pub(crate) async fn clear(mut self) -> Result<()> {
-        let fresh = connect(&self.hosts, self.session_timeout).await?;
+        let fresh = connect(&self.reach).await?;
         let ours = std::mem::replace(&mut self.client, fresh);
-        end(ours, self.session_timeout).await;
+        end(ours, self.reach.session_timeout).await;
         self.remove_all().await?;
         self.remove_above().await?;
-        end(self.client, self.session_timeout).await;
+        end(self.client, self.reach.session_timeout).await;
         Ok(())
     }
 
@@ -145,10 +153,22 @@ impl Ground {
 }
 
 /// A session, if a server gives one within about the session timeout.
-async fn connect(hosts: &str, session_timeout: Duration) -> Result<zk::Client, RawError> {
-    let connector = zk::Client::connector().with_session_timeout(session_timeout);
-    let connected = connector.connect(hosts).await;
-    connected.map_err(raw("connect to", hosts))
+async fn connect(reach: &Reach) -> Result<zk::Client, RawError> {
+    let failed = || raw("connect to", &reach.servers);
+    let mut connector = zk::Client::connector().with_session_timeout(reach.session_timeout);
+    if let Some((scheme, secret)) = &reach.access.credential {
+        connector = connector.with_auth(scheme, secret.as_bytes());
+    }
+    let Some(ca) = &reach.access.ca else {
+        return connector.connect(&reach.servers).await.map_err(failed());
+    };
+    let mut tls = zk::TlsOptions::new().with_pem_ca(ca).map_err(failed())?;
+    if let Some((certificate, key)) = &reach.access.identity {
+        let identified = tls.with_pem_identity(certificate, key);
+        tls = identified.map_err(failed())?;
+    }
+    let connected = connector.with_tls(tls).secure_connect(&reach.servers);
+    connected.await.map_err(failed())
 }
 
 /// Ends a session and waits until it has ended.

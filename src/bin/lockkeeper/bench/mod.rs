@@ -18,13 +18,14 @@ use std::error::Error;
 use nix::sys::signal::Signal;
 use uuid::Uuid;
 
+use crate::access;
 use crate::args::Server;
 use crate::failure::Failure;
 use crate::report;
 use crate::signals;
 
 use floor::Floor;
-use ground::{Ground, RawError};
+use ground::{Ground, RawError, Reach};
 use interrupts::Interrupts;
 pub(crate) use order::Order;
 use ours::Ours;
@@ -76,11 +77,17 @@ async fn measure(
 
     let id = Uuid::new_v4().simple().to_string();
     let path = format!("{}/bench-{}", server.root.trim_end_matches('/'), &id[..8]);
-    let ground = Ground::open(&server.zk, &path, server.session_timeout)
+    let reach = Reach {
+        servers: server.zk.clone(),
+        session_timeout: server.session_timeout,
+        connect_timeout: server.connect_timeout,
+        access: server.access()?,
+    };
+    let ground = Ground::open(&reach, &path)
         .await
         .map_err(|source| Failure::bench("begin", source))?;
 
-    let measured = both_sides(server, order, &path, interrupts).await;
+    let measured = both_sides(&reach, order, &path, interrupts).await;
 
     match (interrupts.despite(ground.clear()).await, measured) {
         (Ok(Ok(())), measured) => measured,
@@ -100,16 +107,14 @@ async fn measure(
 
 /// Measures below a directory, and ends all sessions that did.
 async fn both_sides(
-    server: &Server,
+    reach: &Reach,
     order: &Order,
     path: &str,
     interrupts: &mut Interrupts,
 ) -> Result<Measured, Stop> {
-    let (hosts, timeout) = (&server.zk, server.session_timeout);
-    let root = format!("{path}/ours");
-    let ours = Ours::connect(hosts, &root, timeout, server.connect_timeout).await;
+    let ours = Ours::connect(reach, &format!("{path}/ours")).await;
     let ours = ours.map_err(|source| Failure::bench("begin with Lockkeeper", source))?;
-    let floor = match Floor::connect(hosts, &format!("{path}/floor"), timeout).await {
+    let floor = match Floor::connect(reach, &format!("{path}/floor")).await {
         Ok(floor) => floor,
         Err(source) => {
             // The first failure says more than what follows from it.

@@ -9,7 +9,7 @@ use lockkeeper::{Error, Guard, Keeper, Mutex};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::ground::Ground;
+use super::ground::{Ground, Reach};
 use super::sample::{HandOver, NOT_COUNTED, Result, Sample, repeats};
 
 /// The lock that the crowds want.
@@ -30,19 +30,13 @@ pub(crate) struct Ours {
 
 impl Ours {
     /// `root` must not be there yet.
-    pub(crate) async fn connect(
-        hosts: &str,
-        root: &str,
-        session_timeout: Duration,
-        connect_timeout: Duration,
-    ) -> Result<Self> {
-        let keeper = Keeper::builder(hosts)
+    pub(crate) async fn connect(reach: &Reach, root: &str) -> Result<Self> {
+        let keeper = Keeper::builder(&reach.servers)
             .root(root)
-            .session_timeout(session_timeout)
-            .connect_timeout(connect_timeout)
-            .connect()
-            .await?;
-        match Ground::open(hosts, root, session_timeout).await {
+            .session_timeout(reach.session_timeout)
+            .connect_timeout(reach.connect_timeout);
+        let keeper = reach.access.give(keeper).connect().await?;
+        match Ground::open(reach, root).await {
             Ok(ground) => Ok(Self { keeper, ground }),
             Err(error) => {
                 keeper.close().await;
