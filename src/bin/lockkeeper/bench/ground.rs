@@ -160,15 +160,16 @@ async fn connect(reach: &Reach) -> Result<zk::Client, RawError> {
         connector = connector.with_auth(scheme, secret.as_bytes());
     }
     let Some(ca) = &reach.access.ca else {
-        return connector.connect(&reach.servers).await.map_err(failed());
+        let connected = Box::pin(connector.connect(&reach.servers)).await;
+        return connected.map_err(failed());
     };
     let mut tls = zk::TlsOptions::new().with_pem_ca(ca).map_err(failed())?;
     if let Some((certificate, key)) = &reach.access.identity {
         let identified = tls.with_pem_identity(certificate, key);
         tls = identified.map_err(failed())?;
     }
-    let connected = connector.with_tls(tls).secure_connect(&reach.servers);
-    connected.await.map_err(failed())
+    let connecting = connector.with_tls(tls).secure_connect(&reach.servers);
+    Box::pin(connecting).await.map_err(failed())
 }
 
 /// Ends a session and waits until it has ended.
