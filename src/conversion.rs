@@ -31,6 +31,7 @@ impl Door {
                 name,
                 mut place,
                 hold,
+                record,
             }) = seats.next()
             else {
                 return Err(self.queue.lost("it holds nothing"));
@@ -43,7 +44,9 @@ impl Door {
                     return Err(loss.while_trying("downgrade", &name));
                 }
                 if let Some(next) = next {
-                    let seat = Seat::of(name, place, next);
+                    // One hold, also in the journal.
+                    let mut seat = Seat::of(name, place, next);
+                    seat.record = record;
                     tracing::debug!(node = seat.path(), "downgraded");
                     let tenure = self.held_by(seat, token, Kind::Shared, owner);
                     known_at(gate, &tenure);
@@ -126,7 +129,7 @@ impl Door {
         if others == 0 {
             return Ok(waiter);
         }
-        let place = waiter.into_place();
+        let (place, _) = waiter.into_place();
         let path = place.path().unwrap_or_default();
         match told(place.leave().await, UPGRADING, name, path) {
             // It stays until the session ends, and blocks others.
@@ -145,6 +148,9 @@ impl Door {
             loss = witness.lost() => return Err(loss.while_trying(UPGRADING, &seat.name)),
         };
         told(left, UPGRADING, &seat.name, path)?;
+        if let Some(record) = &mut seat.record {
+            record.is_released();
+        }
         // The one before was ourselves, and ended well.
         waiter.forgo_delay();
         waiter.look_again();

@@ -188,8 +188,10 @@ impl Door {
 
     fn of_permits(&self, (place, hold): (Place, Hold), began: Instant) -> Arc<Tenure> {
         let seat = Seat::of(self.name().clone(), place, hold);
-        let waited_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let waited = began.elapsed();
+        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         let token = Token::new(seat.czxid());
+        let seat = seat.recorded(self.queue.draft("permit").map(Box::new), token, waited);
         tracing::debug!(waited_ms, token = u64::from(token), "granted");
         Tenure::new(vec![seat], token, Kind::Shared, None, Vec::new())
     }

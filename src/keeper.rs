@@ -21,6 +21,7 @@ use crate::mutex::Mutex;
 use crate::name::LockName;
 use crate::queue::Queue;
 use crate::queue::dialect::Dialect;
+use crate::queue::journal::{self, JournalEntry, Scribe};
 use crate::queue::ticket::{Claim, DataLine};
 use crate::queue::view::{self, LockSummary, QueueEntry};
 use crate::rwlock::RwLock;
@@ -74,6 +75,7 @@ pub struct Keeper {
     lock_delay: Duration,
     dialect: Dialect,
     holders: Arc<Holders>,
+    scribe: Option<Arc<Scribe>>,
 }
 
 /// Options for a [`Keeper`], from [`Keeper::builder`].
@@ -88,6 +90,7 @@ pub struct KeeperBuilder {
     strength: LeaseStrength,
     lock_delay: Duration,
     dialect: Dialect,
+    journal: usize,
     credentials: Vec<Credential>,
     acl: Acl,
     #[cfg(feature = "tls")]
@@ -122,6 +125,7 @@ impl Keeper {
             strength: LeaseStrength::default(),
             lock_delay: Duration::ZERO,
             dialect: Dialect::default(),
+            journal: 0,
             credentials: Vec::new(),
             acl: Acl::default(),
             #[cfg(feature = "tls")]
@@ -348,6 +352,47 @@ impl Keeper {
             .await
     }
 
+    /// The last holds of a lock that were written down, the oldest first, by the keepers that keep a
+    /// [journal](KeeperBuilder::journal). Empty if there are none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`]; [`Error::Refused`] if another program keeps something there; [`Error::Denied`] if we may not read it.
+    /// Otherwise as [`locks`](Self::locks).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only reads.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use lockkeeper::{Ending, Keeper, embedded::EmbeddedServer};
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = EmbeddedServer::start().await?;
+    /// # let servers = server.connect_string();
+    /// let keeper = Keeper::builder(servers).journal(100).connect().await?;
+    /// let guard = keeper.mutex("orders/42")?.with_label("refund").lock().await?;
+    /// guard.release().await?;
+    /// keeper.close().await; // what is still to be written is written
+    ///
+    /// # let keeper = Keeper::connect(servers).await?;
+    /// let journal = keeper.journal("orders/42").await?;
+    /// assert_eq!(journal[0].label.as_deref(), Some("refund"));
+    /// assert_eq!(journal[0].ending, Some(Ending::Released));
+    /// # keeper.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn journal<N>(&self, name: N) -> Result<Vec<JournalEntry>>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        journal::read(&self.pool, &self.root, &name.try_into()?).await
+    }
+
     /// Follows the keeper's own session: lost, doubtful, opened again. Further sessions, which the keeper opens for very many waiters,
     /// are not in it.
     pub fn session_events(&self) -> SessionEvents {
@@ -369,6 +414,9 @@ impl Keeper {
     /// Dropped at any await, the keeper is closed, but not everything was waited for.
     pub async fn close(&self) {
         self.holders.cohorts.give_back();
+        if let Some(scribe) = &self.scribe {
+            scribe.settle(self.session_timeout / 2).await;
+        }
         self.pool.close(self.session_timeout).await;
     }
 
@@ -377,7 +425,7 @@ impl Keeper {
     }
 
     fn queue_of(&self, name: LockName, claim: Claim) -> Queue {
-        Queue::new(
+        let mut queue = Queue::new(
             Arc::clone(&self.pool),
             &self.root,
             name,
@@ -385,7 +433,11 @@ impl Keeper {
             claim,
             Arc::clone(&self.line),
             self.lock_delay,
-        )
+        );
+        if let Some(scribe) = &self.scribe {
+            queue.set_scribe(scribe);
+        }
+        queue
     }
 }
 
@@ -421,6 +473,19 @@ impl KeeperBuilder {
     /// same. Semaphores are Lockkeeper's own in any dialect.
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.dialect = dialect;
+        self
+    }
+
+    /// Writes down who held a lock, for how long, and how that ended: the last so many holds of each lock; default 0, which writes nothing.
+    /// Read it with [`Keeper::journal`] or `lockkeeper journal`.
+    ///
+    /// A lock's page is one node below the root's name with `-journal` behind it (`/locks-journal/orders/42`), of 256 KiB at most. It stays
+    /// until somebody removes it, so a journal is not for locks whose names are never used again. A hold costs up to a read and two
+    /// writes more, behind its back: no call waits for them, and holds that follow each other faster than that share them. What a
+    /// process has not written when it dies is lost; so a hold without an end is one that is still held, or whose process has died. Where
+    /// nothing may be written a warning is logged. All keepers that write about a lock should give the same number.
+    pub fn journal(mut self, holds: usize) -> Self {
+        self.journal = holds;
         self
     }
 
@@ -496,6 +561,7 @@ impl KeeperBuilder {
             ..DataLine::default()
         };
         let session_timeout = self.session_timeout;
+        let scribe = (self.journal > 0).then(|| Scribe::new(Arc::clone(&pool), &root, self.journal));
         Ok(Keeper {
             pool,
             root: root.into(),
@@ -509,6 +575,7 @@ impl KeeperBuilder {
             lock_delay: self.lock_delay,
             dialect: self.dialect,
             holders: Arc::default(),
+            scribe,
         })
     }
 

@@ -103,6 +103,7 @@ pub use mutex::{Mutex, Place};
 pub use name::LockName;
 pub use owner::Owner;
 pub use queue::dialect::Dialect;
+pub use queue::journal::{Ending, JournalEntry};
 pub use queue::observer::Observer;
 pub use queue::view::{EntryKind, LockSummary, QueueEntry};
 pub use queue::vigil::Leader;

@@ -19,6 +19,7 @@ use crate::link::{ANY_VERSION, Code, Found, Read, Right, Write};
 use crate::name::LockName;
 use crate::owner::Owner;
 use crate::queue::Waiter;
+use crate::queue::journal::{Draft, Record};
 use crate::queue::place::Place;
 use crate::queue::revocation::{self, Seen};
 use crate::queue::ticket::Kind;
@@ -48,21 +49,40 @@ pub(crate) struct Seat {
     pub(crate) name: LockName,
     pub(crate) place: Place,
     pub(crate) hold: Hold,
+    /// Writes down how the hold ends.
+    pub(crate) record: Option<Box<Record>>,
 }
 
 impl Seat {
     /// The seat of a ticket whose turn it is.
     pub(crate) fn new(granted: Waiter, hold: Hold) -> Self {
         let (name, token) = (granted.name().clone(), Token::new(granted.token()));
-        let waited_ms = u64::try_from(granted.waited().as_millis()).unwrap_or(u64::MAX);
+        let waited = granted.waited();
+        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         tracing::debug!(waited_ms, token = u64::from(token), "granted");
-        Self::of(name, granted.into_place(), hold)
+        let (place, draft) = granted.into_place();
+        Self::of(name, place, hold).recorded(draft, token, waited)
     }
 
     /// The seat of a place that holds.
     pub(crate) fn of(name: LockName, mut place: Place, hold: Hold) -> Self {
         place.hold_under(hold.witness());
-        Self { name, place, hold }
+        Self {
+            name,
+            place,
+            hold,
+            record: None,
+        }
+    }
+
+    /// The hold is written down, if there is a draft of it.
+    pub(crate) fn recorded(mut self, draft: Option<Box<Draft>>, token: Token, waited: Duration) -> Self {
+        self.record = draft.map(|draft| {
+            let node = self.place.ticket().map_or("", |(ticket, _)| &ticket.name);
+            let witness = self.hold.witness();
+            Box::new(draft.begin(&self.name, node, token.czxid(), waited, witness))
+        });
+        self
     }
 
     /// The ticket's path.
@@ -319,10 +339,16 @@ impl Tenure {
         let mut names = Vec::with_capacity(count);
         let mut places = Vec::with_capacity(count);
         let mut holds = Vec::with_capacity(count);
-        for Seat { name, place, hold } in tenure.seats {
-            names.push((name, place.path().unwrap_or_default()));
-            places.push(place);
-            holds.push(hold);
+        for seat in tenure.seats {
+            let path = seat.place.path().unwrap_or_default();
+            names.push((seat.name, path));
+            places.push(seat.place);
+            let mut record = seat.record;
+            if let Some(record) = &mut record {
+                record.is_released();
+            }
+            // Written down when the tickets have gone, or the holds are lost.
+            holds.push((seat.hold, record));
         }
         let left = tokio::select! {
             biased;

@@ -172,6 +172,28 @@ impl Claim {
     }
 }
 
+/// Whether each of two tickets is seen by whoever has the other one.
+pub(crate) fn share(one: &Ticket, other: &Ticket) -> bool {
+    let sees = |one: &Ticket, other: &Ticket| {
+        let mut claims = claims_of(one).iter();
+        claims.any(|claim| claim.shares_with(other))
+    };
+    sees(one, other) && sees(other, one)
+}
+
+/// What a ticket may be for: kazoo's names do not tell a writer from a lock.
+fn claims_of(ticket: &Ticket) -> &'static [Claim] {
+    match ticket.tag_text() {
+        "lock-" => &[Claim::Lock],
+        "__READ__" => &[Claim::Read],
+        "__WRIT__" => &[Claim::Write],
+        "latch-" => &[Claim::Lead],
+        "__lock__" => &[Claim::KazooLock, Claim::KazooWrite],
+        "__rlock__" => &[Claim::KazooRead],
+        _ => &[],
+    }
+}
+
 /// Whose ticket has this tag.
 fn whose(tag: &str) -> &'static str {
     match tag {

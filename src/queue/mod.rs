@@ -10,6 +10,7 @@ pub(crate) mod directory;
 mod eviction;
 mod head;
 mod joining;
+pub(crate) mod journal;
 mod look;
 pub(crate) mod mark;
 pub(crate) mod observer;
@@ -41,6 +42,7 @@ use crate::session::{Failure, Session, failed};
 use dialect::{check_company, doubts};
 use directory::Directory;
 use joining::Joining;
+use journal::{Draft, Scribe};
 use mark::DirectoryData;
 use place::Place;
 use ticket::{Claim, DataLine, Kind, Ticket};
@@ -68,6 +70,8 @@ pub(crate) struct Queue {
     delay: Duration,
     /// Bytes of what the first in the queue watches.
     head_watches: usize,
+    /// Who writes the journal, if anybody does.
+    scribe: Option<Arc<Scribe>>,
 }
 
 impl Queue {
@@ -89,7 +93,19 @@ impl Queue {
             line,
             delay,
             head_watches: 0,
+            scribe: None,
         }
+    }
+
+    /// Its holds are written down.
+    pub(crate) fn set_scribe(&mut self, scribe: &Arc<Scribe>) {
+        self.scribe = Some(Arc::clone(scribe));
+    }
+
+    /// What will be written down of a hold, if anything is.
+    pub(crate) fn draft(&self, kind: &'static str) -> Option<Draft> {
+        let scribe = self.scribe.as_ref()?;
+        Some(Draft::new(scribe, &self.line, kind))
     }
 
     pub(crate) fn name(&self) -> &LockName {
@@ -183,6 +199,7 @@ impl Queue {
             walk,
             line,
             self.delay,
+            self.draft(self.claim.word()),
         ))
     }
 
@@ -222,7 +239,7 @@ impl Queue {
             let hold = waiter.granted().await?;
             return Ok(Some((waiter, hold)));
         }
-        waiter.into_place().leave().await;
+        waiter.into_place().0.leave().await;
         Ok(None)
     }
 

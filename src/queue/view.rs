@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use super::dialect;
 use super::permits;
 use super::rule::{self, Verdict};
 use super::supply::{HELD, LIMIT, QUEUE, Supply};
@@ -48,6 +49,20 @@ pub struct QueueEntry {
     pub since_ms: Option<u64>,
     /// The node's path, below the chroot.
     pub(crate) path: String,
+}
+
+impl QueueEntry {
+    /// Whether this ticket and another one of the same lock are each seen by whoever has the other one. If not, both may hold at once: they
+    /// are of recipes or libraries that cannot share a lock (see `docs/sharing.md`), and whoever came last was not refused with
+    /// [`Error::UnsafeMix`](crate::Error::UnsafeMix), because it is another program, or could not see it.
+    pub fn shares_with(&self, other: &Self) -> bool {
+        let tickets = (Ticket::parse(&self.node), Ticket::parse(&other.node));
+        match tickets {
+            (Some(one), Some(other)) => dialect::share(&one, &other),
+            // Permits stand in no queue.
+            _ => true,
+        }
+    }
 }
 
 /// What somebody in a queue holds or waits for.

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::company;
 use super::dialect::{self, check_company};
+use super::journal::Draft;
 use super::look::Looked;
 use super::mark::Exit;
 use super::now_ms;
@@ -43,6 +44,8 @@ pub(crate) struct Waiter {
     sat_out: Option<i64>,
     /// Whether those were read whose names do not tell whether they can share the queue.
     knows_company: bool,
+    /// What will be written down of the hold, if anything is.
+    draft: Option<Box<Draft>>,
 }
 
 /// How far a ticket has come.
@@ -77,6 +80,7 @@ impl Waiter {
         walk: Walk,
         line: Option<Arc<DataLine>>,
         delay: Duration,
+        draft: Option<Draft>,
     ) -> Self {
         Self {
             place,
@@ -89,6 +93,7 @@ impl Waiter {
             delay: Some(delay).filter(|delay| !delay.is_zero()),
             sat_out: None,
             knows_company: false,
+            draft: draft.map(Box::new),
         }
     }
 
@@ -294,8 +299,9 @@ impl Waiter {
     }
 
     /// The place of a ticket whose turn it is, for a guard.
-    pub(crate) fn into_place(self) -> Place {
-        self.place
+    /// Its place, and what will be written down of its hold.
+    pub(crate) fn into_place(self) -> (Place, Option<Box<Draft>>) {
+        (self.place, self.draft)
     }
 
     /// One step of the walk.

@@ -27,6 +27,9 @@ Examples:
   lockkeeper elect scheduler -- ./scheduler.sh         run it here if nobody else leads
   lockkeeper leader scheduler --watch                  who leads, from now on
   lockkeeper ls                                        which locks are in use
+  lockkeeper why nightly-report                        who keeps the others waiting, in words
+  lockkeeper journal nightly-report                    who held it before, and how that ended
+  lockkeeper doctor                                    what is wrong with the locks
   lockkeeper bench                                     what locks cost on this ensemble
   lockkeeper serve                                     a server to try all this on
 
@@ -93,7 +96,49 @@ POS is the number of tickets before it: 0 is the next or present holder. SINCE i
 An empty queue is said on stderr (with --json it is `[]`) and ends with 0.
 
 Fields of --json: position, node, token, holder, shared, kind (lock, read, write, candidate, permit), permits, value,
-session, owner, label, host, pid, since_ms (milliseconds since 1970). With --watch there is one array in each line.";
+session, owner, label, host, pid, since_ms (milliseconds since 1970). With --watch there is one array in each line.
+
+With --watch, on a terminal, it is a view that is drawn again each second, with the holders in green, and the terminal is as it
+was when it ends; elsewhere one table follows the other.";
+
+const LS_NOTES: &str = "\
+Fields of --json: name, tickets. With --watch there is one array in each line; on a terminal it is a view that is drawn again.";
+
+const WHY_NOTES: &str = "\
+Says who holds the lock and since when, who is next, how many wait, and what keeps the holder from going on: of processes on this
+host also whether they are stopped or have ended. How long a holder holds is known from the journal (see `lockkeeper journal
+--help`); without one it is said when it asked for the lock.
+
+With --json: name, holders, waiting (a number), next. A holder has the fields of `lockkeeper queue --json`, and `process`: runs,
+stopped, ended, or null where it cannot be known.";
+
+const JOURNAL_NOTES: &str = "\
+Only holds of clients that write one are in it: `lockkeeper run --journal 100`, KeeperBuilder::journal. The oldest is the
+first. It is a node below the root's name with -journal behind it (/locks-journal/NAME), which stays until it is removed.
+
+ENDED is `released`, `dropped` (the program ended its hold without asking how that went), `lost: ..` with the reason, `holds`
+while its ticket is in the queue, or `without a word`: the process died, or was cut off for good.
+
+Fields of --json: token, node, kind, owner, label, host, pid, since_ms (of the grant, milliseconds since 1970), waited_ms, held_ms,
+ending (released, dropped, lost, or null), why (it was lost), holds.";
+
+const DOCTOR_NOTES: &str = "\
+  deadlock  owners (--owner, Owner::named) that wait for each other, in whatever locks and processes
+  orphan    a ticket whose session no server knows; needs the four-letter word `dump` (4lw.commands.whitelist)
+  paused    the process of a holder or waiter is stopped; only processes of this host are looked at
+  dead      the same, and it has ended: the ticket goes when its session times out
+  mixed     tickets in one queue that do not see each other: of other recipes or libraries
+  numbers   a directory that has given nearly all of its 2147483647 numbers
+  many      a session that holds more than --many locks
+
+Reads every queue below the root once or twice, some at a time. Fields of --json: finding, locks, why.
+
+Exit codes:
+   0  nothing is wrong
+   1  something is: each finding is a line
+  64  wrong usage
+  69  no server
+  77  the server denies permission";
 
 const BREAK_NOTES: &str = "\
 Shows the ticket and asks on the terminal before it is removed; --yes does not ask, and must be given where stdin is no
@@ -180,7 +225,13 @@ pub(crate) enum Order {
     /// Shows who leads an election
     Leader(Leader),
     /// Lists the locks that somebody holds or waits for
-    Ls,
+    Ls(Ls),
+    /// Says in words who keeps everybody else waiting
+    Why(Why),
+    /// Shows who held a lock before, and how that ended
+    Journal(Journal),
+    /// Looks through all locks for what is wrong with them
+    Doctor(Doctor),
     /// Measures what locks cost on an ensemble
     Bench(Bench),
     /// Runs a ZooKeeper-compatible server for tests and demos
@@ -286,6 +337,10 @@ pub(crate) struct Work {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     pub(crate) grace: Duration,
 
+    /// Writes into the lock's journal who holds it and how that ends, and keeps so many holds there
+    #[arg(long, value_name = "HOLDS", env = "LOCKKEEPER_JOURNAL", default_value = "0", hide_default_value = true)]
+    pub(crate) journal: usize,
+
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
@@ -363,6 +418,36 @@ pub(crate) struct Queue {
     /// Looks again every second until INT or TERM
     #[arg(long)]
     pub(crate) watch: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = LS_NOTES)]
+pub(crate) struct Ls {
+    /// Looks again every second until INT or TERM
+    #[arg(long)]
+    pub(crate) watch: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = WHY_NOTES)]
+pub(crate) struct Why {
+    /// The lock
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = JOURNAL_NOTES)]
+pub(crate) struct Journal {
+    /// The lock
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = DOCTOR_NOTES)]
+pub(crate) struct Doctor {
+    /// A session that holds more locks than that is unusual
+    #[arg(long, value_name = "LOCKS", default_value = "200")]
+    pub(crate) many: usize,
 }
 
 #[derive(Debug, Args)]
@@ -474,11 +559,17 @@ impl Server {
     }
 
     pub(crate) async fn connect(&self) -> Result<Keeper, Failure> {
+        self.connect_and_write(0).await
+    }
+
+    /// With a keeper that writes so many holds of each lock into the journal.
+    pub(crate) async fn connect_and_write(&self, journal: usize) -> Result<Keeper, Failure> {
         let builder = Keeper::builder(&self.zk)
             .root(&self.root)
             .dialect(self.dialect.into())
             .session_timeout(self.session_timeout)
-            .connect_timeout(self.connect_timeout);
+            .connect_timeout(self.connect_timeout)
+            .journal(journal);
         // On the heap: every order waits for it.
         Ok(Box::pin(self.access()?.give(builder).connect()).await?)
     }

@@ -72,17 +72,13 @@ fn object(leader: &Leader) -> Value {
 }
 
 fn row(leader: &Leader) -> [String; 6] {
-    let or_dash = |text: Option<String>| {
-        text.filter(|text| !text.is_empty())
-            .unwrap_or_else(|| "-".to_owned())
-    };
     [
-        or_dash(Some(leader.value.clone())),
+        report::or_dash(Some(leader.value.clone())),
         leader.token.to_string(),
         leader.node.clone(),
-        or_dash(leader.label.clone()),
-        or_dash(leader.host.clone()),
-        or_dash(leader.pid.map(|pid| pid.to_string())),
+        report::or_dash(leader.label.clone()),
+        report::or_dash(leader.host.clone()),
+        report::or_dash(leader.pid.map(|pid| pid.to_string())),
     ]
 }
 

@@ -8,12 +8,16 @@ mod args;
 mod bench;
 mod breaking;
 mod child;
+mod doctor;
 mod elect;
 mod failure;
 mod held;
+mod journal;
 mod leader;
 mod lease;
+mod live;
 mod ls;
+mod process;
 mod queue;
 mod report;
 mod run;
@@ -21,6 +25,7 @@ mod serve;
 mod shim;
 mod signals;
 mod terminal;
+mod why;
 
 use std::process::ExitCode;
 
@@ -83,7 +88,10 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
             Order::Break(order) => breaking::run(server, order, arguments.json).await,
             Order::Leader(order) => leader::run(server, order, arguments.json).await,
             Order::Bench(order) => bench::run(server, order, arguments.json).await,
-            Order::Ls => ls::run(server, arguments.json).await,
+            Order::Ls(order) => ls::run(server, order, arguments.json).await,
+            Order::Why(order) => why::run(server, order, arguments.json).await,
+            Order::Journal(order) => journal::run(server, order, arguments.json).await,
+            Order::Doctor(order) => doctor::run(server, order, arguments.json).await,
             Order::Serve(order) => serve::run(order, arguments.json).await,
         }
     });

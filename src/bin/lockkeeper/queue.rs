@@ -1,79 +1,65 @@
 //! `queue`: who holds a lock and who waits for it. It only reads.
 
-use std::io::{self, IsTerminal};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lockkeeper::{EntryKind, LockName, QueueEntry};
+use lockkeeper::{EntryKind, Keeper, LockName, QueueEntry};
 use serde_json::{Value, json};
 
 use crate::args::{Queue, Server};
 use crate::failure::Failure;
+use crate::live::{self, Sight};
 use crate::report;
 use crate::signals::{self, Signals};
 
 const HEAD: [&str; 11] = [
     "POS", "NODE", "TOKEN", "STATE", "KIND", "SESSION", "OWNER", "LABEL", "HOST", "PID", "SINCE",
 ];
-const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
-const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
 pub(crate) async fn run(server: &Server, order: &Queue, as_json: bool) -> Result<u8, Failure> {
     let name = LockName::new(&order.name)?;
     if !order.watch {
         let keeper = server.connect().await?;
-        let tickets = keeper.queue(&name).await;
+        let sight = look(&keeper, &name).await;
         keeper.close().await;
-        show(&name, &tickets?, as_json)?;
+        live::show(&sight?, as_json)?;
         return Ok(0);
     }
     let mut signals = Signals::listen(signals::ENDING)?;
+    // Dropped, it leaves an idle session behind, which ends with its connection.
+    let watch = async {
+        let keeper = server.connect().await?;
+        live::watch(as_json, async || look(&keeper, &name).await).await
+    };
     tokio::select! {
-        failed = watch(server, &name, as_json) => failed,
+        failed = watch => failed,
         _ = signals.next() => Ok(0),
     }
 }
 
-/// Looks until something fails. Dropped, it leaves an idle session behind, which ends with its connection.
-async fn watch(server: &Server, name: &LockName, as_json: bool) -> Result<u8, Failure> {
-    let keeper = server.connect().await?;
-    let is_screen = io::stdout().is_terminal() && !as_json;
-    let mut looks = 0;
-    loop {
-        let tickets = keeper.queue(name).await?;
-        match looks {
-            _ if is_screen => report::print(CLEAR)?,
-            0 => {}
-            _ if as_json => {}
-            _ => report::print("")?,
-        }
-        show(name, &tickets, as_json)?;
-        looks += 1;
-        tokio::time::sleep(BETWEEN_LOOKS).await;
-    }
+async fn look(keeper: &Keeper, name: &LockName) -> Result<Sight, Failure> {
+    let queue = keeper.queue(name).await?;
+    let now = now();
+    let places = || queue.iter().enumerate();
+    let rows: Vec<_> = places().map(|(position, ticket)| row(position, ticket, now)).collect();
+    let objects: Vec<Value> = places().map(|(position, ticket)| object(position, ticket)).collect();
+    let holders = queue.iter().take_while(|ticket| ticket.is_holder).count();
+    let waiting = queue.iter().filter(|ticket| !ticket.is_holder).count();
+    Ok(Sight {
+        title: format!("{name}: {holders} hold it, {waiting} wait"),
+        table: report::rows(HEAD, &rows),
+        holders,
+        nothing: format!("nobody holds or waits for {name}"),
+        json: objects.into(),
+    })
 }
 
-fn show(name: &LockName, tickets: &[QueueEntry], as_json: bool) -> Result<(), Failure> {
-    let tickets = tickets.iter().enumerate();
-    if as_json {
-        let rows: Vec<Value> = tickets
-            .map(|(position, ticket)| object(position, ticket))
-            .collect();
-        return report::print_json(&rows);
-    }
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    let rows: Vec<_> = tickets
-        .map(|(position, ticket)| row(position, ticket, now))
-        .collect();
-    if rows.is_empty() {
-        report::say(format_args!("nobody holds or waits for {name}"));
-        return Ok(());
-    }
-    report::print(&report::table(HEAD, &rows))
+/// Since the Unix epoch, by this host's clock.
+pub(crate) fn now() -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default()
 }
 
-fn object(position: usize, ticket: &QueueEntry) -> Value {
+pub(crate) fn object(position: usize, ticket: &QueueEntry) -> Value {
     json!({
         "position": position,
         "node": ticket.node,
@@ -93,14 +79,7 @@ fn object(position: usize, ticket: &QueueEntry) -> Value {
 }
 
 fn row(position: usize, ticket: &QueueEntry, now: Duration) -> [String; 11] {
-    let or_dash = |text: Option<String>| {
-        text.filter(|text| !text.is_empty())
-            .unwrap_or_else(|| "-".to_owned())
-    };
-    let since = ticket.since_ms.map(|since| {
-        let since = now.saturating_sub(Duration::from_millis(since));
-        format!("{} ago", report::span(since))
-    });
+    let since = ticket.since_ms.map(|since| format!("{} ago", ago(since, now)));
     let state = if ticket.is_holder {
         "holder"
     } else {
@@ -117,11 +96,11 @@ fn row(position: usize, ticket: &QueueEntry, now: Duration) -> [String; 11] {
         state.to_owned(),
         kind,
         session(ticket),
-        or_dash(ticket.owner.clone()),
-        or_dash(ticket.label.clone()),
-        or_dash(ticket.host.clone()),
-        or_dash(ticket.pid.map(|pid| pid.to_string())),
-        or_dash(since),
+        report::or_dash(ticket.owner.clone()),
+        report::or_dash(ticket.label.clone()),
+        report::or_dash(ticket.host.clone()),
+        report::or_dash(ticket.pid.map(|pid| pid.to_string())),
+        report::or_dash(since),
     ]
 }
 
@@ -133,6 +112,11 @@ pub(crate) fn word(kind: EntryKind) -> &'static str {
         EntryKind::Permit { .. } => "permit",
         _ => "lock",
     }
+}
+
+/// How long ago that was, for people.
+pub(crate) fn ago(since_ms: u64, now: Duration) -> String {
+    report::span(now.saturating_sub(Duration::from_millis(since_ms)))
 }
 
 fn permits(kind: EntryKind) -> Option<u32> {

@@ -66,6 +66,12 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
         .map_err(Failure::Output)
 }
 
+/// The same, and none of them steers the terminal.
+pub(crate) fn print_lines(lines: &[String]) -> Result<(), Failure> {
+    let lines: Vec<String> = lines.iter().map(|line| clean(line)).collect();
+    print(&lines.join("\n"))
+}
+
 /// One line of JSON on stdout.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(value).map_err(|error| Failure::Output(error.into()))?;
@@ -97,10 +103,35 @@ pub(crate) fn table<const COLUMNS: usize>(
     lines.collect::<Vec<_>>().join("\n")
 }
 
+/// The same; nothing without rows.
+pub(crate) fn rows<const COLUMNS: usize>(
+    head: [&str; COLUMNS],
+    rows: &[[String; COLUMNS]],
+) -> String {
+    match rows {
+        [] => String::new(),
+        rows => table(head, rows),
+    }
+}
+
+/// A cell that may be empty.
+pub(crate) fn or_dash(text: Option<String>) -> String {
+    text.filter(|text| !text.is_empty())
+        .unwrap_or_else(|| "-".to_owned())
+}
+
 /// A time span for people: no finer than a second, no more than its two largest units.
 pub(crate) fn span(long: Duration) -> String {
     let text = humantime::format_duration(Duration::from_secs(long.as_secs())).to_string();
     text.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+/// The same, with milliseconds where there are no seconds.
+pub(crate) fn fine_span(long: Duration) -> String {
+    if long < Duration::from_secs(1) {
+        return format!("{}ms", long.as_millis());
+    }
+    span(long)
 }
 
 /// Others write labels and names; what they wrote must not steer our terminal or add lines.
@@ -130,5 +161,7 @@ mod tests {
     fn a_span_has_two_units() {
         assert_eq!(span(Duration::from_millis(999)), "0s");
         assert_eq!(span(Duration::from_millis(3_723_400)), "1h 2m");
+        assert_eq!(fine_span(Duration::from_millis(999)), "999ms");
+        assert_eq!(fine_span(Duration::from_millis(3_999)), "3s");
     }
 }

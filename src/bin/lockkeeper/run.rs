@@ -42,7 +42,7 @@ pub(crate) async fn work(
     }
     let mut signals = Signals::listen(signals::PASSED_ON)?;
     let connected = tokio::select! {
-        keeper = server.connect() => Ok(keeper?),
+        keeper = server.connect_and_write(work.journal) => Ok(keeper?),
         signal = signals.next() => Err(signal),
     };
     let keeper = match connected {

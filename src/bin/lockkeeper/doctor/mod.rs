@@ -1,0 +1,245 @@
+//! `doctor`: looks through all locks for what is wrong with them. It only reads.
+//!
+//! Invariant: what it says is wrong was seen; what it could not look at it says too.
+
+mod circles;
+mod sessions;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use lockkeeper::{EntryKind, Keeper, QueueEntry};
+use serde_json::json;
+
+use self::circles::Wait;
+use self::sessions::Census;
+use crate::args::{Doctor, Server};
+use crate::code;
+use crate::failure::Failure;
+use crate::process::{self, Doing};
+use crate::queue;
+use crate::report;
+
+/// So many queues are read at the same time.
+const AT_ONCE: usize = 16;
+/// So many are compared with each one; and each with its neighbours.
+const COMPARED: usize = 32;
+/// So many owners of one queue are followed.
+const OWNERS: usize = 300;
+/// From this number on, of 2 147 483 647.
+const HIGH_NUMBER: i32 = 1_900_000_000;
+
+/// Something that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Finding {
+    /// A word for what it is.
+    what: &'static str,
+    /// The locks that it is about.
+    locks: Vec<String>,
+    /// Whose fault it is, and what it means.
+    why: String,
+}
+
+/// A lock and its queue.
+type Queue = (String, Vec<QueueEntry>);
+
+pub(crate) async fn run(server: &Server, order: &Doctor, as_json: bool) -> Result<u8, Failure> {
+    let keeper = server.connect().await?;
+    let findings = examine(&keeper, server, order).await;
+    keeper.close().await;
+    let mut findings = findings?;
+    findings.sort();
+    if as_json {
+        let objects = findings.iter().map(|Finding { what, locks, why }| {
+            json!({ "finding": what, "locks": locks, "why": why })
+        });
+        report::print_json(&objects.collect::<Vec<_>>())?;
+    } else if findings.is_empty() {
+        report::say(format_args!("nothing is wrong with the locks below {}", server.root));
+    } else {
+        let row = |finding: &Finding| [finding.what.to_owned(), finding.locks.join(" "), finding.why.clone()];
+        let rows: Vec<_> = findings.iter().map(row).collect();
+        report::print(&report::table(["FINDING", "LOCKS", "WHY"], &rows))?;
+    }
+    Ok(if findings.is_empty() { 0 } else { code::NOTHING })
+}
+
+async fn examine(keeper: &Keeper, server: &Server, order: &Doctor) -> Result<Vec<Finding>, Failure> {
+    let queues = read(keeper).await?;
+    let mut findings = Vec::new();
+    for (name, queue) in &queues {
+        findings.extend(processes(name, queue));
+        findings.extend(strangers(name, queue));
+        findings.extend(numbers(name, queue));
+    }
+    findings.extend(deadlocks(&queues));
+    findings.extend(crowded(&queues, order.many));
+    match sessions::ask(server).await {
+        // A ticket that is there before and after the sessions were counted has one, or should.
+        Ok(census) => findings.extend(orphans(&queues, &read(keeper).await?, &census)),
+        Err(why) => report::say(format_args!("not looked for tickets without a session: {why}")),
+    }
+    Ok(findings)
+}
+
+async fn read(keeper: &Keeper) -> Result<Vec<Queue>, Failure> {
+    let locks = keeper.locks().await?;
+    let queues = stream::iter(locks).map(|lock| async move {
+        let queue = keeper.queue(lock.name.as_str()).await?;
+        Ok((lock.name, queue))
+    });
+    queues.buffered(AT_ONCE).try_collect().await
+}
+
+fn who(ticket: &QueueEntry) -> String {
+    let mut who = ticket.node.clone();
+    if let Some(label) = &ticket.label {
+        who += &format!(" {label:?}");
+    }
+    if let (Some(host), Some(pid)) = (&ticket.host, ticket.pid) {
+        who += &format!(" (process {pid} on {host})");
+    }
+    who
+}
+
+/// Processes of this host that cannot go on.
+fn processes(name: &str, queue: &[QueueEntry]) -> Vec<Finding> {
+    let places = queue.iter().filter_map(|ticket| {
+        let (what, state) = match process::of(ticket)? {
+            Doing::Runs => return None,
+            Doing::Stopped => ("paused", "is stopped"),
+            Doing::Ended => ("dead", "has ended"),
+        };
+        let role = if ticket.is_holder { "holder" } else { "waiter" };
+        Some(Finding {
+            what,
+            locks: vec![name.to_owned()],
+            why: format!("the process of the {role} {} {state}; its ticket goes when its session times out", who(ticket)),
+        })
+    });
+    places.collect()
+}
+
+/// Tickets in one queue that do not see each other.
+fn strangers(name: &str, queue: &[QueueEntry]) -> Option<Finding> {
+    // A semaphore's permits stand in no queue.
+    let tickets = queue.iter().filter(|ticket| !matches!(ticket.kind, EntryKind::Permit { .. }));
+    let tickets: Vec<&QueueEntry> = tickets.collect();
+    let neighbours = tickets.windows(2).map(|pair| (pair[0], pair[1]));
+    let first = tickets.iter().take(COMPARED);
+    let with_first = first.flat_map(|one| tickets.iter().map(move |other| (*one, *other)));
+    let (one, other) = neighbours.chain(with_first).find(|(one, other)| !one.shares_with(other))?;
+    Some(Finding {
+        what: "mixed",
+        locks: vec![name.to_owned()],
+        why: format!("{} and {} do not see each other: both may hold at once", who(one), who(other)),
+    })
+}
+
+fn numbers(name: &str, queue: &[QueueEntry]) -> Option<Finding> {
+    let number = |ticket: &QueueEntry| {
+        let digits = ticket.node.get(ticket.node.len().checked_sub(10)?..)?;
+        digits.parse::<i32>().ok()
+    };
+    let highest = queue.iter().filter_map(number).max()?;
+    (highest >= HIGH_NUMBER).then(|| Finding {
+        what: "numbers",
+        locks: vec![name.to_owned()],
+        why: format!(
+            "its directory has given {highest} of 2147483647 numbers: Lockkeeper begins again by itself when nobody is there at the end, other clients do not"
+        ),
+    })
+}
+
+/// Owners that wait for each other.
+fn deadlocks(queues: &[Queue]) -> Vec<Finding> {
+    let waits: Vec<Wait> = queues.iter().flat_map(|(name, queue)| waits(name, queue)).collect();
+    let circles = circles::find(&waits);
+    let findings = circles.into_iter().map(|circle| {
+        let locks: BTreeSet<String> = circle.iter().map(|wait| wait.lock.clone()).collect();
+        let steps = circle.iter().map(|Wait { who, lock, on }| format!("{who} waits for {lock}, which {on} has or gets first"));
+        Finding {
+            what: "deadlock",
+            locks: locks.into_iter().collect(),
+            why: steps.collect::<Vec<_>>().join("; "),
+        }
+    });
+    findings.collect()
+}
+
+/// Who waits for whom in one queue, by owners. A semaphore may be given by anybody, so nobody waits for one of them.
+fn waits(name: &str, queue: &[QueueEntry]) -> Vec<Wait> {
+    let owned = queue.iter().filter(|ticket| !matches!(ticket.kind, EntryKind::Permit { .. }));
+    let owned = owned.filter_map(|ticket| Some((ticket, ticket.owner.as_ref()?)));
+    let owned: Vec<_> = owned.take(OWNERS).collect();
+    let mut waits = Vec::new();
+    for (at, (ticket, owner)) in owned.iter().enumerate() {
+        if ticket.is_holder {
+            continue;
+        }
+        for (before, other) in &owned[..at] {
+            let both_read = ticket.kind == EntryKind::Read && before.kind == EntryKind::Read;
+            if !both_read && owner != other {
+                waits.push(Wait {
+                    who: (*owner).clone(),
+                    lock: name.to_owned(),
+                    on: (*other).clone(),
+                });
+            }
+        }
+    }
+    waits
+}
+
+/// Sessions that hold very many locks.
+fn crowded(queues: &[Queue], many: usize) -> Vec<Finding> {
+    let mut held: BTreeMap<i64, Vec<(&str, &QueueEntry)>> = BTreeMap::new();
+    for (name, queue) in queues {
+        for ticket in queue.iter().filter(|ticket| ticket.is_holder) {
+            held.entry(ticket.session).or_default().push((name, ticket));
+        }
+    }
+    let crowded = held.into_values().filter(|held| held.len() > many);
+    crowded
+        .map(|held| {
+            let (name, ticket) = held[0];
+            Finding {
+                what: "many",
+                locks: vec![name.to_owned()],
+                why: format!(
+                    "session {} holds {} locks, this one with {}: its end lets them all go at once",
+                    queue::session(ticket),
+                    held.len(),
+                    who(ticket)
+                ),
+            }
+        })
+        .collect()
+}
+
+/// Tickets whose session no server knows.
+fn orphans(before: &[Queue], after: &[Queue], census: &Census) -> Vec<Finding> {
+    let seen: BTreeSet<(&str, lockkeeper::Token, &str)> = before
+        .iter()
+        .flat_map(|(name, queue)| queue.iter().map(|ticket| (&**name, ticket.token, &*ticket.node)))
+        .collect();
+    let mut findings = Vec::new();
+    for (name, queue) in after {
+        for ticket in queue {
+            let was_there = seen.contains(&(&**name, ticket.token, &*ticket.node));
+            if was_there && !census.knows(ticket.session) {
+                findings.push(Finding {
+                    what: "orphan",
+                    locks: vec![name.clone()],
+                    why: format!(
+                        "{} is of session {}, which no server knows: `lockkeeper break {name} --node {}` removes it",
+                        who(ticket),
+                        queue::session(ticket),
+                        ticket.node
+                    ),
+                });
+            }
+        }
+    }
+    findings
+}

@@ -1,0 +1,89 @@
+//! Which sessions there are, as the servers say when they are asked with the four-letter word `dump`.
+//!
+//! Invariant: it counts only if every server of the list answers; where one does not, nothing is known. It opens no session.
+
+use std::collections::HashSet;
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::args::Server;
+
+/// For one server.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Census(HashSet<i64>);
+
+impl Census {
+    pub(super) fn knows(&self, session: i64) -> bool {
+        self.0.contains(&session)
+    }
+
+    /// Whether it is an answer. Every session is named with `0x`; what follows names the owners of nodes, whether they live or not.
+    fn take_in(&mut self, answer: &str) -> bool {
+        let sessions = answer.split("ephemeral nodes dump").next();
+        let sessions = sessions.unwrap_or_default();
+        let words = sessions.split(|c: char| !c.is_ascii_alphanumeric());
+        let ids = words.filter_map(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
+        self.0.extend(ids.map(|id| id as i64));
+        sessions.contains("Session")
+    }
+}
+
+/// Asks every server; or says why it cannot be known.
+pub(super) async fn ask(server: &Server) -> Result<Census, String> {
+    if server.tls_ca.is_some() {
+        return Err("the servers are asked without TLS, and it was asked for".into());
+    }
+    let servers = server.zk.split('/').next().unwrap_or_default();
+    let mut census = Census::default();
+    for address in servers.split(',') {
+        let answer = timeout(PATIENCE, dump(address)).await;
+        let answer = answer.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let answer = answer.map_err(|error| format!("{address}: {error}"))?;
+        if !census.take_in(&answer) {
+            let line = answer.lines().next().unwrap_or("no answer");
+            return Err(format!("{address}: {line} (4lw.commands.whitelist=dump allows it)"));
+        }
+    }
+    Ok(census)
+}
+
+async fn dump(address: &str) -> io::Result<String> {
+    let has_port = address.rsplit(']').next().is_some_and(|host| host.contains(':'));
+    let with_port = if has_port { address.to_owned() } else { format!("{address}:2181") };
+    let mut stream = TcpStream::connect(with_port).await?;
+    stream.write_all(b"dump").await?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_are_read_from_what_leaders_and_followers_say() {
+        let leader = "SessionTracker dump:\nSession Sets (1)/(1):\n1 expire at Sun:\n\t0x100000001a60000\nephemeral nodes dump:\nSessions with Ephemerals (1):\n0xdead00001a60000:\n\t/locks/0xfe\n";
+        let follower = "Global Sessions(1):\n0x200000001a60000\t10000ms\nephemeral nodes dump:\n";
+        let mut census = Census::default();
+
+        assert!(census.take_in(leader) && census.take_in(follower));
+
+        assert!(census.knows(0x0100_0000_01a6_0000) && census.knows(0x0200_0000_01a6_0000));
+        assert!(!census.knows(0x0dea_d000_01a6_0000), "it only has a node");
+    }
+
+    #[test]
+    fn a_server_without_sessions_has_answered_and_a_refusal_has_not() {
+        assert!(Census::default().take_in("SessionTracker dump:\nSession Sets (0)/(0):\n"));
+        let refusal = "dump is not executed because it is not in the whitelist.\n";
+        assert!(!Census::default().take_in(refusal));
+        assert!(!Census::default().take_in(""));
+    }
+}

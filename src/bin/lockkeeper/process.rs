@@ -1,0 +1,61 @@
+//! What a process is doing, if it is one of this host.
+//!
+//! It tells only what `/proc` says here: of another host, or another container, it knows nothing and says so.
+
+use lockkeeper::QueueEntry;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Doing {
+    Runs,
+    /// By a signal or a debugger: it sends no beats.
+    Stopped,
+    Ended,
+}
+
+impl Doing {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Runs => "runs",
+            Self::Stopped => "stopped",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+/// What the process of a ticket is doing.
+pub(crate) fn of(entry: &QueueEntry) -> Option<Doing> {
+    let here = gethostname::gethostname();
+    let pid = entry.pid.filter(|pid| *pid > 0)?;
+    if entry.host.as_deref() != Some(&*here.to_string_lossy()) || !cfg!(target_os = "linux") {
+        return None;
+    }
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => state(&stat),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(Doing::Ended),
+        // It ended while we looked, or we may not.
+        Err(_) => None,
+    }
+}
+
+/// The letter behind the command, which may hold anything, brackets too.
+fn state(stat: &str) -> Option<Doing> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    Some(match rest.trim_start().chars().next()? {
+        'T' | 't' => Doing::Stopped,
+        'Z' | 'X' | 'x' => Doing::Ended,
+        _ => Doing::Runs,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_stands_behind_the_last_bracket() {
+        assert_eq!(state("7 (sh) S 1 7"), Some(Doing::Runs));
+        assert_eq!(state("7 (a) T) T 1 7"), Some(Doing::Stopped));
+        assert_eq!(state("7 (a b) Z 1 7"), Some(Doing::Ended));
+        assert_eq!(state("7"), None);
+    }
+}

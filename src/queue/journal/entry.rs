@@ -1,0 +1,238 @@
+//! What is on a page of the journal: a line for each hold. (pure)
+//!
+//! Invariant: a page never grows past its bounds, and what is not a page is never taken for one.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::token::Token;
+
+/// Servers take a megabyte, and every write sends the whole page.
+const MOST_BYTES: usize = 256 * 1024;
+
+/// One hold of a lock, as [`Keeper::journal`](crate::Keeper::journal) shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JournalEntry {
+    /// The ticket's token: its identity, and the fencing token of an exclusive hold.
+    pub token: Token,
+    /// The name that its node had.
+    pub node: String,
+    /// What it was for: `lock`, `read`, `write`, `lead` or `permit`.
+    pub kind: String,
+    /// The owner's name, if one was given.
+    pub owner: Option<String>,
+    /// The label, if one was given.
+    pub label: Option<String>,
+    /// The holder's host.
+    pub host: String,
+    /// The holder's process.
+    pub pid: u32,
+    /// When it was granted, by the host's clock, in milliseconds since the Unix epoch.
+    pub since_ms: u64,
+    /// How long it waited.
+    pub waited: Duration,
+    /// How long it was held; none as long as its end is not known.
+    pub held: Option<Duration>,
+    /// How it ended. None if it is still held, or if its process ended, or was cut off for good, without a word.
+    pub ending: Option<Ending>,
+}
+
+/// How a hold ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+#[serde(rename_all = "lowercase")]
+pub enum Ending {
+    /// Its guard was released.
+    Released,
+    /// Its guard was dropped.
+    Dropped,
+    /// It was lost, and why.
+    Lost(String),
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Released => f.write_str("released"),
+            Self::Dropped => f.write_str("dropped"),
+            Self::Lost(why) => write!(f, "lost: {why}"),
+        }
+    }
+}
+
+/// A hold as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Line {
+    pub(super) token: i64,
+    pub(super) node: String,
+    pub(super) kind: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) owner: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) label: Option<String>,
+    pub(super) host: String,
+    pub(super) pid: u32,
+    pub(super) since_ms: u64,
+    pub(super) waited_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) held_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) ending: Option<Ending>,
+}
+
+impl Line {
+    /// Guests have the token of their host, so a token alone is no identity.
+    fn is_same_hold(&self, other: &Self) -> bool {
+        self.token == other.token && self.node == other.node
+    }
+
+    fn entry(self) -> JournalEntry {
+        JournalEntry {
+            token: Token::new(self.token),
+            node: self.node,
+            kind: self.kind,
+            owner: self.owner,
+            label: self.label,
+            host: self.host,
+            pid: self.pid,
+            since_ms: self.since_ms,
+            waited: Duration::from_millis(self.waited_ms),
+            held: self.held_ms.map(Duration::from_millis),
+            ending: self.ending,
+        }
+    }
+}
+
+/// The last holds of one lock, the oldest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Page(Vec<Line>);
+
+impl Page {
+    /// A line of JSON for each hold; what is not, is no page.
+    pub(super) fn parse(data: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(data).ok()?;
+        let lines = text.lines().map(serde_json::from_str);
+        lines.collect::<Result<_, _>>().ok().map(Self)
+    }
+
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let lines = self.0.iter().map(|line| serde_json::to_string(line).unwrap_or_default());
+        lines.collect::<Vec<_>>().join("\n").into_bytes()
+    }
+
+    /// Puts a hold at the end, or its end beside its beginning.
+    pub(super) fn put(&mut self, line: Line) {
+        match self.0.iter_mut().find(|there| there.is_same_hold(&line)) {
+            // What ended does not begin again.
+            Some(there) if there.ending.is_some() && line.ending.is_none() => {}
+            Some(there) => *there = line,
+            None => self.0.push(line),
+        }
+    }
+
+    pub(super) fn put_all(&mut self, other: &Self) {
+        for line in &other.0 {
+            self.put(line.clone());
+        }
+    }
+
+    /// Takes the oldest away until so many are left, and not too many bytes.
+    pub(super) fn cut(&mut self, most: usize) {
+        let over = self.0.len().saturating_sub(most);
+        self.0.drain(..over);
+        let mut room = MOST_BYTES;
+        let fits = |line: &&Line| {
+            let text = serde_json::to_string(line).unwrap_or_default();
+            let left = room.checked_sub(text.len() + 1);
+            room = left.unwrap_or_default();
+            left.is_some()
+        };
+        let kept = self.0.iter().rev().take_while(fits).count();
+        self.0.drain(..self.0.len() - kept);
+    }
+
+    pub(super) fn entries(self) -> Vec<JournalEntry> {
+        self.0.into_iter().map(Line::entry).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(token: i64, ending: Option<Ending>) -> Line {
+        Line {
+            token,
+            node: format!("lock-{token:010}"),
+            kind: "lock".into(),
+            owner: None,
+            label: Some("me".into()),
+            host: "here".into(),
+            pid: 7,
+            since_ms: 1,
+            waited_ms: 2,
+            held_ms: ending.as_ref().map(|_| 3),
+            ending,
+        }
+    }
+
+    fn page(tokens: std::ops::Range<i64>) -> Page {
+        Page(tokens.map(|token| line(token, None)).collect())
+    }
+
+    #[test]
+    fn a_page_is_read_as_it_was_written() {
+        let mut written = page(1..4);
+        written.put(line(2, Some(Ending::Lost("its lease ended".into()))));
+        written.put(line(3, Some(Ending::Released)));
+
+        assert_eq!(Page::parse(&written.to_bytes()), Some(written));
+        assert_eq!(Page::parse(b""), Some(Page::default()));
+    }
+
+    #[test]
+    fn what_is_no_page_is_not_taken_for_one() {
+        for data in [&b"released"[..], b"{}", b"\xff", b"[]", b"{\"token\":1}"] {
+            assert_eq!(Page::parse(data), None, "{data:?}");
+        }
+    }
+
+    #[test]
+    fn an_end_stands_beside_its_beginning_whatever_comes_first() {
+        let mut first = page(1..3);
+        first.put(line(1, Some(Ending::Dropped)));
+        let mut last = Page::default();
+        last.put(line(1, Some(Ending::Dropped)));
+        last.put_all(&page(1..3));
+
+        assert_eq!(first.0.len(), 2);
+        assert_eq!(first, last);
+    }
+
+    #[test]
+    fn a_guest_has_a_line_of_its_own() {
+        let mut page = page(1..2);
+        page.put(Line { node: "guest".into(), ..line(1, None) });
+
+        assert_eq!(page.0.len(), 2);
+    }
+
+    #[test]
+    fn a_page_keeps_the_newest_within_its_bounds() {
+        let mut by_number = page(0..100);
+        by_number.cut(10);
+        assert_eq!(by_number, page(90..100));
+
+        let mut by_bytes = Page((0..1000).map(|token| line(token, None)).collect());
+        for line in &mut by_bytes.0 {
+            line.label = Some("x".repeat(1024));
+        }
+        by_bytes.cut(1000);
+        assert!(by_bytes.to_bytes().len() <= MOST_BYTES);
+        assert!(by_bytes.0.len() > 200, "{}", by_bytes.0.len());
+        assert_eq!(by_bytes.0.last().unwrap().token, 999);
+    }
+}
