@@ -29,6 +29,7 @@ mod evict;
 mod examples;
 mod faults;
 mod guard;
+mod journal;
 mod linger;
 mod load;
 mod multi;
@@ -83,6 +84,8 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     #[cfg(feature = "cli")]
     cli::loss::cases,
     #[cfg(feature = "cli")]
+    cli::mess::cases,
+    #[cfg(feature = "cli")]
     cli::signals::cases,
     #[cfg(feature = "cli")]
     cli::terminal::cases,
@@ -106,6 +109,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     faults::storm::cases,
     faults::swap::cases,
     guard::cases,
+    journal::cases,
     load::cases,
     load::capacity::cases,
     load::memory::cases,

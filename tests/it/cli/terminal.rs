@@ -31,7 +31,7 @@ const CTRL_C: &str = "\u{3}";
 const CTRL_Z: &str = "\u{1a}";
 
 /// A shell that leads a session of its own on a terminal of its own.
-struct Shell {
+pub(crate) struct Shell {
     master: File,
     seen: Arc<Mutex<String>>,
     shell: Child,
@@ -39,7 +39,7 @@ struct Shell {
 
 impl Shell {
     /// Runs a script; in it, `$L` is the tool.
-    fn start(world: &World, script: &str) -> Self {
+    pub(crate) fn start(world: &World, script: &str) -> Self {
         heed_signals();
         let pty = openpty(None, None).unwrap();
         let slave = File::from(pty.slave);
@@ -72,18 +72,18 @@ impl Shell {
         }
     }
 
-    fn types(&mut self, keys: &str) {
+    pub(crate) fn types(&mut self, keys: &str) {
         self.master.write_all(keys.as_bytes()).unwrap();
     }
 
     /// What was printed so far, without the terminal's own echo of control keys.
-    fn screen(&self) -> String {
+    pub(crate) fn screen(&self) -> String {
         let seen = self.seen.lock().unwrap();
         seen.replace('\r', "").replace("^C", "").replace("^Z", "")
     }
 
     /// Waits for a line that begins so, and returns its rest.
-    async fn line(&self, begin: &str) -> String {
+    pub(crate) async fn line(&self, begin: &str) -> String {
         let find = || async {
             let screen = self.screen();
             let (lines, _) = screen.rsplit_once('\n')?;
