@@ -74,6 +74,14 @@ pub enum Error {
         servers: String,
     },
 
+    /// The servers do not accept what is to prove who we are: they do not know its scheme, or do not believe it.
+    #[error("the servers do not accept the credential ({servers}): they do not know its scheme, or do not believe it")]
+    #[non_exhaustive]
+    Unauthenticated {
+        /// The servers of the connect string.
+        servers: String,
+    },
+
     /// The server answered an operation with an error that no retry would change.
     #[error("cannot {doing} {path} on {servers}: {why}")]
     #[non_exhaustive]
@@ -290,9 +298,9 @@ impl Error {
         matches!(self, Self::Closed { .. })
     }
 
-    /// The server refused for lack of permission.
+    /// The server refused for lack of permission, or does not accept who we say we are.
     pub fn is_denied(&self) -> bool {
-        matches!(self, Self::Denied { .. })
+        matches!(self, Self::Denied { .. } | Self::Unauthenticated { .. })
     }
 
     /// The same call may succeed later without anybody changing a setting.

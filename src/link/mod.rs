@@ -43,6 +43,8 @@ pub(crate) enum Code {
     BadVersion,
     /// We lack this right.
     NoAuth(Right),
+    /// We are not who we say we are.
+    Unauthenticated,
     /// Not now, in the server's words: it is throttled, or our session has moved. Nothing was changed; try again.
     NotNow(String),
     /// Every other code, in the server's words.
@@ -77,6 +79,7 @@ impl fmt::Display for Code {
             Self::NodeExists => "the node exists already",
             Self::NotEmpty => "the node has children",
             Self::BadVersion => "the version differs",
+            Self::Unauthenticated => "authentication failed",
             Self::NoAuth(_) => "no permission",
             Self::NotNow(words) | Self::Other(words) => words,
         })

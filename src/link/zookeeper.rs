@@ -85,7 +85,10 @@ impl ZooKeeper {
         let pacer = Pacer::new(target.session_timeout).await;
         let client = tokio::select! {
             biased;
-            opened = open(&target, &pacer, limit) => opened.map_err(|error| fault(error, Right::Read))?,
+            opened = open(&target, &pacer, limit) => opened.map_err(|error| match error {
+                zk::Error::AuthFailed => Fault::Answered(Code::Unauthenticated),
+                error => fault(error, Right::Read),
+            })?,
             () = pacer.count_tries() => {
                 return Err(Fault::Unknown("every server was tried".into()));
             }

@@ -371,6 +371,9 @@ async fn connect(access: &Access, limit: Duration) -> Result<Arc<dyn Link>> {
             check_strength(access, link.session_timeout())?;
             look_for_chroot(link, opener.chroot()).await
         }
+        Ok(Err(Fault::Answered(Code::Unauthenticated))) => Err(Error::Unauthenticated {
+            servers: opener.servers().to_owned(),
+        }),
         failed => {
             tracing::debug!(?failed, "no session");
             let left = limit
