@@ -309,38 +309,12 @@ async fn a_lost_hold_is_not_entered_again(world: World) {
     anew.release().await.unwrap();
 }
 
-/// What is logged, as text.
-#[derive(Clone, Default)]
-struct Log(Arc<StdMutex<Vec<u8>>>);
-
-impl Log {
-    fn warnings(&self) -> usize {
-        let bytes = self.0.lock().unwrap();
-        let text = String::from_utf8_lossy(&bytes);
-        text.matches("is about to wait for itself").count()
-    }
-}
-
-/// Listens to warnings for the time of one future.
-fn listener(log: &Log) -> impl tracing::Subscriber + Send + Sync + use<> {
-    let log = log.clone();
-    let listener = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN);
-    listener.with_writer(move || log.clone()).finish()
-}
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+fn warnings(heard: &Heard) -> usize {
+    heard.lines("WARN").len()
 }
 
 async fn a_task_that_locks_again_without_an_owner_is_warned(world: World) {
-    let (keeper, log) = (keeper(&world).await, Log::default());
+    let (keeper, log) = (keeper(&world).await, Heard::default());
     let (lock, heard) = (keeper.mutex("self").unwrap(), log.clone());
 
     let task = async move {
@@ -348,23 +322,23 @@ async fn a_task_that_locks_again_without_an_owner_is_warned(world: World) {
         let other = keeper.mutex("other").unwrap().lock().await.unwrap();
         other.release().await.unwrap();
         assert!(lock.try_lock().await.unwrap().is_none());
-        assert_eq!(heard.warnings(), 0, "nothing waits for itself yet");
+        assert_eq!(warnings(&heard), 0, "nothing waits for itself yet");
 
         let again = lock.lock_timeout(A_WHILE).await;
         assert!(again.unwrap_err().is_timeout());
-        assert_eq!(heard.warnings(), 1);
+        assert_eq!(warnings(&heard), 1);
 
         // Another task waits for this one, and not for itself.
-        let (elsewhere, listening) = (lock.clone(), listener(&heard));
+        let (elsewhere, listening) = (lock.clone(), heard.listener(Level::WARN));
         let elsewhere = async move { elsewhere.lock_timeout(A_WHILE).await.is_err() };
         let elsewhere = tokio::spawn(elsewhere.with_subscriber(listening));
         assert!(elsewhere.await.unwrap());
-        assert_eq!(heard.warnings(), 1);
+        assert_eq!(warnings(&heard), 1);
 
         guard.release().await.unwrap();
         lock.lock().await.unwrap().release().await.unwrap();
-        assert_eq!(heard.warnings(), 1, "it held nothing any more");
+        assert_eq!(warnings(&heard), 1, "it held nothing any more");
     };
-    let listening = listener(&log);
+    let listening = log.listener(Level::WARN);
     tokio::spawn(task.with_subscriber(listening)).await.unwrap();
 }

@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use lockkeeper::{Acl, Error, Keeper};
 use tokio::time::timeout;
+use tracing::Level;
+use tracing::instrument::WithSubscriber;
 use zookeeper_client::{Client, Permission};
 
+use crate::support::heard::Heard;
 use crate::support::{World, eventually};
 
 cases! {
@@ -209,14 +212,9 @@ async fn a_list_that_needs_a_credential_is_refused_without_one(world: World) {
 }
 
 async fn nothing_shows_a_secret(world: World) {
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_writer(log.clone())
-        .finish();
+    let heard = Heard::default();
     let secret = SECRET.split_once(':').unwrap().1;
-    let shown = {
-        let _listening = tracing::subscriber::set_default(subscriber);
+    let work = async {
         let builder = Keeper::builder(world.connect_string())
             .credential("digest", SECRET)
             .acl(Acl::creator());
@@ -234,39 +232,11 @@ async fn nothing_shows_a_secret(world: World) {
         keeper.close().await;
         shown
     };
+    let shown = work.with_subscriber(heard.listener(Level::TRACE)).await;
 
-    let logged = log.text();
+    let logged = heard.text();
     assert!(logged.contains("granted"), "the log is there: {logged}");
     for text in [shown, logged] {
         assert!(!text.contains(secret), "{text}");
-    }
-}
-
-/// What was logged.
-#[derive(Clone, Debug, Default)]
-struct Log(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
-
-impl Log {
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
-    }
-}
-
-impl std::io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
     }
 }

@@ -1,9 +1,10 @@
 //! Credentials and access lists on the command line.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use super::{Holder, one_line, run};
-use crate::support::World;
+use crate::support::{World, eventually};
 use crate::support::process::{finished, lockkeeper};
 
 cases! {
@@ -11,9 +12,11 @@ cases! {
     both:
         a_credential_of_the_environment_keeps_others_out,
         a_credential_of_a_file_is_the_same,
-        a_credential_that_is_none_ends_with_64_and_is_not_shown;
+        a_credential_that_is_none_ends_with_64_and_is_not_shown,
+        a_credential_is_in_no_log_no_title_and_no_node;
 }
 
+const SOON: Duration = Duration::from_secs(5);
 const AUTH: &str = "digest:locksmith:open-sesame-97531";
 
 async fn a_credential_of_the_environment_keeps_others_out(world: World) {
@@ -75,4 +78,30 @@ async fn a_credential_that_is_none_ends_with_64_and_is_not_shown(world: World) {
     let list = finished(lockkeeper(&world).args(["--acl", "everybody", "ls"])).await;
     assert_eq!(list.code, Some(64), "{list:?}");
     assert!(list.stderr.contains("world:anyone:cdrwa"), "{list:?}");
+}
+
+async fn a_credential_is_in_no_log_no_title_and_no_node(world: World) {
+    let secret = AUTH.rsplit(':').next().unwrap();
+    let mut command = run(&world, "vault", "echo ready; read line");
+    command
+        .env("LOCKKEEPER_AUTH", AUTH)
+        .env("LOCKKEEPER_ACL", "auth::cdrwa,world:anyone:r")
+        .env("LOCKKEEPER_JOURNAL", "9")
+        .env("RUST_LOG", "trace");
+    let mut holder = Holder::start(command.stdin(Stdio::piped())).await;
+    let mut log = holder.tool.stderr.take().unwrap();
+    let title = std::fs::read(format!("/proc/{}/cmdline", holder.pid())).unwrap();
+    let stranger = world.raw().await;
+    let (ticket, _) = stranger.get_data("/locks/vault/lock-0000000000").await.unwrap();
+    let page = || async { stranger.get_data("/locks-journal/vault").await.ok() };
+    let (page, _) = eventually("the journal is written", SOON, page).await;
+    holder.done().await;
+
+    let mut logged = String::new();
+    tokio::io::AsyncReadExt::read_to_string(&mut log, &mut logged).await.unwrap();
+    assert!(logged.contains("granted") && logged.contains("zookeeper_client"), "{logged}");
+    for bytes in [title, ticket, page, logged.into_bytes()] {
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(!text.contains(secret), "{text}");
+    }
 }

@@ -1,7 +1,5 @@
 //! What lingering means for guards and for the tasks that wait here: whose loss is told to whom, and who waits for whom.
 
-use std::io;
-use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -9,12 +7,12 @@ use lockkeeper::embedded::{Match, Op};
 use lockkeeper::{Guard, Keeper, Mutex};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tracing::Instrument;
+use tracing::{Instrument, Level};
 use tracing::instrument::WithSubscriber;
-use tracing_subscriber::fmt::format::FmtSpan;
 
 use super::{LONG, SOON, lingering, once};
 use crate::mutex::{children, keeper};
+use crate::support::heard::Heard;
 use crate::support::{World, eventually};
 
 cases! {
@@ -220,49 +218,15 @@ async fn a_ticket_that_was_replaced_before_the_watch_is_not_passed_on(world: Wor
     assert!(theirs.token() > first);
 }
 
-/// What is logged, as text.
-#[derive(Clone, Default)]
-struct Log(Arc<StdMutex<Vec<u8>>>);
-
-impl Log {
-    fn lines(&self, with: &str) -> Vec<String> {
-        let bytes = self.0.lock().unwrap();
-        let text = String::from_utf8_lossy(&bytes);
-        let lines = text.lines().filter(|line| line.contains(with));
-        lines.map(str::to_owned).collect()
-    }
-
-    fn listener(&self) -> impl tracing::Subscriber + Send + Sync + use<> {
-        let log = self.clone();
-        tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::DEBUG)
-            .with_span_events(FmtSpan::CLOSE)
-            .with_ansi(false)
-            .with_writer(move || log.clone())
-            .finish()
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 async fn a_span_of_the_caller_ends_with_the_caller(world: World) {
-    let (keeper, log) = (keeper(&world).await, Log::default());
+    let (keeper, log) = (keeper(&world).await, Heard::default());
     let lock = lingering(&keeper, "span");
 
     let call = async {
         let request = tracing::info_span!("request");
         once(&lock).instrument(request).await
     };
-    call.with_subscriber(log.listener()).await;
+    call.with_subscriber(log.listener(Level::DEBUG)).await;
 
     let ended = log.lines("request: it::");
     assert_eq!(ended.len(), 1, "{:?}", log.lines(""));
@@ -271,14 +235,14 @@ async fn a_span_of_the_caller_ends_with_the_caller(world: World) {
 }
 
 async fn a_grant_is_told_in_the_span_of_its_acquire(world: World) {
-    let (keeper, log) = (keeper(&world).await, Log::default());
+    let (keeper, log) = (keeper(&world).await, Heard::default());
     let lock = lingering(&keeper, "told");
 
     let call = async {
         once(&lock).await;
         once(&lock).await;
     };
-    call.with_subscriber(log.listener()).await;
+    call.with_subscriber(log.listener(Level::DEBUG)).await;
 
     for what in ["granted", "taken over"] {
         let told = log.lines(what);

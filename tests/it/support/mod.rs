@@ -16,6 +16,7 @@ pub(crate) mod ensemble;
 pub(crate) mod events;
 pub(crate) mod eventually;
 pub(crate) mod frames;
+pub(crate) mod heard;
 mod java;
 pub(crate) mod list;
 mod panics;
