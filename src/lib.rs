@@ -55,6 +55,7 @@
 //! None is on by default.
 //!
 //! - `embedded`: a ZooKeeper-compatible server in this process, for tests and demos (module `embedded`).
+//! - `tls`: connections through TLS (`KeeperBuilder::tls`).
 //! - `cli`: the `lockkeeper` command-line tool.
 //!
 //! Needs ZooKeeper 3.6 or newer and a tokio runtime.

@@ -5,17 +5,17 @@ pub mod chance;
 pub mod guests;
 pub mod hosts;
 
-use std::io;
-use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
 use lockkeeper::embedded::{EmbeddedServer, Op};
 use lockkeeper::{Guard, Keeper, Mutex, Owner};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use tracing::Level;
 use tracing::instrument::WithSubscriber;
 
 use crate::mutex::{children, keeper};
+use crate::support::heard::Heard;
 use crate::support::{World, eventually};
 
 cases! {
@@ -310,7 +310,7 @@ async fn a_lost_hold_is_not_entered_again(world: World) {
 }
 
 fn warnings(heard: &Heard) -> usize {
-    heard.lines("WARN").len()
+    heard.lines("is about to wait for itself").len()
 }
 
 async fn a_task_that_locks_again_without_an_owner_is_warned(world: World) {
