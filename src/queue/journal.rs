@@ -117,8 +117,11 @@ impl Scribe {
                 std::mem::take(&mut desk.pages)
             };
             for (name, page) in pages {
-                if let Err(error) = self.write(&name, &page).await {
-                    tracing::warn!(%error, "a part of the journal is lost");
+                match self.write(&name, &page).await {
+                    Ok(()) => {}
+                    // Guards may outlive their keeper.
+                    Err(error) if error.is_closed() => tracing::debug!(%error, "not in the journal"),
+                    Err(error) => tracing::warn!(%error, "a part of the journal is lost"),
                 }
             }
         }

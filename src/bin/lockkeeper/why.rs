@@ -17,13 +17,17 @@ const MOST: usize = 10;
 pub(crate) async fn run(server: &Server, order: &Why, as_json: bool) -> Result<u8, Failure> {
     let name = LockName::new(&order.name)?;
     let keeper = server.connect().await?;
-    let read = async {
-        let journal = keeper.journal(&name).await?;
-        Ok::<_, lockkeeper::Error>((journal, keeper.queue(&name).await?))
-    };
-    let read = read.await;
+    let (journal, queue) = (keeper.journal(&name).await, keeper.queue(&name).await);
     keeper.close().await;
-    let (journal, queue) = read?;
+    let queue = queue?;
+    let journal = match journal {
+        // It may have a list of its own, and the rest can be told without it.
+        Err(error) if error.is_denied() => {
+            report::say(&error);
+            Vec::new()
+        }
+        journal => journal?,
+    };
     let places = queue.iter().map(|ticket| (ticket, process::of(ticket)));
     let case = Case {
         name: name.as_str(),
