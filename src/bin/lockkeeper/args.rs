@@ -574,3 +574,66 @@ impl Server {
         Ok(Box::pin(self.access()?.give(builder).connect()).await?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGES: [&str; 6] = [
+        include_str!("../../../README.md"),
+        include_str!("../../../docs/coming-from.md"),
+        include_str!("../../../docs/operating.md"),
+        include_str!("../../../docs/scale.md"),
+        include_str!("../../../docs/security.md"),
+        include_str!("../../../docs/sharing.md"),
+    ];
+
+    /// The lines in a page's blocks of shell commands.
+    fn commands(page: &str) -> Vec<String> {
+        let blocks = page.split("\n```").collect::<Vec<_>>();
+        let blocks = blocks.iter().filter_map(|block| block.strip_prefix("sh\n"));
+        blocks.flat_map(str::lines).map(str::to_owned).collect()
+    }
+
+    /// The words of an order to the tool, as a shell takes them; none if it is another command. What is said beside it does not count.
+    fn words(line: &str) -> Option<Vec<String>> {
+        let line = line.trim().strip_prefix("$ ").unwrap_or(line.trim());
+        line.strip_prefix("lockkeeper ")?;
+        let order = line.split("   ").next()?.split(" #").next()?.trim_end_matches(" &");
+        let mut words = vec![String::new()];
+        let mut quote = None;
+        for c in order.chars() {
+            match (quote, c) {
+                (Some(open), c) if open == c => quote = None,
+                (None, '\'' | '"') => quote = Some(c),
+                (None, ' ') => words.push(String::new()),
+                (_, c) => words.last_mut()?.push(c),
+            }
+        }
+        words.retain(|word| !word.is_empty());
+        Some(words)
+    }
+
+    #[test]
+    fn every_order_in_the_docs_and_in_the_help_is_understood() {
+        let mut lines: Vec<String> = PAGES.iter().flat_map(|page| commands(page)).collect();
+        let mut help = Arguments::command();
+        let mut texts = vec![help.render_long_help()];
+        texts.extend(help.get_subcommands_mut().map(clap::Command::render_long_help));
+        for text in texts {
+            lines.extend(text.to_string().lines().map(str::to_owned));
+        }
+        let orders: Vec<Vec<String>> = lines.iter().filter_map(|line| words(line)).collect();
+
+        assert!(orders.len() > 40, "{} are found", orders.len());
+        for order in orders {
+            let understood = Arguments::try_parse_from(&order).and_then(Arguments::checked);
+            assert!(understood.is_ok(), "{order:?}: {}", understood.unwrap_err());
+        }
+    }
+
+    #[test]
+    fn the_words_of_the_command_line_agree_with_each_other() {
+        Arguments::command().debug_assert();
+    }
+}
