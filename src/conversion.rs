@@ -129,7 +129,7 @@ impl Door {
         if others == 0 {
             return Ok(waiter);
         }
-        let (place, _) = waiter.into_place();
+        let place = waiter.into_place();
         let path = place.path().unwrap_or_default();
         match told(place.leave().await, UPGRADING, name, path) {
             // It stays until the session ends, and blocks others.

@@ -75,7 +75,9 @@ pub enum Error {
     },
 
     /// The servers do not accept what is to prove who we are: they do not know its scheme, or do not believe it.
-    #[error("the servers do not accept the credential ({servers}): they do not know its scheme, or do not believe it")]
+    #[error(
+        "the servers do not accept the credential ({servers}): they do not know its scheme, or do not believe it"
+    )]
     #[non_exhaustive]
     Unauthenticated {
         /// The servers of the connect string.

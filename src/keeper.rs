@@ -561,7 +561,8 @@ impl KeeperBuilder {
             ..DataLine::default()
         };
         let session_timeout = self.session_timeout;
-        let scribe = (self.journal > 0).then(|| Scribe::new(Arc::clone(&pool), &root, self.journal));
+        let scribe =
+            (self.journal > 0).then(|| Scribe::new(Arc::clone(&pool), &root, self.journal));
         Ok(Keeper {
             pool,
             root: root.into(),

@@ -55,13 +55,13 @@ pub(crate) struct Seat {
 
 impl Seat {
     /// The seat of a ticket whose turn it is.
-    pub(crate) fn new(granted: Waiter, hold: Hold) -> Self {
+    pub(crate) fn new(mut granted: Waiter, hold: Hold) -> Self {
         let (name, token) = (granted.name().clone(), Token::new(granted.token()));
         let waited = granted.waited();
         let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         tracing::debug!(waited_ms, token = u64::from(token), "granted");
-        let (place, draft) = granted.into_place();
-        Self::of(name, place, hold).recorded(draft, token, waited)
+        let draft = granted.take_draft();
+        Self::of(name, granted.into_place(), hold).recorded(draft, token, waited)
     }
 
     /// The seat of a place that holds.
@@ -76,7 +76,12 @@ impl Seat {
     }
 
     /// The hold is written down, if there is a draft of it.
-    pub(crate) fn recorded(mut self, draft: Option<Box<Draft>>, token: Token, waited: Duration) -> Self {
+    pub(crate) fn recorded(
+        mut self,
+        draft: Option<Box<Draft>>,
+        token: Token,
+        waited: Duration,
+    ) -> Self {
         self.record = draft.map(|draft| {
             let node = self.place.ticket().map_or("", |(ticket, _)| &ticket.name);
             let witness = self.hold.witness();

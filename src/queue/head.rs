@@ -44,7 +44,7 @@ impl Queue {
         Box::pin(self.introduce(supply, asked)).await?;
         let mut waiter = self.wanting(asked).join().await?;
         waiter.reach().await?;
-        let (place, _) = waiter.into_place();
+        let place = waiter.into_place();
         // On the heap: among many who wait only one is the head.
         Box::pin(Head::new(self, place, supply, asked).take()).await
     }
@@ -74,7 +74,7 @@ impl Queue {
         }
         let mut waiter = self.wanting(asked).join().await?;
         let is_head = waiter.try_granted().await?;
-        let mut head = Head::new(self, waiter.into_place().0, supply, asked);
+        let mut head = Head::new(self, waiter.into_place(), supply, asked);
         loop {
             let tried = if is_head {
                 head.try_take().await?

@@ -120,7 +120,9 @@ impl Scribe {
                 match self.write(&name, &page).await {
                     Ok(()) => {}
                     // Guards may outlive their keeper.
-                    Err(error) if error.is_closed() => tracing::debug!(%error, "not in the journal"),
+                    Err(error) if error.is_closed() => {
+                        tracing::debug!(%error, "not in the journal")
+                    }
                     Err(error) => tracing::warn!(%error, "a part of the journal is lost"),
                 }
             }
@@ -170,7 +172,11 @@ impl Scribe {
 }
 
 /// The page of a lock, the oldest hold first; nothing if there is none.
-pub(crate) async fn read(pool: &Arc<Pool>, root: &str, name: &LockName) -> Result<Vec<JournalEntry>> {
+pub(crate) async fn read(
+    pool: &Arc<Pool>,
+    root: &str,
+    name: &LockName,
+) -> Result<Vec<JournalEntry>> {
     let session = pool.home(READING).await?;
     let directory = Directory::new(&base(root), name, Create::Persistent);
     let page = look(&session, READING, name, &directory.path).await?;
@@ -185,7 +191,9 @@ async fn look(
     path: &str,
 ) -> Result<Option<(Page, i32)>> {
     let failed = |failure| failed(session, doing, name, path, failure);
-    let found = session.read(|link| link.multi_read(&[Read::Data(path)])).await;
+    let found = session
+        .read(|link| link.multi_read(&[Read::Data(path)]))
+        .await;
     let code = match found.map_err(failed)?.into_iter().next() {
         Some(Found::Node(node)) => match Page::parse(&node.data) {
             Some(page) => return Ok(Some((page, node.version))),
@@ -224,7 +232,13 @@ impl Draft {
         waited: Duration,
         witness: Witness,
     ) -> Record {
-        let DataLine { owner, label, host, pid, .. } = &*self.line;
+        let DataLine {
+            owner,
+            label,
+            host,
+            pid,
+            ..
+        } = &*self.line;
         let line = Line {
             token,
             node: node.to_owned(),
@@ -264,7 +278,7 @@ pub(crate) struct Record {
 
 impl Record {
     pub(crate) fn is_released(&mut self) {
-        self.released.get_or_insert(self.began.elapsed());
+        self.released.get_or_insert_with(|| self.began.elapsed());
     }
 }
 

@@ -239,7 +239,7 @@ impl Queue {
             let hold = waiter.granted().await?;
             return Ok(Some((waiter, hold)));
         }
-        waiter.into_place().0.leave().await;
+        waiter.into_place().leave().await;
         Ok(None)
     }
 

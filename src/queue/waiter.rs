@@ -299,9 +299,13 @@ impl Waiter {
     }
 
     /// The place of a ticket whose turn it is, for a guard.
-    /// Its place, and what will be written down of its hold.
-    pub(crate) fn into_place(self) -> (Place, Option<Box<Draft>>) {
-        (self.place, self.draft)
+    /// What will be written down of its hold.
+    pub(crate) fn take_draft(&mut self) -> Option<Box<Draft>> {
+        self.draft.take()
+    }
+
+    pub(crate) fn into_place(self) -> Place {
+        self.place
     }
 
     /// One step of the walk.

@@ -63,26 +63,61 @@ async fn each_hold_has_a_line_with_its_end(world: World) {
 
     let journal = ended(&b, "told", 3).await;
 
-    let endings: Vec<Ending> = journal.iter().filter_map(|entry| entry.ending.clone()).collect();
+    let endings: Vec<Ending> = journal
+        .iter()
+        .filter_map(|entry| entry.ending.clone())
+        .collect();
     assert_eq!(endings[..2], [Ending::Released, Ending::Dropped]);
-    assert!(matches!(&endings[2], Ending::Lost(why) if why.contains("removed")), "{endings:?}");
+    assert!(
+        matches!(&endings[2], Ending::Lost(why) if why.contains("removed")),
+        "{endings:?}"
+    );
     assert!(journal.is_sorted_by_key(|entry| entry.token));
     let first = &journal[0];
-    assert_eq!((first.token, first.node.as_str()), (token, "lock-0000000000"));
-    assert_eq!((first.label.as_deref(), first.pid), (Some("me"), std::process::id()));
-    assert_eq!((first.kind.as_str(), first.owner.as_deref()), ("lock", None));
-    assert!(first.held.unwrap() >= Duration::from_millis(30), "{first:?}");
-    assert!(first.waited < SOON && first.since_ms > 1_700_000_000_000, "{first:?}");
+    assert_eq!(
+        (first.token, first.node.as_str()),
+        (token, "lock-0000000000")
+    );
+    assert_eq!(
+        (first.label.as_deref(), first.pid),
+        (Some("me"), std::process::id())
+    );
+    assert_eq!(
+        (first.kind.as_str(), first.owner.as_deref()),
+        ("lock", None)
+    );
+    assert!(
+        first.held.unwrap() >= Duration::from_millis(30),
+        "{first:?}"
+    );
+    assert!(
+        first.waited < SOON && first.since_ms > 1_700_000_000_000,
+        "{first:?}"
+    );
 }
 
 async fn nothing_is_written_unless_it_was_asked_for(world: World) {
     let keeper = keeper(&world).await;
 
-    keeper.mutex("quiet").unwrap().lock().await.unwrap().release().await.unwrap();
+    keeper
+        .mutex("quiet")
+        .unwrap()
+        .lock()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     keeper.close().await;
 
     let stranger = world.raw().await;
-    assert!(stranger.check_stat("/locks-journal").await.unwrap().is_none());
+    assert!(
+        stranger
+            .check_stat("/locks-journal")
+            .await
+            .unwrap()
+            .is_none()
+    );
 }
 
 async fn a_page_keeps_the_last_holds_only(world: World) {
@@ -113,8 +148,20 @@ async fn every_kind_of_hold_is_written(world: World) {
     let pool = keeper.semaphore("pool", 3).unwrap();
     pool.acquire_many(2).await.unwrap().release().await.unwrap();
     let election = keeper.election("lead").unwrap();
-    election.campaign("me").await.unwrap().resign().await.unwrap();
-    keeper.lock_all(["x", "y"]).await.unwrap().release().await.unwrap();
+    election
+        .campaign("me")
+        .await
+        .unwrap()
+        .resign()
+        .await
+        .unwrap();
+    keeper
+        .lock_all(["x", "y"])
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 
     let mut kinds = Vec::new();
     for (name, count) in [("kinds", 2), ("pool", 1), ("lead", 1), ("x", 1), ("y", 1)] {
@@ -140,21 +187,39 @@ async fn holds_of_many_keepers_at_once_are_all_written(world: World) {
 
     let journal = reader.journal("crowd").await.unwrap();
 
-    let released = journal.iter().filter(|entry| entry.ending == Some(Ending::Released));
+    let released = journal
+        .iter()
+        .filter(|entry| entry.ending == Some(Ending::Released));
     assert_eq!((journal.len(), released.count()), (40, 40));
 }
 
 async fn a_guest_and_a_reader_that_was_a_writer_are_told_right(world: World) {
     let [a, b] = [writing(&world, 9).await, writing(&world, 9).await];
     let owner = Owner::named("txn");
-    let outer = a.mutex("nested").unwrap().with_owner(&owner).lock().await.unwrap();
-    let inner = b.mutex("nested").unwrap().with_owner(&owner).lock().await.unwrap();
+    let outer = a
+        .mutex("nested")
+        .unwrap()
+        .with_owner(&owner)
+        .lock()
+        .await
+        .unwrap();
+    let inner = b
+        .mutex("nested")
+        .unwrap()
+        .with_owner(&owner)
+        .lock()
+        .await
+        .unwrap();
     inner.release().await.unwrap();
     outer.release().await.unwrap();
     let nested = ended(&a, "nested", 2).await;
     assert_eq!(nested[0].token, nested[1].token);
     assert_ne!(nested[0].node, nested[1].node);
-    assert!(nested.iter().all(|entry| entry.owner.as_deref() == Some("txn")));
+    assert!(
+        nested
+            .iter()
+            .all(|entry| entry.owner.as_deref() == Some("txn"))
+    );
 
     let writer = a.rw_lock("softer").unwrap().write().await.unwrap();
     let reader = writer.downgrade().await.unwrap();
@@ -171,7 +236,15 @@ async fn another_programs_data_is_left_alone(world: World) {
     let theirs = stranger.create("/locks-journal/taken", b"theirs", &persistent);
     theirs.await.unwrap();
 
-    keeper.mutex("taken").unwrap().lock().await.unwrap().release().await.unwrap();
+    keeper
+        .mutex("taken")
+        .unwrap()
+        .lock()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let error = keeper.journal("taken").await.unwrap_err();
     keeper.close().await;
 
@@ -217,7 +290,10 @@ async fn a_line_whose_answer_is_lost_is_written_once(world: World) {
     let lock = keeper.mutex("twice").unwrap();
     lock.lock().await.unwrap().release().await.unwrap();
     ended(&keeper, "twice", 1).await;
-    faults.on(Match::op(Op::Multi).path_contains("locks-journal/twice")).times(2).drop_reply();
+    faults
+        .on(Match::op(Op::Multi).path_contains("locks-journal/twice"))
+        .times(2)
+        .drop_reply();
 
     lock.lock().await.unwrap().release().await.unwrap();
 
@@ -234,7 +310,15 @@ async fn holds_that_follow_each_other_fast_share_their_writes(world: World) {
     }
     ended(&keeper, "fast", 300).await;
 
-    let page = world.raw().await.check_stat("/locks-journal/fast").await.unwrap();
+    let page = world
+        .raw()
+        .await
+        .check_stat("/locks-journal/fast")
+        .await
+        .unwrap();
     let writes = page.unwrap().version;
-    assert!(writes < 600, "{writes} writes for 300 holds with two lines each");
+    assert!(
+        writes < 600,
+        "{writes} writes for 300 holds with two lines each"
+    );
 }

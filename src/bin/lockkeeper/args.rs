@@ -338,7 +338,13 @@ pub(crate) struct Work {
     pub(crate) grace: Duration,
 
     /// Writes into the lock's journal who holds it and how that ends, and keeps so many holds there
-    #[arg(long, value_name = "HOLDS", env = "LOCKKEEPER_JOURNAL", default_value = "0", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "HOLDS",
+        env = "LOCKKEEPER_JOURNAL",
+        default_value = "0",
+        hide_default_value = true
+    )]
     pub(crate) journal: usize,
 
     /// The command and its arguments
@@ -597,9 +603,15 @@ mod tests {
 
     /// The words of an order to the tool, as a shell takes them; none if it is another command. What is said beside it does not count.
     fn words(line: &str) -> Option<Vec<String>> {
-        let line = line.trim().strip_prefix("$ ").unwrap_or(line.trim());
+        let line = line.trim();
+        let line = line.strip_prefix("$ ").unwrap_or(line);
         line.strip_prefix("lockkeeper ")?;
-        let order = line.split("   ").next()?.split(" #").next()?.trim_end_matches(" &");
+        let order = line
+            .split("   ")
+            .next()?
+            .split(" #")
+            .next()?
+            .trim_end_matches(" &");
         let mut words = vec![String::new()];
         let mut quote = None;
         for c in order.chars() {
@@ -619,7 +631,10 @@ mod tests {
         let mut lines: Vec<String> = PAGES.iter().flat_map(|page| commands(page)).collect();
         let mut help = Arguments::command();
         let mut texts = vec![help.render_long_help()];
-        texts.extend(help.get_subcommands_mut().map(clap::Command::render_long_help));
+        texts.extend(
+            help.get_subcommands_mut()
+                .map(clap::Command::render_long_help),
+        );
         for text in texts {
             lines.extend(text.to_string().lines().map(str::to_owned));
         }

@@ -31,7 +31,9 @@ pub(crate) async fn run(server: &Server, order: &Journal, as_json: bool) -> Resu
         let objects = journal.iter().map(|entry| object(entry, &holders));
         report::print_json(&objects.collect::<Vec<_>>())?;
     } else if journal.is_empty() {
-        report::say(format_args!("nothing is written about {name}: `run` and `elect` write with --journal"));
+        report::say(format_args!(
+            "nothing is written about {name}: `run` and `elect` write with --journal"
+        ));
     } else {
         let now = queue::now();
         let rows = journal.iter().map(|entry| row(entry, &holders, now));
@@ -43,7 +45,9 @@ pub(crate) async fn run(server: &Server, order: &Journal, as_json: bool) -> Resu
 /// By their tickets' tokens: a writer that became a reader has another node by now, and so has its token.
 fn holders(queue: &[QueueEntry]) -> HashSet<(Token, &str)> {
     let holders = queue.iter().filter(|ticket| ticket.is_holder);
-    holders.map(|ticket| (ticket.token, &*ticket.node)).collect()
+    holders
+        .map(|ticket| (ticket.token, &*ticket.node))
+        .collect()
 }
 
 /// How it ended, as far as anybody can know.

@@ -98,8 +98,17 @@ fn picture(sight: &Sight, height: usize, width: usize) -> String {
     };
     // The title, and a line of air.
     let room = height.saturating_sub(2).max(1);
-    let hidden = if rows.len() > room { rows.len() - room + 1 } else { 0 };
-    let mut lines = vec![style(truncate_str(&sight.title, width, "…")).bold().to_string(), String::new()];
+    let hidden = if rows.len() > room {
+        rows.len() - room + 1
+    } else {
+        0
+    };
+    let mut lines = vec![
+        style(truncate_str(&sight.title, width, "…"))
+            .bold()
+            .to_string(),
+        String::new(),
+    ];
     for (at, row) in rows.iter().take(rows.len() - hidden).enumerate() {
         let row = truncate_str(row, width, "…");
         let is_holder = (1..=sight.holders).contains(&at);
@@ -154,7 +163,10 @@ mod tests {
 
     #[test]
     fn nothing_is_said_in_words() {
-        let empty = Sight { table: String::new(), ..sight(0) };
+        let empty = Sight {
+            table: String::new(),
+            ..sight(0)
+        };
 
         assert_eq!(lines(&picture(&empty, 24, 80)), ["a title", "", "nobody"]);
     }

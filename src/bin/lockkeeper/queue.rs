@@ -40,8 +40,12 @@ async fn look(keeper: &Keeper, name: &LockName) -> Result<Sight, Failure> {
     let queue = keeper.queue(name).await?;
     let now = now();
     let places = || queue.iter().enumerate();
-    let rows: Vec<_> = places().map(|(position, ticket)| row(position, ticket, now)).collect();
-    let objects: Vec<Value> = places().map(|(position, ticket)| object(position, ticket)).collect();
+    let rows: Vec<_> = places()
+        .map(|(position, ticket)| row(position, ticket, now))
+        .collect();
+    let objects: Vec<Value> = places()
+        .map(|(position, ticket)| object(position, ticket))
+        .collect();
     let holders = queue.iter().take_while(|ticket| ticket.is_holder).count();
     let waiting = queue.iter().filter(|ticket| !ticket.is_holder).count();
     Ok(Sight {
@@ -79,7 +83,9 @@ pub(crate) fn object(position: usize, ticket: &QueueEntry) -> Value {
 }
 
 fn row(position: usize, ticket: &QueueEntry, now: Duration) -> [String; 11] {
-    let since = ticket.since_ms.map(|since| format!("{} ago", ago(since, now)));
+    let since = ticket
+        .since_ms
+        .map(|since| format!("{} ago", ago(since, now)));
     let state = if ticket.is_holder {
         "holder"
     } else {

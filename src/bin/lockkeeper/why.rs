@@ -73,7 +73,11 @@ impl Case<'_> {
                 lines.extend(self.last());
             }
             [holder] => {
-                lines.push(format!("{name} is {} by {}.", held(holder.0), self.whom(holder.0)));
+                lines.push(format!(
+                    "{name} is {} by {}.",
+                    held(holder.0),
+                    self.whom(holder.0)
+                ));
                 lines.extend(doubt(*holder));
             }
             several => {
@@ -88,7 +92,11 @@ impl Case<'_> {
                 lines.extend(doubt(*next));
             }
             [next, others @ ..] => {
-                lines.push(format!("{} wait. The next is {}.", waiting.len(), self.whom(next.0)));
+                lines.push(format!(
+                    "{} wait. The next is {}.",
+                    waiting.len(),
+                    self.whom(next.0)
+                ));
                 lines.extend(doubt(*next));
                 // Whoever is in trouble keeps those behind it waiting, one day.
                 for other in others.iter().take(MOST) {
@@ -101,7 +109,9 @@ impl Case<'_> {
         }
         if let ([holder], false) = (&holders[..], waiting.is_empty()) {
             if holder.0.kind != EntryKind::Candidate {
-                lines.push(format!("`lockkeeper break {name}` asks the holder for it, and then takes it away."));
+                lines.push(format!(
+                    "`lockkeeper break {name}` asks the holder for it, and then takes it away."
+                ));
             }
         }
         lines
@@ -146,7 +156,10 @@ impl Case<'_> {
         match (hold, ticket.since_ms) {
             (Some(hold), _) if ticket.is_holder => {
                 let held = queue::ago(hold.since_ms, self.now);
-                format!(", for {held}, after a wait of {}", report::fine_span(hold.waited))
+                format!(
+                    ", for {held}, after a wait of {}",
+                    report::fine_span(hold.waited)
+                )
             }
             (_, Some(since)) if ticket.is_holder => {
                 format!(", which asked for it {} ago", queue::ago(since, self.now))

@@ -119,7 +119,10 @@ impl Page {
     }
 
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let lines = self.0.iter().map(|line| serde_json::to_string(line).unwrap_or_default());
+        let lines = self
+            .0
+            .iter()
+            .map(|line| serde_json::to_string(line).unwrap_or_default());
         lines.collect::<Vec<_>>().join("\n").into_bytes()
     }
 
@@ -215,7 +218,10 @@ mod tests {
     #[test]
     fn a_guest_has_a_line_of_its_own() {
         let mut page = page(1..2);
-        page.put(Line { node: "guest".into(), ..line(1, None) });
+        page.put(Line {
+            node: "guest".into(),
+            ..line(1, None)
+        });
 
         assert_eq!(page.0.len(), 2);
     }

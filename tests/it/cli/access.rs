@@ -4,8 +4,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use super::{Holder, one_line, run};
-use crate::support::{World, eventually};
 use crate::support::process::{finished, lockkeeper};
+use crate::support::{World, eventually};
 
 cases! {
     feature: "cli";
@@ -92,14 +92,22 @@ async fn a_credential_is_in_no_log_no_title_and_no_node(world: World) {
     let mut log = holder.tool.stderr.take().unwrap();
     let title = std::fs::read(format!("/proc/{}/cmdline", holder.pid())).unwrap();
     let stranger = world.raw().await;
-    let (ticket, _) = stranger.get_data("/locks/vault/lock-0000000000").await.unwrap();
+    let (ticket, _) = stranger
+        .get_data("/locks/vault/lock-0000000000")
+        .await
+        .unwrap();
     let page = || async { stranger.get_data("/locks-journal/vault").await.ok() };
     let (page, _) = eventually("the journal is written", SOON, page).await;
     holder.done().await;
 
     let mut logged = String::new();
-    tokio::io::AsyncReadExt::read_to_string(&mut log, &mut logged).await.unwrap();
-    assert!(logged.contains("granted") && logged.contains("zookeeper_client"), "{logged}");
+    tokio::io::AsyncReadExt::read_to_string(&mut log, &mut logged)
+        .await
+        .unwrap();
+    assert!(
+        logged.contains("granted") && logged.contains("zookeeper_client"),
+        "{logged}"
+    );
     for bytes in [title, ticket, page, logged.into_bytes()] {
         let text = String::from_utf8_lossy(&bytes);
         assert!(!text.contains(secret), "{text}");

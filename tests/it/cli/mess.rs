@@ -47,16 +47,39 @@ async fn findings(world: &World) -> Vec<(String, String, String)> {
     let ended = outcome(world, &["doctor", "--json"]).await;
     let found: Vec<Value> = serde_json::from_str(&ended.stdout).unwrap();
     let code = i32::from(!found.is_empty());
-    assert_eq!((ended.code, ended.stderr.as_str()), (Some(code), ""), "{ended:?}");
+    assert_eq!(
+        (ended.code, ended.stderr.as_str()),
+        (Some(code), ""),
+        "{ended:?}"
+    );
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let locks = |value: &Value| value.as_array().unwrap().iter().map(text).collect::<Vec<_>>().join(" ");
+    let locks = |value: &Value| {
+        value
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(text)
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
     let each = found.iter();
-    each.map(|one| (text(&one["finding"]), locks(&one["locks"]), text(&one["why"]))).collect()
+    each.map(|one| {
+        (
+            text(&one["finding"]),
+            locks(&one["locks"]),
+            text(&one["why"]),
+        )
+    })
+    .collect()
 }
 
 async fn why(world: &World, name: &str) -> Finished {
     let ended = outcome(world, &["why", name]).await;
-    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
+    assert_eq!(
+        (ended.code, ended.stderr.as_str()),
+        (Some(0), ""),
+        "{ended:?}"
+    );
     ended
 }
 
@@ -78,7 +101,12 @@ async fn why_names_the_holder_and_the_next(world: World) {
     let holder = holder(&world, &["--journal", "9", "--owner", "txn-7", "orders"]).await;
     let waiting = run(&world, "orders", "true").spawn().unwrap();
     queued(&world, "orders", 2).await;
-    let is_written = || async { why(&world, "orders").await.stdout.contains("after a wait of") };
+    let is_written = || async {
+        why(&world, "orders")
+            .await
+            .stdout
+            .contains("after a wait of")
+    };
     eventually("its grant is in the journal", SOON, is_written).await;
 
     let said = why(&world, "orders").await.stdout;
@@ -89,11 +117,17 @@ async fn why_names_the_holder_and_the_next(world: World) {
     assert!(lines[0].contains(&process(&holder)), "{said}");
     assert!(lines[0].contains("owner txn-7"), "{said}");
     let next = format!("process {} on", waiting.id().unwrap());
-    assert!(lines[1].starts_with("One waits: \"sh\" (") && lines[1].contains(&next), "{said}");
+    assert!(
+        lines[1].starts_with("One waits: \"sh\" (") && lines[1].contains(&next),
+        "{said}"
+    );
     assert!(lines[2].contains("lockkeeper break orders"), "{said}");
     let json: Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!(json["holders"][0]["process"], "runs");
-    assert_eq!((&json["waiting"], &json["next"]["position"]), (&1.into(), &1.into()));
+    assert_eq!(
+        (&json["waiting"], &json["next"]["position"]),
+        (&1.into(), &1.into())
+    );
     holder.done().await;
 }
 
@@ -121,12 +155,18 @@ async fn why_and_the_doctor_name_a_waiter_that_died(world: World) {
     let said = why(&world, "line").await.stdout;
     let found = findings(&world).await;
 
-    assert!(said.contains("Its process has ended without a word: its place is given up"), "{said}");
+    assert!(
+        said.contains("Its process has ended without a word: its place is given up"),
+        "{said}"
+    );
     let [(what, locks, why)] = &found[..] else {
         panic!("{found:?}");
     };
     assert_eq!((what.as_str(), locks.as_str()), ("dead", "line"));
-    assert!(why.contains("waiter") && why.contains(&format!("process {dead} on")), "{why}");
+    assert!(
+        why.contains("waiter") && why.contains(&format!("process {dead} on")),
+        "{why}"
+    );
     holder.done().await;
 }
 
@@ -137,11 +177,22 @@ async fn the_doctor_names_a_holder_that_is_paused(world: World) {
     let found = || async { Some(findings(&world).await).filter(|found| !found.is_empty()) };
     let found = eventually("it is seen", SOON, found).await;
 
-    assert_eq!((found.len(), found[0].0.as_str(), found[0].1.as_str()), (1, "paused", "paused"));
-    assert!(found[0].2.contains(&process(&holder)) && found[0].2.contains("holder"), "{found:?}");
+    assert_eq!(
+        (found.len(), found[0].0.as_str(), found[0].1.as_str()),
+        (1, "paused", "paused")
+    );
+    assert!(
+        found[0].2.contains(&process(&holder)) && found[0].2.contains("holder"),
+        "{found:?}"
+    );
     let table = outcome(&world, &["doctor"]).await;
     assert_eq!(table.code, Some(1));
-    assert!(table.stdout.starts_with("FINDING  LOCKS   WHY\npaused   paused  "), "{table:?}");
+    assert!(
+        table
+            .stdout
+            .starts_with("FINDING  LOCKS   WHY\npaused   paused  "),
+        "{table:?}"
+    );
 }
 
 async fn the_doctor_names_owners_that_wait_in_a_circle(world: World) {
@@ -185,7 +236,10 @@ async fn the_doctor_names_tickets_that_do_not_see_each_other(world: World) {
         panic!("{found:?}");
     };
     assert_eq!((what.as_str(), locks.as_str()), ("mixed", "both"));
-    assert!(why.contains("lock-0000000000") && why.contains("__lock__0000000001"), "{why}");
+    assert!(
+        why.contains("lock-0000000000") && why.contains("__lock__0000000001"),
+        "{why}"
+    );
 }
 
 async fn the_doctor_names_sessions_with_many_locks(world: World) {
@@ -206,7 +260,11 @@ async fn the_doctor_finds_nothing_where_nothing_is_wrong(world: World) {
     let fine = outcome(&world, &["doctor"]).await;
 
     for ended in [empty, fine] {
-        assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{ended:?}");
+        assert_eq!(
+            (ended.code, ended.stdout.as_str()),
+            (Some(0), ""),
+            "{ended:?}"
+        );
         assert!(one_line(&ended).contains("nothing is wrong"), "{ended:?}");
     }
     holder.done().await;
@@ -235,7 +293,11 @@ async fn the_doctor_names_a_ticket_without_a_session(world: World) {
 async fn the_doctor_names_a_directory_whose_numbers_run_out(world: World) {
     holder(&world, &["old"]).await.done().await;
     let directory = format!("{}/locks/old", world.chroot());
-    world.embedded().faults().set_sequence(&directory, 2_000_000_000).unwrap();
+    world
+        .embedded()
+        .faults()
+        .set_sequence(&directory, 2_000_000_000)
+        .unwrap();
     let holder = holder(&world, &["old"]).await;
 
     let found = findings(&world).await;
@@ -266,21 +328,32 @@ async fn the_journal_tells_released_from_killed(world: World) {
 
     killed.signal(Signal::SIGKILL);
     killed.code().await;
-    let is_gone = || async { rows().await.is_some_and(|rows| rows[1].ends_with("without a word")) };
+    let is_gone = || async {
+        rows()
+            .await
+            .is_some_and(|rows| rows[1].ends_with("without a word"))
+    };
     eventually("its session is over", 2 * SOON, is_gone).await;
 
     let json = outcome(&world, &["journal", "nightly", "--json"]).await;
     let json: Vec<Value> = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!(json[0]["ending"], "released");
-    assert!(json[0]["held_ms"].is_u64() && json[0]["waited_ms"].is_u64(), "{json:?}");
-    assert_eq!((&json[1]["ending"], &json[1]["holds"]), (&Value::Null, &false.into()));
+    assert!(
+        json[0]["held_ms"].is_u64() && json[0]["waited_ms"].is_u64(),
+        "{json:?}"
+    );
+    assert_eq!(
+        (&json[1]["ending"], &json[1]["holds"]),
+        (&Value::Null, &false.into())
+    );
     let said = why(&world, "nightly").await.stdout;
     assert!(said.contains("it ended: without a word"), "{said}");
 }
 
 async fn queue_watch_is_drawn_in_place_and_gives_the_terminal_back(world: World) {
     let holder = holder(&world, &["seen"]).await;
-    let script = "stty rows 20 cols 200; $L queue seen --watch; echo code $?";
+    let script =
+        "trap : INT; stty rows 20 cols 200; $L queue seen --watch; code=$?; echo; echo code $code";
     let mut shell = Shell::start(&world, script);
     let shows = |text: &'static str| {
         let shell = &shell;
@@ -301,7 +374,10 @@ async fn queue_watch_is_drawn_in_place_and_gives_the_terminal_back(world: World)
     let screen = shell.screen();
     let (enter, leave) = (screen.find("\u{1b}[?1049h"), screen.find("\u{1b}[?1049l"));
     assert!(enter.is_some() && enter < leave, "{screen:?}");
-    assert!(screen.find("\u{1b}[?25l") < screen.find("\u{1b}[?25h"), "the cursor is back");
+    assert!(
+        screen.find("\u{1b}[?25l") < screen.find("\u{1b}[?25h"),
+        "the cursor is back"
+    );
 }
 
 async fn ls_watch_looks_again(world: World) {

@@ -7,8 +7,8 @@ use lockkeeper::embedded::{Match, Op};
 use lockkeeper::{Guard, Keeper, Mutex};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tracing::{Instrument, Level};
 use tracing::instrument::WithSubscriber;
+use tracing::{Instrument, Level};
 
 use super::{LONG, SOON, lingering, once};
 use crate::mutex::{children, keeper};

@@ -84,7 +84,9 @@ mod tests {
     fn shown(text: &str) -> Vec<String> {
         let circles = find(&waits(text));
         let show = |circle: &Vec<Wait>| {
-            let steps = circle.iter().map(|wait| format!("{}>{}", wait.who, wait.on));
+            let steps = circle
+                .iter()
+                .map(|wait| format!("{}>{}", wait.who, wait.on));
             steps.collect::<Vec<_>>().join(" ")
         };
         circles.iter().map(show).collect()

@@ -50,21 +50,38 @@ pub(crate) async fn run(server: &Server, order: &Doctor, as_json: bool) -> Resul
     let mut findings = findings?;
     findings.sort();
     if as_json {
-        let objects = findings.iter().map(|Finding { what, locks, why }| {
-            json!({ "finding": what, "locks": locks, "why": why })
-        });
+        let objects = findings.iter().map(
+            |Finding { what, locks, why }| json!({ "finding": what, "locks": locks, "why": why }),
+        );
         report::print_json(&objects.collect::<Vec<_>>())?;
     } else if findings.is_empty() {
-        report::say(format_args!("nothing is wrong with the locks below {}", server.root));
+        report::say(format_args!(
+            "nothing is wrong with the locks below {}",
+            server.root
+        ));
     } else {
-        let row = |finding: &Finding| [finding.what.to_owned(), finding.locks.join(" "), finding.why.clone()];
+        let row = |finding: &Finding| {
+            [
+                finding.what.to_owned(),
+                finding.locks.join(" "),
+                finding.why.clone(),
+            ]
+        };
         let rows: Vec<_> = findings.iter().map(row).collect();
         report::print(&report::table(["FINDING", "LOCKS", "WHY"], &rows))?;
     }
-    Ok(if findings.is_empty() { 0 } else { code::NOTHING })
+    Ok(if findings.is_empty() {
+        0
+    } else {
+        code::NOTHING
+    })
 }
 
-async fn examine(keeper: &Keeper, server: &Server, order: &Doctor) -> Result<Vec<Finding>, Failure> {
+async fn examine(
+    keeper: &Keeper,
+    server: &Server,
+    order: &Doctor,
+) -> Result<Vec<Finding>, Failure> {
     let queues = read(keeper).await?;
     let mut findings = Vec::new();
     for (name, queue) in &queues {
@@ -77,7 +94,9 @@ async fn examine(keeper: &Keeper, server: &Server, order: &Doctor) -> Result<Vec
     match sessions::ask(server).await {
         // A ticket that is there before and after the sessions were counted has one, or should.
         Ok(census) => findings.extend(orphans(&queues, &read(keeper).await?, &census)),
-        Err(why) => report::say(format_args!("not looked for tickets without a session: {why}")),
+        Err(why) => report::say(format_args!(
+            "not looked for tickets without a session: {why}"
+        )),
     }
     Ok(findings)
 }
@@ -120,7 +139,10 @@ fn processes(name: &str, queue: &[QueueEntry]) -> Vec<Finding> {
         Some(Finding {
             what,
             locks: vec![name.to_owned()],
-            why: format!("the process of the {role} {} {state}; its ticket goes when its session times out", who(ticket)),
+            why: format!(
+                "the process of the {role} {} {state}; its ticket goes when its session times out",
+                who(ticket)
+            ),
         })
     });
     places.collect()
@@ -129,16 +151,24 @@ fn processes(name: &str, queue: &[QueueEntry]) -> Vec<Finding> {
 /// Tickets in one queue that do not see each other.
 fn strangers(name: &str, queue: &[QueueEntry]) -> Option<Finding> {
     // A semaphore's permits stand in no queue.
-    let tickets = queue.iter().filter(|ticket| !matches!(ticket.kind, EntryKind::Permit { .. }));
+    let tickets = queue
+        .iter()
+        .filter(|ticket| !matches!(ticket.kind, EntryKind::Permit { .. }));
     let tickets: Vec<&QueueEntry> = tickets.collect();
     let neighbours = tickets.windows(2).map(|pair| (pair[0], pair[1]));
     let first = tickets.iter().take(COMPARED);
     let with_first = first.flat_map(|one| tickets.iter().map(move |other| (*one, *other)));
-    let (one, other) = neighbours.chain(with_first).find(|(one, other)| !one.shares_with(other))?;
+    let (one, other) = neighbours
+        .chain(with_first)
+        .find(|(one, other)| !one.shares_with(other))?;
     Some(Finding {
         what: "mixed",
         locks: vec![name.to_owned()],
-        why: format!("{} and {} do not see each other: both may hold at once", who(one), who(other)),
+        why: format!(
+            "{} and {} do not see each other: both may hold at once",
+            who(one),
+            who(other)
+        ),
     })
 }
 
@@ -159,11 +189,16 @@ fn numbers(name: &str, queue: &[QueueEntry]) -> Option<Finding> {
 
 /// Owners that wait for each other.
 fn deadlocks(queues: &[Queue]) -> Vec<Finding> {
-    let waits: Vec<Wait> = queues.iter().flat_map(|(name, queue)| waits(name, queue)).collect();
+    let waits: Vec<Wait> = queues
+        .iter()
+        .flat_map(|(name, queue)| waits(name, queue))
+        .collect();
     let circles = circles::find(&waits);
     let findings = circles.into_iter().map(|circle| {
         let locks: BTreeSet<String> = circle.iter().map(|wait| wait.lock.clone()).collect();
-        let steps = circle.iter().map(|Wait { who, lock, on }| format!("{who} waits for {lock}, which {on} has or gets first"));
+        let steps = circle.iter().map(|Wait { who, lock, on }| {
+            format!("{who} waits for {lock}, which {on} has or gets first")
+        });
         Finding {
             what: "deadlock",
             locks: locks.into_iter().collect(),
@@ -175,7 +210,9 @@ fn deadlocks(queues: &[Queue]) -> Vec<Finding> {
 
 /// Who waits for whom in one queue, by owners. A semaphore may be given by anybody, so nobody waits for one of them.
 fn waits(name: &str, queue: &[QueueEntry]) -> Vec<Wait> {
-    let owned = queue.iter().filter(|ticket| !matches!(ticket.kind, EntryKind::Permit { .. }));
+    let owned = queue
+        .iter()
+        .filter(|ticket| !matches!(ticket.kind, EntryKind::Permit { .. }));
     let owned = owned.filter_map(|ticket| Some((ticket, ticket.owner.as_ref()?)));
     let owned: Vec<_> = owned.take(OWNERS).collect();
     let mut waits = Vec::new();
@@ -227,7 +264,11 @@ fn crowded(queues: &[Queue], many: usize) -> Vec<Finding> {
 fn orphans(before: &[Queue], after: &[Queue], census: &Census) -> Vec<Finding> {
     let seen: BTreeSet<(&str, lockkeeper::Token, &str)> = before
         .iter()
-        .flat_map(|(name, queue)| queue.iter().map(|ticket| (&**name, ticket.token, &*ticket.node)))
+        .flat_map(|(name, queue)| {
+            queue
+                .iter()
+                .map(|ticket| (&**name, ticket.token, &*ticket.node))
+        })
         .collect();
     let mut findings = Vec::new();
     for (name, queue) in after {

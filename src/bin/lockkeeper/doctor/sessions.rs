@@ -47,15 +47,24 @@ pub(super) async fn ask(server: &Server) -> Result<Census, String> {
         let answer = answer.map_err(|error| format!("{address}: {error}"))?;
         if !census.take_in(&answer) {
             let line = answer.lines().next().unwrap_or("no answer");
-            return Err(format!("{address}: {line} (4lw.commands.whitelist=dump allows it)"));
+            return Err(format!(
+                "{address}: {line} (4lw.commands.whitelist=dump allows it)"
+            ));
         }
     }
     Ok(census)
 }
 
 async fn dump(address: &str) -> io::Result<String> {
-    let has_port = address.rsplit(']').next().is_some_and(|host| host.contains(':'));
-    let with_port = if has_port { address.to_owned() } else { format!("{address}:2181") };
+    let has_port = address
+        .rsplit(']')
+        .next()
+        .is_some_and(|host| host.contains(':'));
+    let with_port = if has_port {
+        address.to_owned()
+    } else {
+        format!("{address}:2181")
+    };
     let mut stream = TcpStream::connect(with_port).await?;
     stream.write_all(b"dump").await?;
     let mut answer = Vec::new();
