@@ -22,13 +22,18 @@ const FLAGS: [&str; 7] = [
     "-Dzookeeper.jmx.log4j.disable=true",
 ];
 
-const DEBIAN: [&str; 8] = [
+const DEBIAN: [&str; 13] = [
     "zookeeper",
     "zookeeper-jute",
     "snappy-java",
     "metrics-core",
     // For TLS.
-    "netty-all",
+    "netty-buffer",
+    "netty-codec",
+    "netty-common",
+    "netty-handler",
+    "netty-resolver",
+    "netty-transport",
     "slf4j-api",
     "slf4j-log4j12",
     "log4j-1.2",
