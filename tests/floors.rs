@@ -250,7 +250,8 @@ fn the_tool_uses_only_what_the_crate_gives_to_everybody() {
 
 #[test]
 fn one_drop_reaches_the_wire() {
-    // The others give back a number of bytes, leave a list, pass a hold on or write a log line.
+    // The others give back a number of bytes, leave a list, pass a hold on, write a log line, or leave a note
+    // for somebody else to write.
     let drops =
         offenders(|name, code| !name.starts_with("embedded") && code.contains("impl Drop for"));
 
@@ -258,6 +259,7 @@ fn one_drop_reaches_the_wire() {
         "cohort.rs",
         "holders.rs",
         "linger.rs",
+        "queue/journal.rs",
         "queue/place.rs",
         "session/ending.rs",
         "session/mod.rs",

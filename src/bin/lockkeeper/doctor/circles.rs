@@ -108,7 +108,11 @@ mod tests {
 
     #[test]
     fn the_short_way_back_is_shown_and_who_only_waits_for_a_circle_is_not_in_it() {
-        assert_eq!(shown("a>b b>c c>a b>a"), ["a>b b>a"]);
+        assert_eq!(shown("a>b b>c c>a b>a"), ["a>b b>a", "c>a a>b b>c"]);
+        assert_eq!(
+            shown("a>b b>c c>d d>a b>a c>b"),
+            ["a>b b>a", "c>b b>c", "d>a a>b b>c c>d"]
+        );
         assert_eq!(shown("0>a a>b b>a"), ["a>b b>a"]);
     }
 }
