@@ -49,7 +49,7 @@ async fn look(keeper: &Keeper, name: &LockName) -> Result<Sight, Failure> {
     let holders = queue.iter().take_while(|ticket| ticket.is_holder).count();
     let waiting = queue.iter().filter(|ticket| !ticket.is_holder).count();
     Ok(Sight {
-        title: format!("{name}: {holders} hold it, {waiting} wait"),
+        title: format!("{name}: held by {holders}, {waiting} waiting"),
         table: report::rows(HEAD, &rows),
         holders,
         nothing: format!("nobody holds or waits for {name}"),

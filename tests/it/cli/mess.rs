@@ -360,10 +360,10 @@ async fn queue_watch_is_drawn_in_place_and_gives_the_terminal_back(world: World)
         let is_shown = move || async move { shell.screen().contains(text) };
         eventually(text, SOON, is_shown)
     };
-    shows("seen: 1 hold it, 0 wait").await;
+    shows("seen: held by 1, 0 waiting").await;
     shows("lock-0000000000").await;
     let waiting = run(&world, "seen", "true").spawn().unwrap();
-    shows("seen: 1 hold it, 1 wait").await;
+    shows("seen: held by 1, 1 waiting").await;
     shows("lock-0000000001").await;
     drop(waiting);
     holder.done().await;
