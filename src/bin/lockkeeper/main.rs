@@ -10,6 +10,7 @@ mod breaking;
 mod child;
 mod elect;
 mod failure;
+mod grammar;
 mod held;
 mod leader;
 mod lease;
