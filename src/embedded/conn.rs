@@ -27,6 +27,8 @@ const READ_CHUNK: usize = 2 << 10;
 const MOST_HELLO: usize = 4 << 10;
 /// Frames are gathered up to this size before they are written.
 const WRITE_BATCH: usize = 64 << 10;
+/// An idle connection keeps no more room than this for what it may write next.
+const KEPT_BATCH: usize = 4 << 10;
 
 /// How a connection came to its end.
 #[derive(Debug)]
@@ -153,6 +155,7 @@ async fn converse(
     let incoming = Incoming {
         reader,
         buffer,
+        is_grown: false,
         conn,
         line: &line,
         shared,
@@ -175,6 +178,8 @@ async fn converse(
 struct Incoming<'a> {
     reader: ReadHalf<'a>,
     buffer: BytesMut,
+    /// A longer frame than usual was in the buffer: its room would be used again for as long as the connection lives.
+    is_grown: bool,
     conn: ConnId,
     line: &'a Line,
     shared: &'a Shared,
@@ -187,11 +192,15 @@ impl Incoming<'_> {
             until(&mut frozen, false).await;
             self.line.until_uncrowded().await;
             if let Some(frame) = self.next_frame()? {
+                self.is_grown |= frame.len() > READ_CHUNK;
                 if self.shared.serve(self.conn, frame).await? == Flow::Finish {
                     // The writer ends the connection when all that is queued is written.
                     return future::pending().await;
                 }
                 continue;
+            }
+            if mem::take(&mut self.is_grown) {
+                self.buffer = BytesMut::from(&self.buffer[..]);
             }
             let count = tokio::select! {
                 biased;
@@ -263,7 +272,7 @@ impl Outgoing<'_> {
         until(&mut self.line.frozen.subscribe(), false).await;
         self.writer.write_all(&self.batch).await?;
         self.line.wrote(mem::take(&mut self.cost));
-        if self.batch.capacity() > 2 * WRITE_BATCH {
+        if self.batch.capacity() > KEPT_BATCH {
             // One large reply must not cost an idle connection its size for ever.
             self.batch = BytesMut::new();
         }

@@ -17,7 +17,7 @@
 //! | connection without a session | the same, for [`handshake_timeout`](EmbeddedServerBuilder::handshake_timeout); a connect request above 4 KiB ends it |
 //! | request that has not come as a whole | twice the bytes that have come; a frame above [`max_frame`](EmbeddedServerBuilder::max_frame) ends the connection |
 //! | unread byte of a reply or an event | 2 bytes, counted with 192 more for each frame: above 1 MiB of it the connection's next requests wait, above [`max_queued`](EmbeddedServerBuilder::max_queued) the connection ends |
-//! | request under way | five times its reply; a multi-read is gathered up to `max_queued`, all others are as long as the node that they ask for |
+//! | request under way | 64 times its bytes, and five times its reply; a multi-read is gathered up to `max_queued`, all others are as long as the node that they ask for |
 //! | long four-letter word (`stat`, `wchc`, `cons`, `dump`) | five times its answer; four are answered at once |
 //! | watch | 512 bytes, and its path |
 //! | session | 512 bytes, until it expires |

@@ -24,8 +24,9 @@ cases! {
     feature: "cli";
     embedded:
         a_flood_of_connections_costs_little_and_is_gone_in_time within 120,
+        whoever_has_sent_or_read_much_costs_little_later within 120,
         clients_that_ask_and_never_read_are_held_back within 120,
-        one_request_for_far_too_much_is_not_gathered within 120,
+        one_request_for_far_too_much_is_cut_off within 120,
         two_hundred_thousand_watches_cost_what_is_said within 120,
         long_words_that_nobody_reads_take_turns within 120;
 }
@@ -37,39 +38,65 @@ const MIB: u64 = 1 << 20;
 /// What the allocator may keep beyond what it was asked for, and what the honest clients take.
 const SLACK: u64 = 8 * MIB;
 
+const EACH: u64 = 1_000;
+
 async fn a_flood_of_connections_costs_little_and_is_gone_in_time(_: World) {
-    const EACH: usize = 1_000;
     const SENT: usize = 20_000;
     let server = Server::start().await;
     let honest = Honest::new(&server).await;
-    let before = server.peak();
 
-    let half_a_frame = [hello(1_000), begun(SENT, 500_000)].concat();
-    let kinds: [(&str, &[u8]); 5] = [
-        ("silent", b""),
-        ("garbage", &[0x7f; 500]),
-        ("half a hello", &[0, 0, 0, 45, 0, 0]),
-        ("a hello as long as a frame", &begun(SENT, 900_000)),
-        ("half a frame", &half_a_frame),
+    let half_a_frame = [hello(5_000), begun(SENT, 500_000)].concat();
+    let kinds: [(&str, &[u8], usize); 5] = [
+        ("silent", b"", 0),
+        ("garbage", &[0x7f; 500], 0),
+        ("half a hello", &[0, 0, 0, 45, 0, 0], 0),
+        ("a hello as long as a frame", &begun(SENT, 900_000), 0),
+        ("half a frame", &half_a_frame, SENT),
     ];
     let mut crowd = Vec::new();
-    for (kind, bytes) in kinds {
+    for (kind, bytes, unfinished) in kinds {
+        let before = server.peak();
         for _ in 0..EACH {
             crowd.push((kind, said(&server, bytes).await));
         }
         honest.is_served(kind).await;
+        server.has_grown_at_most(EACH * (16 * KIB + 2 * unfinished as u64), before, kind);
     }
 
-    let grown = server.peak() - before;
-    let most = 5 * EACH as u64 * 16 * KIB + EACH as u64 * 2 * SENT as u64 + SLACK;
-    println!("flood: {} connections, {} KiB of {} KiB", crowd.len(), grown / KIB, most / KIB);
-    assert!(grown <= most, "{grown} bytes, and at most {most} are said");
     // Nobody stays: a hello has ten seconds, and a session that is silent its timeout.
     for (kind, mut stream) in crowd {
         let ended = timeout(Duration::from_secs(30), end_of(&mut stream)).await;
         assert!(ended.is_ok(), "{kind} is still there");
     }
     honest.is_served("after the flood").await;
+}
+
+async fn whoever_has_sent_or_read_much_costs_little_later(_: World) {
+    const SIZE: usize = 100_000;
+    let server = Server::start().await;
+    let honest = Honest::new(&server).await;
+    honest.write("/much", SIZE).await;
+    // What follows a ping is not looked at.
+    let mut sends = request(1, 11);
+    sends.raw(&[0; SIZE]);
+    let mut reads = request(1, 4);
+    reads.buffer(Some(b"/much")).flag(false);
+
+    for (kind, asked) in [("has sent much", sends.framed()), ("has read much", reads.framed())] {
+        let asked = [hello(60_000), asked].concat();
+        let before = server.peak();
+        let mut crowd = Vec::new();
+        for _ in 0..EACH {
+            let mut stream = TcpStream::connect(server.address).await.unwrap();
+            stream.write_all(&asked).await.unwrap();
+            for _ in 0..2 {
+                frame(&mut stream).await;
+            }
+            crowd.push(stream);
+        }
+        honest.is_served(kind).await;
+        server.has_grown_at_most(EACH * 16 * KIB + 5 * SIZE as u64, before, kind);
+    }
 }
 
 async fn clients_that_ask_and_never_read_are_held_back(_: World) {
@@ -94,23 +121,27 @@ async fn clients_that_ask_and_never_read_are_held_back(_: World) {
     honest.is_served("beside those who never read").await;
 
     // A MiB is queued before the next request waits, and the reply that goes beyond it; twice, while it is made and written.
-    let grown = server.peak() - before;
-    let most = READERS * (2 * (MIB + SIZE as u64) + 16 * KIB) + 5 * SIZE as u64 + SLACK;
-    println!("unread: {READERS} readers, {} KiB of {} KiB", grown / KIB, most / KIB);
-    assert!(grown <= most, "{grown} bytes, and at most {most} are said");
+    let most = READERS * (2 * (MIB + SIZE as u64) + 16 * KIB) + 5 * SIZE as u64;
+    server.has_grown_at_most(most, before, "never read");
     for stream in &mut crowd {
         let mut first = [0; 1];
         stream.read_exact(&mut first).await.unwrap();
     }
 }
 
-async fn one_request_for_far_too_much_is_not_gathered(_: World) {
+async fn one_request_for_far_too_much_is_cut_off(_: World) {
     const SIZE: usize = 900_000;
     let server = Server::start().await;
     let honest = Honest::new(&server).await;
     honest.write("/big", SIZE).await;
-    let before = server.peak();
 
+    // A quarter of a million times: "tell me when the root is there". It is, which is told at once.
+    let mut watches = request(1, 101);
+    watches.long(0).count(0).count(250_000);
+    for _ in 0..250_000 {
+        watches.buffer(Some(b""));
+    }
+    watches.count(0);
     // Two gigabytes, of a server that queues 32 MiB for a client.
     let mut reads = request(1, 22);
     for _ in 0..2_200 {
@@ -118,16 +149,16 @@ async fn one_request_for_far_too_much_is_not_gathered(_: World) {
         reads.buffer(Some(b"/big")).flag(false);
     }
     reads.int(-1).flag(true).int(-1);
-    let asked = [hello(60_000), reads.framed()].concat();
-    let mut greedy = said(&server, &asked).await;
-    let ended = timeout(Duration::from_secs(30), end_of(&mut greedy)).await;
+    let most = 5 * 33 * MIB;
+    for (kind, asked, most) in [("events", watches.framed(), 64 * MIB + most), ("reads", reads.framed(), most)] {
+        let before = server.peak();
+        let mut greedy = said(&server, &[hello(60_000), asked].concat()).await;
+        let ended = timeout(Duration::from_secs(30), end_of(&mut greedy)).await;
 
-    assert!(ended.is_ok(), "whoever asks for so much is cut off");
-    honest.is_served("after the greedy one").await;
-    let grown = server.peak() - before;
-    let most = 5 * 33 * MIB + SLACK;
-    println!("greedy: {} KiB of {} KiB", grown / KIB, most / KIB);
-    assert!(grown <= most, "{grown} bytes, and at most {most} are said");
+        assert!(ended.is_ok(), "whoever asks for so much is cut off: {kind}");
+        honest.is_served(kind).await;
+        server.has_grown_at_most(most, before, kind);
+    }
 }
 
 async fn two_hundred_thousand_watches_cost_what_is_said(_: World) {
@@ -138,13 +169,10 @@ async fn two_hundred_thousand_watches_cost_what_is_said(_: World) {
     let (crowd, bytes) = watchers(&server, 10, 20_000).await;
     honest.is_served("beside the watchers").await;
 
-    let grown = server.peak() - before;
     let count = words::wchs(&server.word("wchs").await).watches;
     assert_eq!(count, 200_000);
     // The last thing is the request that sets a tenth of them.
-    let most = count * 512 + bytes + 5 * bytes / 10 + SLACK;
-    println!("watches: {count}, {} KiB of {} KiB", grown / KIB, most / KIB);
-    assert!(grown <= most, "{grown} bytes, and at most {most} are said");
+    server.has_grown_at_most(count * 512 + bytes + 5 * bytes / 10, before, "watches");
     drop(crowd);
     eventually("they go with their connections", SOON, async || {
         words::wchs(&server.word("wchs").await).watches == 0
@@ -168,10 +196,7 @@ async fn long_words_that_nobody_reads_take_turns(_: World) {
     assert_eq!(server.word("ruok").await, "imok");
     honest.is_served("beside those who ask").await;
 
-    let grown = server.peak() - before;
-    let most = 4 * 5 * answer + ASKERS as u64 * 16 * KIB + SLACK;
-    println!("words: {answer} bytes each, {} KiB of {} KiB", grown / KIB, most / KIB);
-    assert!(grown <= most, "{grown} bytes, and at most {most} are said");
+    server.has_grown_at_most(4 * 5 * answer + ASKERS as u64 * 16 * KIB, before, "long words");
     // Their time is over at last, and others have their turn.
     eventually("it is answered again", Duration::from_secs(60), async || {
         timeout(Duration::from_secs(1), long_word(&server)).await.is_ok()
@@ -201,8 +226,7 @@ async fn watchers(server: &Server, connections: usize, each: usize) -> (Vec<TcpS
         let asked = [hello(60_000), set.framed()].concat();
         let mut stream = said(server, &asked).await;
         for _ in 0..2 {
-            let length = stream.read_u32().await.unwrap();
-            stream.read_exact(&mut vec![0; length as usize]).await.unwrap();
+            frame(&mut stream).await;
         }
         crowd.push(stream);
     }
@@ -245,6 +269,13 @@ impl Server {
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         let kib: u64 = line.split_whitespace().next().unwrap().parse().unwrap();
         kib * KIB
+    }
+
+    /// Fails if it has needed more than this since then.
+    fn has_grown_at_most(&self, most: u64, before: u64, why: &str) {
+        let (grown, most) = ((self.peak() - before) / KIB, (most + SLACK) / KIB);
+        println!("flood: {why}: {grown} KiB of {most} KiB");
+        assert!(grown <= most, "{why}: {grown} KiB, and at most {most} are said");
     }
 
     /// The time that it was given, in ticks.
@@ -337,6 +368,12 @@ async fn said(server: &Server, bytes: &[u8]) -> TcpStream {
     let mut stream = socket.connect(server.address).await.unwrap();
     stream.write_all(bytes).await.unwrap_or_default();
     stream
+}
+
+/// Reads one frame, whatever is in it.
+async fn frame(stream: &mut TcpStream) {
+    let length = stream.read_u32().await.unwrap();
+    stream.read_exact(&mut vec![0; length as usize]).await.unwrap();
 }
 
 /// Reads until the server has ended the connection.
