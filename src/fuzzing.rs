@@ -44,7 +44,10 @@ pub fn directory(data: &[u8]) {
     for child in &children {
         a_ticket_is_what_its_name_says(child);
     }
-    let tickets: Vec<Ticket> = children.iter().filter_map(|child| Ticket::parse(child)).collect();
+    let tickets: Vec<Ticket> = children
+        .iter()
+        .filter_map(|child| Ticket::parse(child))
+        .collect();
     tickets_have_one_order(&tickets);
     for claim in CLAIMS {
         company_is_named(claim, &children, tickets.first(), data);
@@ -59,7 +62,10 @@ fn a_ticket_is_what_its_name_says(child: &str) {
     assert_eq!(ticket.name, child);
     assert!(child.ends_with(&format!("{}{:010}", ticket.tag_text(), ticket.seq)));
     assert!(!ticket.is_before(&ticket));
-    assert!(LockName::new(child).is_err(), "it would join the queue above it");
+    assert!(
+        LockName::new(child).is_err(),
+        "it would join the queue above it"
+    );
     assert_eq!(permits::weight(child), None);
 
     let guest = ticket.guest(Uuid::from_u128(7));
@@ -68,7 +74,11 @@ fn a_ticket_is_what_its_name_says(child: &str) {
         assert_eq!(Ticket::parse(&derived.name).as_ref(), Some(derived));
         assert_eq!(derived.seq, ticket.seq);
     }
-    assert!(guest.looks_like_ours() && guest.kind == ticket.kind && guest.tag_text() == ticket.tag_text());
+    assert!(
+        guest.looks_like_ours()
+            && guest.kind == ticket.kind
+            && guest.tag_text() == ticket.tag_text()
+    );
     assert_eq!(shared.kind, Kind::Shared);
     for claim in CLAIMS {
         let before = ticket.predecessor(claim);
@@ -130,7 +140,11 @@ fn permits_are_counted(children: &[String], data: &[u8]) {
         assert!(weight > 0 && child.starts_with(&start) && child.len() > start.len());
     }
     let number = |byte: Option<&u8>| byte.map_or(1, |byte| 1 + u32::from(*byte));
-    let (asked, limit, held) = (number(data.first()), number(data.last()), permits::held(names()));
+    let (asked, limit, held) = (
+        number(data.first()),
+        number(data.last()),
+        permits::held(names()),
+    );
     let fits = held + u64::from(asked) <= u64::from(limit);
     let expected = match (asked <= limit, fits) {
         (false, _) => Verdict::Never,
@@ -138,7 +152,10 @@ fn permits_are_counted(children: &[String], data: &[u8]) {
         (true, false) => Verdict::Full,
     };
     assert_eq!(permits::judge(names(), asked, limit), expected);
-    assert_eq!(u64::from(permits::left(names(), limit)), u64::from(limit).saturating_sub(held));
+    assert_eq!(
+        u64::from(permits::left(names(), limit)),
+        u64::from(limit).saturating_sub(held)
+    );
 }
 
 /// What stands in nodes: the lines of tickets, what is left in directories, limits.
@@ -158,7 +175,9 @@ pub fn lines(data: &[u8]) {
         DirectoryData::Empty => Some(Vec::new()),
         DirectoryData::Marked(mark) => Some(mark.to_bytes()),
         DirectoryData::Noted(token) => Some(DirectoryData::note(*token)),
-        DirectoryData::Proclaimed(said) => Some(DirectoryData::proclamation(said.czxid, &said.value)),
+        DirectoryData::Proclaimed(said) => {
+            Some(DirectoryData::proclamation(said.czxid, &said.value))
+        }
         DirectoryData::Foreign => None,
     };
     assert_eq!(directory.is_ours(), again.is_some());
@@ -178,15 +197,29 @@ pub fn names(data: &[u8]) {
     if let Ok(name) = LockName::new(&text) {
         assert_eq!(name.as_str(), text);
         assert_eq!(name.to_string().parse().ok().as_ref(), Some(&name));
-        assert!(server::is_path(&format!("/locks/{name}")), "the server takes it");
-        assert!(name.as_str().split('/').all(|segment| Ticket::parse(segment).is_none()));
+        assert!(
+            server::is_path(&format!("/locks/{name}")),
+            "the server takes it"
+        );
+        assert!(
+            name.as_str()
+                .split('/')
+                .all(|segment| Ticket::parse(segment).is_none())
+        );
         if !text.contains(['/', '%']) {
-            assert_eq!(LockName::escape(&text), name, "what is legal stays as it is");
+            assert_eq!(
+                LockName::escape(&text),
+                name,
+                "what is legal stays as it is"
+            );
         }
     }
 
     let escaped = LockName::escape(&text);
-    assert_eq!(LockName::new(escaped.as_str()).ok().as_ref(), Some(&escaped));
+    assert_eq!(
+        LockName::new(escaped.as_str()).ok().as_ref(),
+        Some(&escaped)
+    );
     assert!(!escaped.as_str().contains('/'));
     match unescaped(escaped.as_str()) {
         // Whatever can be read back is different for different strings.
@@ -236,15 +269,23 @@ pub fn connect(data: &[u8]) {
     };
     assert_eq!(root, chroot);
     let ours: Vec<_> = servers.split(',').map(endpoint).collect();
-    assert_eq!(theirs.split_last().map(|(_, servers)| servers), Some(&ours[..]));
+    assert_eq!(
+        theirs.split_last().map(|(_, servers)| servers),
+        Some(&ours[..])
+    );
 }
 
 /// As we look for a server when it gives no session.
 fn endpoint(server: &str) -> (String, u16) {
     let with_port = with_port(server);
     let (host, port) = with_port.rsplit_once(':').unwrap_or_default();
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    (bare.unwrap_or(host).to_owned(), port.parse().unwrap_or_default())
+    let bare = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'));
+    (
+        bare.unwrap_or(host).to_owned(),
+        port.parse().unwrap_or_default(),
+    )
 }
 
 /// The servers and the chroot, by the rules of the client crate (its `endpoint.rs`).
@@ -261,11 +302,22 @@ fn as_the_client_crate_does(list: &str) -> Option<(Vec<(String, u16)>, &str)> {
         }
         let (host, port) = if let Some(rest) = server.strip_prefix('[') {
             let (host, port) = rest.rsplit_once(']')?;
-            (host, if port.is_empty() { "" } else { port.strip_prefix(':')? })
+            (
+                host,
+                if port.is_empty() {
+                    ""
+                } else {
+                    port.strip_prefix(':')?
+                },
+            )
         } else {
             server.rsplit_once(':').unwrap_or((server, ""))
         };
-        let port = if port.is_empty() { 2181 } else { port.parse().ok()? };
+        let port = if port.is_empty() {
+            2181
+        } else {
+            port.parse().ok()?
+        };
         if host.is_empty() || port == 0 {
             return None;
         }
@@ -284,7 +336,11 @@ pub fn access(data: &[u8]) {
         Err(other) => panic!("{other}"),
     };
     assert!(!list.entries().is_empty());
-    assert!(list.entries().iter().all(|entry| (1..=31).contains(&entry.rights) && !entry.scheme.is_empty()));
+    assert!(
+        list.entries()
+            .iter()
+            .all(|entry| (1..=31).contains(&entry.rights) && !entry.scheme.is_empty())
+    );
     let shown = list.to_string();
     assert_eq!(shown.parse().ok().as_ref(), Some(&list));
     // The letters may have stood in another order, or twice.

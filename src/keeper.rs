@@ -526,7 +526,9 @@ impl KeeperBuilder {
             check_server(server).map_err(refuse)?;
         }
         if chroot.contains(',') {
-            return Err(refuse("the chroot stands once, behind the last server, and has no ','".into()));
+            return Err(refuse(
+                "the chroot stands once, behind the last server, and has no ','".into(),
+            ));
         }
         if !chroot.is_empty() {
             check_path(chroot).map_err(refuse)?;

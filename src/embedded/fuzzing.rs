@@ -71,7 +71,10 @@ fn a_request_survives(frame: Bytes) {
         false
     });
     // A byte that is no text becomes a character of three.
-    assert!(bytes <= 3 * frame.len() + 1, "a request holds only what its frame held");
+    assert!(
+        bytes <= 3 * frame.len() + 1,
+        "a request holds only what its frame held"
+    );
     if let Some(again) = encode(xid, &request) {
         assert_eq!(Request::decode(again), Ok((xid, request)));
     }
@@ -231,7 +234,10 @@ fn text<'o>(output: &'o mut Output, text: &str) -> &'o mut Output {
 fn list<'o>(output: &'o mut Output, list: &[Acl]) -> &'o mut Output {
     output.count(list.len());
     for entry in list {
-        text(text(output.i32(entry.permissions), &entry.scheme), &entry.id);
+        text(
+            text(output.i32(entry.permissions), &entry.scheme),
+            &entry.id,
+        );
     }
     output
 }
@@ -359,14 +365,22 @@ impl Room {
 
     /// Moves one of the sessions that there are.
     fn come_back(&mut self, guest: usize, which: u8) {
-        let mut sessions: Vec<(i64, [u8; 16])> = self.core.sessions().map(|(id, session)| (id, session.password)).collect();
+        let mut sessions: Vec<(i64, [u8; 16])> = self
+            .core
+            .sessions()
+            .map(|(id, session)| (id, session.password))
+            .collect();
         sessions.sort_unstable();
-        let Some((session, password)) = sessions.get(usize::from(which) % sessions.len().max(1)) else {
+        let Some((session, password)) = sessions.get(usize::from(which) % sessions.len().max(1))
+        else {
             return;
         };
         self.leave(guest);
         self.enter(guest, hello(*session, Bytes::copy_from_slice(password)));
-        assert!(self.guests[guest].is_some(), "whoever has the password gets the session");
+        assert!(
+            self.guests[guest].is_some(),
+            "whoever has the password gets the session"
+        );
     }
 
     fn leave(&mut self, guest: usize) {
@@ -395,14 +409,19 @@ impl Room {
 
         assert!(self.core.zxid() >= zxid && told <= self.core.zxid());
         let frame = reply::encode(xid, told, &result);
-        let length = frame.first_chunk().map(|length| i32::from_be_bytes(*length));
+        let length = frame
+            .first_chunk()
+            .map(|length| i32::from_be_bytes(*length));
         assert_eq!(length, i32::try_from(frame.len() - 4).ok());
         if let Some(before) = before {
             let is_refused = match &result {
                 Ok(Answer::Parts(parts)) => parts.iter().any(|part| matches!(part, Part::Error(_))),
                 result => result.is_err(),
             };
-            assert!(!is_refused || *self.core.tree() == before, "{request:?} is refused and changes something");
+            assert!(
+                !is_refused || *self.core.tree() == before,
+                "{request:?} is refused and changes something"
+            );
         }
         self.told();
         if is_last {
@@ -417,7 +436,10 @@ impl Room {
                 // Whoever has left meanwhile is told nothing, but was there.
                 Effect::Event { conn, path, .. } => {
                     assert!(conn.0 <= self.last);
-                    assert!(reply::encode_event(super::watches::EventKind::Created, &path).len() > path.len());
+                    assert!(
+                        reply::encode_event(super::watches::EventKind::Created, &path).len()
+                            > path.len()
+                    );
                 }
                 Effect::Close(conn) => {
                     for guest in &mut self.guests {
@@ -443,17 +465,33 @@ impl Room {
                 ephemerals += 1;
                 assert!(node.children.is_empty());
                 assert!(tree.ephemerals_of(session).any(|listed| **listed == *path));
-                assert!(self.core.sessions().any(|(id, _)| id == session), "{path:?} has no session");
+                assert!(
+                    self.core.sessions().any(|(id, _)| id == session),
+                    "{path:?} has no session"
+                );
             }
             pending.extend(node.children.iter().map(|name| path::join(&path, name)));
         }
         assert_eq!((nodes, bytes), (tree.len(), tree.bytes()));
         assert_eq!(nodes, 1 + tree.descendants("/"));
-        assert_eq!(ephemerals, tree.ephemerals().map(|(_, paths)| paths.len()).sum::<usize>());
-        let watched: usize = self.core.watches().by_conn().map(|(_, paths)| paths.len()).sum();
+        assert_eq!(
+            ephemerals,
+            tree.ephemerals()
+                .map(|(_, paths)| paths.len())
+                .sum::<usize>()
+        );
+        let watched: usize = self
+            .core
+            .watches()
+            .by_conn()
+            .map(|(_, paths)| paths.len())
+            .sum();
         assert!(watched <= self.core.watches().len());
         for (conn, _) in self.core.watches().by_conn() {
-            assert!(self.guests.contains(&Some(conn)), "a watch of a connection that has left");
+            assert!(
+                self.guests.contains(&Some(conn)),
+                "a watch of a connection that has left"
+            );
         }
     }
 
@@ -467,7 +505,10 @@ impl Room {
         self.core.expire_overdue(now);
         assert_eq!(self.core.session_count(), 0);
         assert_eq!(self.core.tree().ephemerals().count(), 0);
-        assert!(self.core.take_effects().is_empty(), "nobody is there to be told");
+        assert!(
+            self.core.take_effects().is_empty(),
+            "nobody is there to be told"
+        );
         self.is_whole();
     }
 }

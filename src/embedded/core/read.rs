@@ -125,7 +125,11 @@ impl Core {
                         Part::Data(node.data.clone(), node.stat())
                     }
                     Read::Children { .. } => {
-                        bytes += node.children.iter().map(|name| name.len() + 4).sum::<usize>();
+                        bytes += node
+                            .children
+                            .iter()
+                            .map(|name| name.len() + 4)
+                            .sum::<usize>();
                         Part::Children(names(node))
                     }
                 },

@@ -19,7 +19,11 @@ const NOW: Now = Now {
 };
 
 fn core() -> Core {
-    let mut core = Core::new((Duration::from_secs(1), Duration::from_secs(60)), 1 << 20, 0);
+    let mut core = Core::new(
+        (Duration::from_secs(1), Duration::from_secs(60)),
+        1 << 20,
+        0,
+    );
     join(&mut core, A);
     join(&mut core, B);
     core
@@ -696,7 +700,8 @@ fn a_read_of_far_more_than_can_be_sent_is_not_gathered() {
     }
     write(&mut core, big).unwrap();
     made(&mut core, "/big/child", 0);
-    let reads = |read: fn(String) -> Read, count| Request::MultiRead(vec![read("/big".to_owned()); count]);
+    let reads =
+        |read: fn(String) -> Read, count| Request::MultiRead(vec![read("/big".to_owned()); count]);
     let data = |path| Read::Data { path };
     let children = |path| Read::Children { path };
 
@@ -727,5 +732,9 @@ fn a_connection_cannot_pile_up_identities() {
     assert_eq!(long.result, Err(Code::AuthFailed));
     assert!(long.is_last);
     assert!((100..2_000).any(|user| prove(format!("{user}:secret")).is_last));
-    assert_eq!(prove("7:secret".to_owned()).result, Ok(Answer::Empty), "it is proved already");
+    assert_eq!(
+        prove("7:secret".to_owned()).result,
+        Ok(Answer::Empty),
+        "it is proved already"
+    );
 }
