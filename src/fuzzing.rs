@@ -355,10 +355,12 @@ mod tests {
 
     use super::*;
 
+    type Target = fn(&[u8]);
+
     #[test]
     fn what_is_in_the_corpus_keeps_its_claims() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
-        let claims: [(&str, fn(&[u8])); 7] = [
+        let claims: [(&str, Target); 7] = [
             ("codec", codec),
             ("conversation", conversation),
             ("directory", directory),
