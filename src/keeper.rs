@@ -581,7 +581,7 @@ impl KeeperBuilder {
     }
 
     /// Splits and checks the connect string.
-    fn target(&self) -> Result<Target> {
+    pub(crate) fn target(&self) -> Result<Target> {
         let given = self.connect_string.trim();
         let refuse = |why: String| Error::InvalidOption {
             what: "connect string",
@@ -592,6 +592,11 @@ impl KeeperBuilder {
         let chroot = if chroot == "/" { "" } else { chroot };
         for server in servers.split(',') {
             check_server(server).map_err(refuse)?;
+        }
+        if chroot.contains(',') {
+            return Err(refuse(
+                "the chroot stands once, behind the last server, and has no ','".into(),
+            ));
         }
         if !chroot.is_empty() {
             check_path(chroot).map_err(refuse)?;
@@ -666,7 +671,8 @@ fn check_server(server: &str) -> Result<(), String> {
     if host.is_empty() {
         return Err("a host name is missing (it looks like zk1:2181,zk2:2181/chroot)".into());
     }
-    if host.contains(|c: char| c.is_whitespace() || c.is_control()) {
+    let is_never_in_a_name = |c: char| c.is_whitespace() || c.is_control() || "[]".contains(c);
+    if host.contains(is_never_in_a_name) {
         return Err(format!("{host:?} is not a host name"));
     }
     match port.and_then(|port| port.parse::<u16>().ok()) {
@@ -702,6 +708,10 @@ mod tests {
             ("a:0", "port number"),
             ("a:70000", "port number"),
             ("a b:1", "not a host name"),
+            ("[::1", "not a host name"),
+            ("a]:1", "not a host name"),
+            ("a:1/x,y", "stands once"),
+            ("a:1/x,b:1/x", "stands once"),
             ("a:1/x/", "end with '/'"),
             ("a:1//x", "start with '/'"),
         ] {

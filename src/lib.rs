@@ -71,6 +71,9 @@ mod error;
 #[cfg(test)]
 mod exhaustive;
 mod fenced;
+#[cfg(all(feature = "embedded", any(fuzzing, test)))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod guard;
 mod holders;
 mod keeper;

@@ -77,8 +77,10 @@ fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-/// Files that are compiled for tests only: links that are simulated or served, and what stands on them.
+/// Files that are compiled for tests only: links that are simulated or served, and what stands on them; and what fuzz targets claim.
 const FOR_TESTS: &[&str] = &[
+    "fuzzing",
+    "embedded/fuzzing",
     "link/simulated",
     "link/zookeeper/served",
     "simulation",

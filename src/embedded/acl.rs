@@ -18,6 +18,9 @@ pub(super) const DELETE: i32 = 8;
 pub(super) const ADMIN: i32 = 16;
 pub(super) const ALL: i32 = 31;
 
+/// The most entries of a list. Whoever touches the node has all of them looked at, and a frame has room for fifty thousand.
+const MOST_ENTRIES: usize = 1024;
+
 /// One entry of an access list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Acl {
@@ -101,6 +104,9 @@ pub(super) fn check(list: &[Acl], permissions: i32, identities: &[Identity]) -> 
 
 /// The list to store for a list as sent: duplicates dropped, `auth` replaced by who the sender is.
 pub(super) fn settle(sent: &[Acl], identities: &[Identity]) -> Result<Vec<Acl>, Code> {
+    if sent.len() > MOST_ENTRIES {
+        return Err(Code::InvalidAcl);
+    }
     let mut unique: Vec<&Acl> = Vec::new();
     for acl in sent {
         if !unique.contains(&acl) {
@@ -256,6 +262,17 @@ mod tests {
             );
         }
         assert_eq!(settle(&[], &[]), Err(Code::InvalidAcl));
+    }
+
+    #[test]
+    fn a_list_that_would_hold_up_everybody_is_refused() {
+        let list = |count: usize| -> Vec<Acl> {
+            let user = |number| entry("digest", &format!("{number}:x"));
+            (0..count).map(user).collect()
+        };
+
+        assert!(settle(&list(MOST_ENTRIES), &[]).is_ok());
+        assert_eq!(settle(&list(MOST_ENTRIES + 1), &[]), Err(Code::InvalidAcl));
     }
 
     #[test]

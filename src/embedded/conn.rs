@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::{future, io};
+use std::{future, io, mem};
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -23,8 +23,12 @@ use super::words::Word;
 
 /// How much is read at once; small, since there may be many thousand idle connections.
 const READ_CHUNK: usize = 2 << 10;
+/// The longest connect request: nobody's has more than some sixty bytes, and a stranger is not worth a whole frame.
+const MOST_HELLO: usize = 4 << 10;
 /// Frames are gathered up to this size before they are written.
 const WRITE_BATCH: usize = 64 << 10;
+/// An idle connection keeps no more room than this for what it may write next.
+const KEPT_BATCH: usize = 4 << 10;
 
 /// How a connection came to its end.
 #[derive(Debug)]
@@ -102,13 +106,19 @@ async fn greet(
         }
     }
     if let Some(word) = buffer.first_chunk().and_then(Word::parse) {
-        let answer = word.answer(&shared.status(address));
+        // Held until the answer is written, or the handshake's time is over.
+        let _turn = match word.is_long() {
+            true => shared.long_words.acquire().await.ok(),
+            false => None,
+        };
+        let answer = word.answer(|| shared.status(address));
         stream.write_all(answer.as_bytes()).await?;
         stream.shutdown().await?;
         return Ok(None);
     }
+    let longest = shared.settings.max_frame.min(MOST_HELLO);
     let frame = loop {
-        if let Some(frame) = wire::take_frame(buffer, shared.settings.max_frame)? {
+        if let Some(frame) = wire::take_frame(buffer, longest)? {
             break frame;
         }
         if read_some(stream, buffer, shared).await? == 0 {
@@ -145,6 +155,7 @@ async fn converse(
     let incoming = Incoming {
         reader,
         buffer,
+        is_grown: false,
         conn,
         line: &line,
         shared,
@@ -153,6 +164,7 @@ async fn converse(
         writer,
         items,
         batch: BytesMut::new(),
+        cost: 0,
         line: &line,
         events_held,
     };
@@ -166,6 +178,8 @@ async fn converse(
 struct Incoming<'a> {
     reader: ReadHalf<'a>,
     buffer: BytesMut,
+    /// A longer frame than usual was in the buffer: its room would be used again for as long as the connection lives.
+    is_grown: bool,
     conn: ConnId,
     line: &'a Line,
     shared: &'a Shared,
@@ -178,11 +192,15 @@ impl Incoming<'_> {
             until(&mut frozen, false).await;
             self.line.until_uncrowded().await;
             if let Some(frame) = self.next_frame()? {
+                self.is_grown |= frame.len() > READ_CHUNK;
                 if self.shared.serve(self.conn, frame).await? == Flow::Finish {
                     // The writer ends the connection when all that is queued is written.
                     return future::pending().await;
                 }
                 continue;
+            }
+            if mem::take(&mut self.is_grown) {
+                self.buffer = BytesMut::from(&self.buffer[..]);
             }
             let count = tokio::select! {
                 biased;
@@ -204,6 +222,8 @@ struct Outgoing<'a> {
     writer: WriteHalf<'a>,
     items: mpsc::UnboundedReceiver<Item>,
     batch: BytesMut,
+    /// What the frames in the batch count for.
+    cost: usize,
     line: &'a Line,
     events_held: watch::Receiver<bool>,
 }
@@ -215,6 +235,7 @@ impl Outgoing<'_> {
                 // Nobody can push any more: the connection was cut, and ends by that.
                 return future::pending().await;
             };
+            let cost = item.cost();
             match item {
                 Item::Reply(frame) => self.batch.extend_from_slice(&frame),
                 Item::Event(frame, due) => {
@@ -234,6 +255,7 @@ impl Outgoing<'_> {
                 }
                 Item::Close => break,
             }
+            self.cost += cost;
             if self.batch.len() >= WRITE_BATCH || self.items.is_empty() {
                 self.flush().await?;
             }
@@ -249,8 +271,8 @@ impl Outgoing<'_> {
         }
         until(&mut self.line.frozen.subscribe(), false).await;
         self.writer.write_all(&self.batch).await?;
-        self.line.wrote(self.batch.len());
-        if self.batch.capacity() > 2 * WRITE_BATCH {
+        self.line.wrote(mem::take(&mut self.cost));
+        if self.batch.capacity() > KEPT_BATCH {
             // One large reply must not cost an idle connection its size for ever.
             self.batch = BytesMut::new();
         }

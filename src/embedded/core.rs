@@ -26,6 +26,9 @@ use super::sessions::{ConnId, Session, Sessions};
 use super::tree::Tree;
 use super::watches::{EventKind, Watches};
 
+/// So many bytes of identities a connection can prove; more than anybody has, and no place to put a megabyte with each proof.
+const MOST_IDENTITIES: usize = 16 << 10;
+
 /// The time at which something is applied.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Now {
@@ -71,13 +74,15 @@ pub(super) struct Core {
     peers: HashMap<ConnId, Peer>,
     zxid: i64,
     timeouts: (Duration, Duration),
+    /// A longer reply cannot be sent, so it is not gathered either.
+    max_reply: usize,
     journal: Journal,
     oddities: Oddities,
     effects: Vec<Effect>,
 }
 
 impl Core {
-    pub(super) fn new(timeouts: (Duration, Duration), wall_ms: i64) -> Self {
+    pub(super) fn new(timeouts: (Duration, Duration), max_reply: usize, wall_ms: i64) -> Self {
         Self {
             tree: Tree::new(),
             sessions: Sessions::new(wall_ms),
@@ -85,6 +90,7 @@ impl Core {
             peers: HashMap::new(),
             zxid: 0,
             timeouts,
+            max_reply,
             journal: Journal::default(),
             oddities: Oddities::default(),
             effects: Vec::new(),
@@ -247,6 +253,10 @@ impl Core {
         let address = peer.identities.first().ok_or(Code::AuthFailed)?;
         let identity = Identity::prove(scheme, secret, address).ok_or(Code::AuthFailed)?;
         if !peer.identities.contains(&identity) {
+            let proved = peer.identities.iter().map(|known| known.id.len());
+            if proved.sum::<usize>() + identity.id.len() > MOST_IDENTITIES {
+                return Err(Code::AuthFailed);
+            }
             peer.identities = peer.identities.iter().cloned().chain([identity]).collect();
         }
         Ok(Answer::Empty)

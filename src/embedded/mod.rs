@@ -7,6 +7,25 @@
 //! Invariant: events and replies reach a connection in the order of the changes they tell of. It knows nothing of
 //! locks, and nothing else in this crate may be used here.
 //!
+//! # What clients can cost
+//!
+//! Whatever clients send, or fail to send or to read, memory stays below the sum of these (`tests/it/flood.rs` holds it to them):
+//!
+//! | for each | at most |
+//! |---|---|
+//! | connection, of [`max_connections`](EmbeddedServerBuilder::max_connections) | 16 KiB |
+//! | connection without a session | the same, for [`handshake_timeout`](EmbeddedServerBuilder::handshake_timeout); a connect request above 4 KiB ends it |
+//! | request that has not come as a whole | twice the bytes that have come; a frame above [`max_frame`](EmbeddedServerBuilder::max_frame) ends the connection |
+//! | unread byte of a reply or an event | 2 bytes, counted with 192 more for each frame: above 1 MiB of it the connection's next requests wait, above [`max_queued`](EmbeddedServerBuilder::max_queued) the connection ends |
+//! | request under way | 64 times its bytes, and five times its reply; a multi-read is gathered up to `max_queued`, all others are as long as the node that they ask for |
+//! | long four-letter word (`stat`, `wchc`, `cons`, `dump`) | five times its answer; four are answered at once |
+//! | watch | 512 bytes, and its path |
+//! | session | 512 bytes, until it expires |
+//! | connection's identities | 16 KiB: a proof beyond that ends it |
+//! | node | 1 KiB, twice its path, its data, and its access list, which has 1024 entries at most |
+//!
+//! Nodes and watches are what clients come for: there is no limit to their number, as in ZooKeeper without quotas.
+//!
 //! ```
 //! # async fn example() -> std::io::Result<()> {
 //! use lockkeeper::embedded::EmbeddedServer;
@@ -23,6 +42,8 @@ mod conn;
 mod core;
 mod counters;
 mod faults;
+#[cfg(any(fuzzing, test))]
+pub(crate) mod fuzzing;
 mod node;
 mod outbox;
 mod path;
@@ -96,7 +117,8 @@ impl EmbeddedServerBuilder {
         self
     }
 
-    /// Closes connections that send a longer frame (`jute.maxbuffer`). One byte less than 1 MiB unless set.
+    /// Closes connections that send a longer frame (`jute.maxbuffer`). One byte less than 1 MiB unless set. The first one, which asks for
+    /// a session, has 4 KiB at most.
     pub fn max_frame(mut self, bytes: usize) -> Self {
         self.settings.max_frame = bytes;
         self
@@ -114,13 +136,13 @@ impl EmbeddedServerBuilder {
         self
     }
 
-    /// Refuses connections beyond this number. 65 536 unless set.
+    /// Refuses connections beyond this number (`maxCnxns`). 65 536 unless set.
     pub fn max_connections(mut self, count: usize) -> Self {
         self.settings.max_connections = count;
         self
     }
 
-    /// Cuts off a client that leaves more than this unread. 32 MiB unless set.
+    /// Cuts off a client that leaves more than this unread, with 192 bytes counted for each frame. 32 MiB unless set.
     pub fn max_queued(mut self, bytes: usize) -> Self {
         self.settings.max_queued = bytes;
         self

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::Settings;
 use super::acl::Identity;
@@ -24,12 +24,17 @@ use super::sessions::ConnId;
 use super::wire::Malformed;
 use super::words::{ConnStatus, Status};
 
+/// So many answers to the long ones of the four-letter words are on their way at once.
+const LONG_WORDS: usize = 4;
+
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
     started: Instant,
     pub(super) settings: Settings,
     bytes_in: AtomicU64,
+    /// Turns for the four-letter words whose answers are as long as what the server holds.
+    pub(super) long_words: Semaphore,
 }
 
 #[derive(Debug)]
@@ -71,7 +76,7 @@ pub(super) enum Flow {
 
 impl Shared {
     pub(super) fn new(settings: Settings) -> Self {
-        let core = Core::new(settings.session_timeouts, wall_ms());
+        let core = Core::new(settings.session_timeouts, settings.max_queued, wall_ms());
         let state = State {
             core,
             rules: Rules::default(),
@@ -87,6 +92,7 @@ impl Shared {
             started: Instant::now(),
             settings,
             bytes_in: AtomicU64::new(0),
+            long_words: Semaphore::new(LONG_WORDS),
         }
     }
 

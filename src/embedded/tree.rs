@@ -35,7 +35,7 @@ pub(super) enum Undo {
     },
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tree {
     nodes: HashMap<Arc<str>, Node>,
     ephemerals: HashMap<i64, BTreeSet<Arc<str>>>,

@@ -88,9 +88,22 @@ impl Word {
         })
     }
 
-    pub(super) fn answer(self, status: &Status) -> String {
+    /// Whether the answer grows with what the server holds.
+    pub(super) fn is_long(self) -> bool {
+        matches!(self, Self::Stat | Self::Wchc | Self::Cons | Self::Dump)
+    }
+
+    /// The snapshot is taken only for words that tell of it: it is a copy of a good part of what the server holds.
+    pub(super) fn answer(self, status: impl FnOnce() -> Status) -> String {
         match self {
-            Self::Ruok => "imok".to_owned(),
+            Self::Ruok => return "imok".to_owned(),
+            Self::Isro => return "rw".to_owned(),
+            // kazoo takes the version from here.
+            Self::Envi => return format!("Environment:\nzookeeper.version={VERSION}\n"),
+            _ => {}
+        }
+        let status = &status();
+        match self {
             Self::Srvr => format!("Zookeeper version: {VERSION}\n{}", summary(status)),
             Self::Stat => format!(
                 "Zookeeper version: {VERSION}\nClients:\n{}\n{}",
@@ -102,9 +115,7 @@ impl Word {
             Self::Wchc => wchc(status),
             Self::Cons => format!("{}\n", conns(status, true)),
             Self::Dump => dump(status),
-            // kazoo takes the version from here.
-            Self::Envi => format!("Environment:\nzookeeper.version={VERSION}\n"),
-            Self::Isro => "rw".to_owned(),
+            Self::Ruok | Self::Isro | Self::Envi => unreachable!("answered above"),
         }
     }
 }
@@ -256,37 +267,37 @@ mod tests {
 
     #[test]
     fn words_answer_in_the_form_of_the_original() {
-        assert_eq!(Word::Ruok.answer(&status()), "imok");
+        assert_eq!(Word::Ruok.answer(status), "imok");
         assert_eq!(
-            Word::Wchs.answer(&status()),
+            Word::Wchs.answer(status),
             "1 connections watching 1 paths\nTotal watches:1\n"
         );
-        assert_eq!(Word::Wchc.answer(&status()), "0xab\n\t/a\n\n");
+        assert_eq!(Word::Wchc.answer(status), "0xab\n\t/a\n\n");
         assert!(
             Word::Srvr
-                .answer(&status())
+                .answer(status)
                 .contains("\nZxid: 0x1f\nMode: standalone\n")
         );
         assert!(
             Word::Stat
-                .answer(&status())
+                .answer(status)
                 .contains(" /127.0.0.1:9[1](queued=0,recved=2,sent=1)\n\n")
         );
         assert!(
             Word::Cons
-                .answer(&status())
+                .answer(status)
                 .contains("sent=1,sid=0xab,to=9000)")
         );
         assert!(
             Word::Dump
-                .answer(&status())
+                .answer(status)
                 .contains("Sessions with Ephemerals (1):\n0xab:\n\t/e\n")
         );
     }
 
     #[test]
     fn mntr_has_the_keys_that_monitors_read() {
-        let text = Word::Mntr.answer(&status());
+        let text = Word::Mntr.answer(status);
         for key in [
             "zk_version",
             "zk_server_state",

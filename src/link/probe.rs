@@ -55,7 +55,7 @@ async fn look(address: &str, is_secure: bool, deadline: Instant) -> UnreachableR
 }
 
 /// ZooKeeper's default port, as the client crate adds it.
-pub(super) fn with_port(address: &str) -> String {
+pub(crate) fn with_port(address: &str) -> String {
     let host = address.rsplit(']').next().unwrap_or(address);
     if host.contains(':') {
         address.into()

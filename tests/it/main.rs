@@ -28,6 +28,8 @@ mod election;
 mod evict;
 mod examples;
 mod faults;
+#[cfg(feature = "cli")]
+mod flood;
 mod guard;
 mod journal;
 mod linger;
@@ -108,6 +110,8 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     faults::pause::cases,
     faults::storm::cases,
     faults::swap::cases,
+    #[cfg(feature = "cli")]
+    flood::cases,
     guard::cases,
     journal::cases,
     load::cases,

@@ -1,10 +1,8 @@
 //! The words of the command line. It only reads them: names, roots and servers are checked by the library.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
@@ -16,6 +14,7 @@ use lockkeeper::{Acl, Dialect, Keeper};
 use crate::access::Access;
 use crate::bench::Order as Bench;
 use crate::failure::Failure;
+use crate::grammar::{Permits, Secret};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -366,31 +365,6 @@ pub(crate) struct Elect {
     pub(crate) work: Work,
 }
 
-/// So many permits of so many.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Permits {
-    pub(crate) count: u32,
-    pub(crate) limit: u32,
-}
-
-impl FromStr for Permits {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        let numbers = word
-            .split_once('/')
-            .map(|(count, limit)| (count.parse(), limit.parse()));
-        match numbers {
-            Some((Ok(0), _) | (_, Ok(0))) => Err("there must be at least one permit".into()),
-            Some((Ok(count), Ok(limit))) if count > limit => Err(format!(
-                "{count} permits are never there, of {limit} in all"
-            )),
-            Some((Ok(count), Ok(limit))) => Ok(Self { count, limit }),
-            _ => Err("it looks like 1/4: one permit, of four in all".into()),
-        }
-    }
-}
-
 impl Arguments {
     /// Refuses what the words cannot mean together.
     pub(crate) fn checked(self) -> Result<Self, clap::Error> {
@@ -517,37 +491,18 @@ fn text_of(file: &Path) -> Result<String, Failure> {
     })
 }
 
-/// What must not be shown: any text is one, so that no refusal of it names it.
-#[derive(Clone)]
-pub(crate) struct Secret(String);
-
-impl From<&str> for Secret {
-    fn from(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
-    }
-}
-
 impl Server {
     /// The scheme and the secret of what proves who we are.
     fn credential(&self) -> Result<Option<(String, String)>, Failure> {
-        let text = match (&self.auth_file, &self.auth) {
+        let secret = match (&self.auth_file, &self.auth) {
             (Some(file), _) => {
                 let text = text_of(file)?;
-                text.lines().next().unwrap_or_default().to_owned()
+                Secret::from(text.lines().next().unwrap_or_default())
             }
-            (None, Some(Secret(text))) => text.clone(),
+            (None, Some(secret)) => secret.clone(),
             (None, None) => return Ok(None),
         };
-        let parts = text.split_once(':');
-        let parts = parts.filter(|(scheme, secret)| !scheme.is_empty() && !secret.is_empty());
-        let (scheme, secret) = parts.ok_or(Failure::NoCredential)?;
-        Ok(Some((scheme.to_owned(), secret.to_owned())))
+        secret.credential().ok_or(Failure::NoCredential).map(Some)
     }
 
     /// All of it, with what is in the files.

@@ -11,6 +11,7 @@ mod child;
 mod doctor;
 mod elect;
 mod failure;
+mod grammar;
 mod held;
 mod journal;
 mod leader;

@@ -108,15 +108,34 @@ impl Core {
         Ok(Answer::Stat(stat.ok_or(Code::NoNode)?))
     }
 
+    /// One frame can ask for the largest node ten thousand times. What is above the longest reply is gathered no further: it ends the
+    /// connection when it is queued.
     fn multi_read(&self, reads: &[Read], identities: &[Identity]) -> Answer {
-        let read = |read: &Read| match self.readable(read.path(), identities) {
-            Err(code) => Part::Error(code as i32),
-            Ok(node) => match read {
-                Read::Data { .. } => Part::Data(node.data.clone(), node.stat()),
-                Read::Children { .. } => Part::Children(names(node)),
-            },
-        };
-        Answer::Parts(reads.iter().map(read).collect())
+        let mut parts = Vec::new();
+        let mut bytes = 0;
+        for read in reads {
+            if bytes > self.max_reply {
+                break;
+            }
+            parts.push(match self.readable(read.path(), identities) {
+                Err(code) => Part::Error(code as i32),
+                Ok(node) => match read {
+                    Read::Data { .. } => {
+                        bytes += node.data_length();
+                        Part::Data(node.data.clone(), node.stat())
+                    }
+                    Read::Children { .. } => {
+                        bytes += node
+                            .children
+                            .iter()
+                            .map(|name| name.len() + 4)
+                            .sum::<usize>();
+                        Part::Children(names(node))
+                    }
+                },
+            });
+        }
+        Answer::Parts(parts)
     }
 
     fn get_acl(&self, path: &str, identities: &[Identity]) -> Result<Answer, Code> {

@@ -19,7 +19,11 @@ const NOW: Now = Now {
 };
 
 fn core() -> Core {
-    let mut core = Core::new((Duration::from_secs(1), Duration::from_secs(60)), 0);
+    let mut core = Core::new(
+        (Duration::from_secs(1), Duration::from_secs(60)),
+        1 << 20,
+        0,
+    );
     join(&mut core, A);
     join(&mut core, B);
     core
@@ -685,4 +689,52 @@ fn the_nodes_of_a_session_may_outlive_it() {
     assert_eq!(stat(&mut core, "/left").owner, session);
     assert_eq!(core.remove_ephemerals_of(session, NOW), 1);
     assert!(core.tree().get("/left").is_none());
+}
+
+#[test]
+fn a_read_of_far_more_than_can_be_sent_is_not_gathered() {
+    let mut core = core();
+    let mut big = create("/big", 0);
+    if let Write::Create(create) = &mut big {
+        create.data = Some(Bytes::from(vec![7; 100_000]));
+    }
+    write(&mut core, big).unwrap();
+    made(&mut core, "/big/child", 0);
+    let reads =
+        |read: fn(String) -> Read, count| Request::MultiRead(vec![read("/big".to_owned()); count]);
+    let data = |path| Read::Data { path };
+    let children = |path| Read::Children { path };
+
+    // It may send a MiB.
+    let mut gathered = |request: Request| parts(apply(&mut core, A, &request)).len();
+    assert_eq!(gathered(reads(data, 10)), 10);
+    assert_eq!(gathered(reads(data, 1_000)), 11);
+    assert_eq!(gathered(reads(children, 1_000)), 1_000);
+    assert_eq!(gathered(reads(children, 200_000)), (1 << 20) / 9 + 1);
+}
+
+#[test]
+fn a_connection_cannot_pile_up_identities() {
+    let mut core = core();
+    let mut prove = |user: String| {
+        let auth = Request::Auth {
+            scheme: "digest".to_owned(),
+            secret: Bytes::from(user),
+        };
+        core.apply(A, &auth, NOW)
+    };
+
+    for user in 0..100 {
+        assert_eq!(prove(format!("{user}:secret")).result, Ok(Answer::Empty));
+    }
+    let long = prove("x".repeat(MOST_IDENTITIES));
+
+    assert_eq!(long.result, Err(Code::AuthFailed));
+    assert!(long.is_last);
+    assert!((100..2_000).any(|user| prove(format!("{user}:secret")).is_last));
+    assert_eq!(
+        prove("7:secret".to_owned()).result,
+        Ok(Answer::Empty),
+        "it is proved already"
+    );
 }

@@ -1,0 +1,6 @@
+//! Connect strings, as users write them.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| lockkeeper::fuzzing::connect(data));

@@ -1,0 +1,6 @@
+//! Names in a lock directory: tickets, their order, whose they are, permits.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| lockkeeper::fuzzing::directory(data));
