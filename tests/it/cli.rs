@@ -10,6 +10,7 @@ pub(crate) mod elect;
 pub(crate) mod kinds;
 pub(crate) mod look;
 pub(crate) mod loss;
+pub(crate) mod papers;
 pub(crate) mod signals;
 pub(crate) mod terminal;
 

@@ -83,6 +83,8 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     #[cfg(feature = "cli")]
     cli::loss::cases,
     #[cfg(feature = "cli")]
+    cli::papers::cases,
+    #[cfg(feature = "cli")]
     cli::signals::cases,
     #[cfg(feature = "cli")]
     cli::terminal::cases,

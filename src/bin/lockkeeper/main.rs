@@ -8,12 +8,14 @@ mod args;
 mod bench;
 mod breaking;
 mod child;
+mod completions;
 mod elect;
 mod failure;
 mod held;
 mod leader;
 mod lease;
 mod ls;
+mod man;
 mod queue;
 mod report;
 mod run;
@@ -85,6 +87,8 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
             Order::Bench(order) => bench::run(server, order, arguments.json).await,
             Order::Ls => ls::run(server, arguments.json).await,
             Order::Serve(order) => serve::run(order, arguments.json).await,
+            Order::Completions(order) => completions::run(order),
+            Order::Man(order) => man::run(order),
         }
     });
     // A look-up of a host name may still hang in a thread of its own; nobody waits for it.
@@ -110,6 +114,6 @@ fn code_of(failure: &Failure) -> u8 {
         Failure::Start(_) => code::CANNOT_RUN,
         // Whoever read our output has enough.
         Failure::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => 0,
-        Failure::Output(_) => code::OUTPUT,
+        Failure::Output(_) | Failure::Page { .. } => code::OUTPUT,
     }
 }
