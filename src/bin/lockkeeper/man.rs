@@ -48,13 +48,11 @@ fn name_of(command: &Command) -> &str {
 
 /// The page of the tool, or of one of its subcommands.
 fn page(tool: &Command, command: &Command) -> io::Result<String> {
-    let version = tool.get_version().unwrap_or_default();
-    let generator = Generator::new(command.clone())
-        .title(name_of(command).to_uppercase())
-        .source(format!("lockkeeper {version}"))
-        .manual("Lockkeeper");
-    let mut page = Vec::new();
-    generator.render_title(&mut page)?;
+    let generator = Generator::new(command.clone());
+    let (name, version) = (name_of(command), tool.get_version().unwrap_or_default());
+    let name = name.to_uppercase();
+    // No date, so that a page is the same wherever it is made. The generator would leave out what is empty.
+    let mut page = format!(".TH {name} 1 \"\" \"lockkeeper {version}\" Lockkeeper\n").into_bytes();
     generator.render_name_section(&mut page)?;
     beginning(command).to_writer(&mut page)?;
     generator.render_options_section(&mut page)?;

@@ -58,7 +58,8 @@ async fn helps(world: &World) -> Vec<(Option<String>, String)> {
 fn options(help: &str) -> BTreeSet<String> {
     let lines = help.lines().filter(|line| line.starts_with("  "));
     let lines = lines.filter(|line| line.trim_start().starts_with('-'));
-    let words = lines.filter_map(|line| line.split_whitespace().find(|word| word.starts_with("--")));
+    let words =
+        lines.filter_map(|line| line.split_whitespace().find(|word| word.starts_with("--")));
     let words: BTreeSet<String> = words
         .map(|word| word.trim_end_matches('.').to_owned())
         .collect();
@@ -88,15 +89,23 @@ async fn bash_offers_every_word_of_help_and_no_other(world: World) {
     fs::write(&script, said(&world, &["completions", "bash"]).await).unwrap();
 
     for (name, help) in helps(&world).await {
-        let typed: Vec<&str> = std::iter::once("lockkeeper").chain(name.as_deref()).collect();
+        let typed: Vec<&str> = std::iter::once("lockkeeper")
+            .chain(name.as_deref())
+            .collect();
         let long = [&typed[..], &["--"]].concat();
 
         assert_eq!(offered(&script, &long).await, options(&help), "{name:?}");
         if let Some(name) = &name {
-            assert_eq!(offered(&script, &typed).await, BTreeSet::from([name.clone()]));
+            assert_eq!(
+                offered(&script, &typed).await,
+                BTreeSet::from([name.clone()])
+            );
         }
     }
-    assert_eq!(offered(&script, &["lockkeeper", "r"]).await, BTreeSet::from(["run".to_owned()]));
+    assert_eq!(
+        offered(&script, &["lockkeeper", "r"]).await,
+        BTreeSet::from(["run".to_owned()])
+    );
 }
 
 async fn every_shell_is_told_every_word_of_help(world: World) {
@@ -127,7 +136,9 @@ async fn pages(world: &World) -> Vec<(String, String, String)> {
     said(world, &["man", "--out", out.to_str().unwrap()]).await;
     let mut pages = Vec::new();
     for (name, help) in helps(world).await {
-        let file = name.map_or("lockkeeper.1".to_owned(), |name| format!("lockkeeper-{name}.1"));
+        let file = name.map_or("lockkeeper.1".to_owned(), |name| {
+            format!("lockkeeper-{name}.1")
+        });
         let page = fs::read_to_string(out.join(&file)).unwrap();
         pages.push((file, help, page));
     }
@@ -137,8 +148,12 @@ async fn pages(world: &World) -> Vec<(String, String, String)> {
 
 /// A line of a page as it is read: without fonts and escapes.
 fn plain(line: &str) -> String {
-    let line = ["\\fB", "\\fI", "\\fR"].iter().fold(line.to_owned(), |line, font| line.replace(font, ""));
-    line.replace("\\-", "-").replace("\\*(Aq", "'").replace("\\&", "")
+    let line = ["\\fB", "\\fI", "\\fR"]
+        .iter()
+        .fold(line.to_owned(), |line, font| line.replace(font, ""));
+    line.replace("\\-", "-")
+        .replace("\\*(Aq", "'")
+        .replace("\\&", "")
 }
 
 async fn no_word_of_help_is_missing_in_its_page(world: World) {
@@ -195,14 +210,26 @@ async fn a_page_has_its_sections_and_none_is_empty(world: World) {
             assert!(written, "{title} of {file} is empty");
         }
         let name = file.trim_end_matches(".1");
+        let title = format!(
+            ".TH {} 1 \"\" \"lockkeeper {}\" Lockkeeper",
+            name.to_uppercase(),
+            env!("CARGO_PKG_VERSION")
+        );
+        assert_eq!(page.lines().next(), Some(&*title));
         assert!(of("NAME")[0].starts_with(&format!("{name} - ")), "{file}");
         let usage = help.lines().find_map(|line| line.strip_prefix("Usage: "));
         assert_eq!(of("SYNOPSIS")[0], usage.unwrap(), "{file}");
         of("DESCRIPTION");
         of("OPTIONS");
-        let variables = help.split("[env: ").skip(1).filter_map(|rest| rest.split(['=', ']']).next());
+        let variables = help
+            .split("[env: ")
+            .skip(1)
+            .filter_map(|rest| rest.split(['=', ']']).next());
         for variable in variables.chain(["RUST_LOG"]) {
-            assert!(of("ENVIRONMENT").iter().any(|line| line == variable), "{file} lacks {variable}");
+            assert!(
+                of("ENVIRONMENT").iter().any(|line| line == variable),
+                "{file} lacks {variable}"
+            );
         }
         if help.contains("Exit codes:") {
             assert!(of("EXIT STATUS").iter().any(|line| line == "64"), "{file}");
@@ -222,8 +249,16 @@ async fn man_prints_the_page_that_it_writes(world: World) {
     assert_eq!(printed.trim_end(), page.trim_end());
     for (file, _, page) in &pages[1..] {
         let entry = format!("{}(1)", file.trim_end_matches(".1"));
-        assert!(sections(&printed).iter().any(|(_, lines)| lines.contains(&entry)), "{entry}");
-        assert!(sections(page).iter().any(|(title, _)| *title == "SEE ALSO"), "{file}");
+        assert!(
+            sections(&printed)
+                .iter()
+                .any(|(_, lines)| lines.contains(&entry)),
+            "{entry}"
+        );
+        assert!(
+            sections(page).iter().any(|(title, _)| *title == "SEE ALSO"),
+            "{file}"
+        );
     }
 }
 
