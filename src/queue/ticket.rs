@@ -478,8 +478,8 @@ mod tests {
             permits: Some(2),
             revoked: true,
         };
-        let bytes = br#"{"owner":"o","host":"h","pid":3,"label":"l","attempt":"00000000-0000-0000-0000-000000000001","#;
-        let rest = br#""at":5,"guest_of":7,"value":"v","permits":2,"revoked":true}"#;
+        let bytes = r#"{"owner":"o","host":"h","pid":3,"label":"l","attempt":"00000000-0000-0000-0000-000000000001","#;
+        let rest = r#""at":5,"guest_of":7,"value":"v","permits":2,"revoked":true}"#;
         let claims = [
             Claim::Lock,
             Claim::Read,
@@ -490,7 +490,10 @@ mod tests {
             Claim::KazooWrite,
         ];
 
-        assert_eq!(line.to_bytes(), [&bytes[..], rest].concat());
+        assert_eq!(
+            String::from_utf8(line.to_bytes()).unwrap(),
+            [bytes, rest].concat()
+        );
         assert_eq!(
             claims.map(Claim::prefix),
             [

@@ -122,17 +122,17 @@ async fn every_shell_is_told_every_word_of_help(world: World) {
     ] {
         let script = said(&world, &["completions", shell]).await;
         assert!(script.contains(sign), "that is nothing for {shell}");
-        // Fish has its options without the hyphens.
+        // Fish is told of an option as `-l wait`.
+        let script = script.replace(" -l ", " --");
         let words: BTreeSet<&str> = script
             .split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
-            .map(|word| word.trim_start_matches('-'))
             .collect();
 
         for (name, help) in &helps {
             let missing: Vec<String> = options(help)
                 .into_iter()
                 .chain(name.clone())
-                .filter(|word| !words.contains(word.trim_start_matches('-')))
+                .filter(|word| !words.contains(word.as_str()))
                 .collect();
             assert!(missing.is_empty(), "{shell} is not told of {missing:?}");
         }
@@ -257,7 +257,7 @@ async fn man_prints_the_page_that_it_writes(world: World) {
     let (file, _, page) = &pages[0];
 
     assert_eq!(file, "lockkeeper.1");
-    assert_eq!(printed.trim_end(), page.trim_end());
+    assert!(printed.trim_end() == page.trim_end(), "{printed}");
     for (file, _, page) in &pages[1..] {
         let entry = format!("{}(1)", file.trim_end_matches(".1"));
         assert!(
