@@ -146,9 +146,10 @@ async fn pages(world: &World) -> Vec<(String, String, String)> {
     said(world, &["man", "--out", out.to_str().unwrap()]).await;
     let mut pages = Vec::new();
     for (name, help) in helps(world).await {
-        let file = name.map_or("lockkeeper.1".to_owned(), |name| {
-            format!("lockkeeper-{name}.1")
-        });
+        let file = name.map_or_else(
+            || "lockkeeper.1".to_owned(),
+            |name| format!("lockkeeper-{name}.1"),
+        );
         let page = fs::read_to_string(out.join(&file)).unwrap();
         pages.push((file, help, page));
     }
