@@ -60,6 +60,9 @@
 //!
 //! Needs ZooKeeper 3.6 or newer and a tokio runtime.
 
+// Says in the pages at docs.rs, which are built with nightly, what needs a feature. No other build sees it.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod access;
 mod cohort;
 mod conversion;

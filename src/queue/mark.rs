@@ -193,6 +193,22 @@ mod tests {
         );
     }
 
+    /// `docs/versions.md` promises it to those who run another version in the same queue.
+    #[test]
+    fn what_is_written_into_directories_stays_the_same() {
+        let mark = Mark { czxid: 7, seq: 3 };
+
+        assert_eq!(
+            mark.to_bytes(),
+            br#"{"lockkeeper_released":{"czxid":7,"seq":3}}"#
+        );
+        assert_eq!(DirectoryData::note(7), br#"{"lockkeeper_guest_of":7}"#);
+        assert_eq!(
+            DirectoryData::proclamation(7, "v"),
+            br#"{"lockkeeper_proclaimed":{"czxid":7,"value":"v"}}"#
+        );
+    }
+
     #[test]
     fn foreign_data_is_not_ours() {
         for data in [

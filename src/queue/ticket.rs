@@ -463,6 +463,51 @@ mod tests {
         assert_eq!(DataLine::parse(line).map(|line| line.pid), Some(3));
     }
 
+    /// `docs/versions.md` promises it to those who run another version in the same queue.
+    #[test]
+    fn what_is_written_into_tickets_stays_the_same() {
+        let line = DataLine {
+            owner: Some("o".into()),
+            host: "h".into(),
+            pid: 3,
+            label: Some("l".into()),
+            attempt: Uuid::from_u128(1),
+            at: 5,
+            guest_of: Some(7),
+            value: Some("v".into()),
+            permits: Some(2),
+            revoked: true,
+        };
+        let bytes = r#"{"owner":"o","host":"h","pid":3,"label":"l","attempt":"00000000-0000-0000-0000-000000000001","#;
+        let rest = r#""at":5,"guest_of":7,"value":"v","permits":2,"revoked":true}"#;
+        let claims = [
+            Claim::Lock,
+            Claim::Read,
+            Claim::Write,
+            Claim::Lead,
+            Claim::KazooLock,
+            Claim::KazooRead,
+            Claim::KazooWrite,
+        ];
+
+        assert_eq!(
+            String::from_utf8(line.to_bytes()).unwrap(),
+            [bytes, rest].concat()
+        );
+        assert_eq!(
+            claims.map(Claim::prefix),
+            [
+                "lock-",
+                "__READ__",
+                "__WRIT__",
+                "latch-",
+                "__lock__",
+                "__rlock__",
+                "__lock__"
+            ]
+        );
+    }
+
     #[test]
     fn another_programs_json_is_not_a_line_of_ours() {
         for theirs in [

@@ -11,6 +11,7 @@ pub(crate) mod kinds;
 pub(crate) mod look;
 pub(crate) mod loss;
 pub(crate) mod mess;
+pub(crate) mod papers;
 pub(crate) mod signals;
 pub(crate) mod terminal;
 

@@ -87,6 +87,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     cli::loss::cases,
     #[cfg(feature = "cli")]
     cli::mess::cases,
+    cli::papers::cases,
     #[cfg(feature = "cli")]
     cli::signals::cases,
     #[cfg(feature = "cli")]

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::error::ErrorKind;
-use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::Shell;
 use humantime::parse_duration;
 use lockkeeper::{Acl, Dialect, Keeper};
 
@@ -38,9 +39,9 @@ Exit codes:
    0  done (`run`: the command ended with 0)
   64  wrong usage: options, lock name, connect string
   69  no server: unreachable, not ZooKeeper, no such chroot, or the session ended before the command ran
-  74  stdout cannot be written
+  74  stdout, or a file of `man --out`, cannot be written
   77  the server denies permission
-  `run` has more: see `lockkeeper run --help`";
+`run` has more: see `lockkeeper run --help`";
 
 const RUN_NOTES: &str = "\
 The lock is granted in the order of asking, and given back when the command has ended. Names may be followed by more:
@@ -192,6 +193,24 @@ Examples:
   lockkeeper run hello -- echo held
   lockkeeper serve --listen 127.0.0.1:0                any free port";
 
+const COMPLETIONS_NOTES: &str = "\
+The script goes to stdout, and no server is asked. It knows all subcommands and options, not the names of your locks.
+
+Examples:
+  lockkeeper completions bash > ~/.local/share/bash-completion/completions/lockkeeper
+  lockkeeper completions zsh > ~/.zfunc/_lockkeeper       with `fpath+=~/.zfunc` before `compinit` in ~/.zshrc
+  lockkeeper completions fish > ~/.config/fish/completions/lockkeeper.fish
+  lockkeeper completions elvish >> ~/.config/elvish/rc.elv
+  lockkeeper completions powershell >> $PROFILE           in PowerShell";
+
+const MAN_NOTES: &str = "\
+The page of the tool goes to stdout. With --out it becomes a file in a folder, and so does a page for each subcommand. No
+server is asked.
+
+Examples:
+  lockkeeper man | man -l -                              reads it at once
+  lockkeeper man --out ~/.local/share/man/man1           from then on: `man lockkeeper`, `man lockkeeper-run`";
+
 /// Fair distributed locks on Apache ZooKeeper.
 #[derive(Debug, Parser)]
 #[command(name = "lockkeeper", version, after_help = EXAMPLES, disable_help_subcommand = true)]
@@ -235,6 +254,10 @@ pub(crate) enum Order {
     Bench(Bench),
     /// Runs a ZooKeeper-compatible server for tests and demos
     Serve(Serve),
+    /// Prints what a shell needs to complete these words
+    Completions(Completions),
+    /// Prints the manual page, or writes all of them
+    Man(Man),
 }
 
 #[derive(Debug, Args)]
@@ -466,6 +489,21 @@ pub(crate) struct Serve {
     /// The address; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:2181")]
     pub(crate) listen: SocketAddr,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = COMPLETIONS_NOTES)]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: Shell,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = MAN_NOTES)]
+pub(crate) struct Man {
+    /// The folder for the pages; it is made if it is not there
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) out: Option<PathBuf>,
 }
 
 /// A [`Dialect`], for the command line.

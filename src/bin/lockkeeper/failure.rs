@@ -56,6 +56,9 @@ pub(crate) enum Failure {
     #[error("cannot write to stdout")]
     Output(#[source] io::Error),
 
+    #[error("cannot write {}", file.display())]
+    Page { file: PathBuf, source: io::Error },
+
     #[error("the system refuses what is needed")]
     System(#[source] io::Error),
 }

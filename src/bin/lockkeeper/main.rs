@@ -9,6 +9,7 @@ mod bench;
 mod breaking;
 mod child;
 mod doctor;
+mod completions;
 mod elect;
 mod failure;
 mod grammar;
@@ -19,6 +20,7 @@ mod lease;
 mod live;
 mod ls;
 mod process;
+mod man;
 mod queue;
 mod report;
 mod run;
@@ -94,6 +96,8 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
             Order::Journal(order) => journal::run(server, order, arguments.json).await,
             Order::Doctor(order) => doctor::run(server, order, arguments.json).await,
             Order::Serve(order) => serve::run(order, arguments.json).await,
+            Order::Completions(order) => completions::run(order),
+            Order::Man(order) => man::run(order),
         }
     });
     // A look-up of a host name may still hang in a thread of its own; nobody waits for it.
@@ -119,6 +123,6 @@ fn code_of(failure: &Failure) -> u8 {
         Failure::Start(_) => code::CANNOT_RUN,
         // Whoever read our output has enough.
         Failure::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => 0,
-        Failure::Output(_) => code::OUTPUT,
+        Failure::Output(_) | Failure::Page { .. } => code::OUTPUT,
     }
 }
