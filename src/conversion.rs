@@ -11,6 +11,7 @@ use crate::door::Door;
 use crate::error::{Error, Result};
 use crate::queue::Waiter;
 use crate::queue::ticket::Kind;
+use crate::queue::walk::REMOVED;
 use crate::tenure::{Seat, Tenure, told};
 use crate::token::Token;
 
@@ -35,7 +36,12 @@ impl Door {
             else {
                 return Err(self.queue.lost("it holds nothing"));
             };
-            place.share(&name).await?;
+            if let Err(error) = place.share(&name).await {
+                if matches!(error, Error::PlaceLost { .. }) {
+                    hold.lose(REMOVED);
+                }
+                return Err(error);
+            }
             loop {
                 // The old hold goes on until the new one has begun: without a word of it there was no gap.
                 let next = place.hold(&name).await?;
@@ -43,7 +49,7 @@ impl Door {
                     return Err(loss.while_trying("downgrade", &name));
                 }
                 if let Some(next) = next {
-                    let seat = Seat::of(name, place, next);
+                    let seat = Seat::of(name, place, next, self.queue.meter());
                     tracing::debug!(node = seat.path(), "downgraded");
                     let tenure = self.held_by(seat, token, Kind::Shared, owner);
                     known_at(gate, &tenure);

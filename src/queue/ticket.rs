@@ -286,6 +286,9 @@ pub(crate) struct DataLine {
     pub(crate) pid: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) label: Option<String>,
+    /// The trace that the work under the lock belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) trace: Option<String>,
     /// One per create that was sent: it finds our ticket again after a lost reply.
     #[serde(default)]
     pub(crate) attempt: Uuid,

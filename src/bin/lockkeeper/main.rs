@@ -21,6 +21,7 @@ mod serve;
 mod shim;
 mod signals;
 mod terminal;
+mod trace;
 
 use std::process::ExitCode;
 
