@@ -336,7 +336,9 @@ impl Tenure {
             match left {
                 Left::WasGone => hold.lose(REMOVED),
                 // Its end says so.
-                Left::Over(_) | Left::Closed => drop(hold.loss()),
+                Left::Over(_) | Left::Closed => {
+                    hold.loss();
+                }
                 Left::Now | Left::Refused { .. } | Left::NotEmpty { .. } => {}
             }
         }

@@ -467,6 +467,21 @@ mod tests {
     }
 
     #[test]
+    fn a_line_has_a_trace_if_there_is_one_and_is_read_without() {
+        let line = |trace: Option<&str>| DataLine {
+            trace: trace.map(String::from),
+            attempt: Uuid::from_u128(1),
+            ..DataLine::default()
+        };
+        let [with, without] = [line(Some("4bf9")), line(None)];
+
+        let text = String::from_utf8(without.to_bytes()).unwrap();
+        assert!(!text.contains("trace"), "{text}");
+        assert_eq!(DataLine::parse(text.as_bytes()), Some(without));
+        assert_eq!(DataLine::parse(&with.to_bytes()), Some(with));
+    }
+
+    #[test]
     fn another_programs_json_is_not_a_line_of_ours() {
         for theirs in [
             &b"{}"[..],

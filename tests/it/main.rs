@@ -31,6 +31,8 @@ mod faults;
 mod guard;
 mod linger;
 mod load;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod multi;
 mod museum;
 mod mutex;
@@ -43,6 +45,7 @@ mod security;
 mod semaphore;
 mod server;
 mod sharing;
+mod spans;
 mod traces;
 mod trouble;
 mod visits;
@@ -109,6 +112,10 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     load::cases,
     load::capacity::cases,
     load::memory::cases,
+    #[cfg(feature = "metrics")]
+    metrics::cases,
+    #[cfg(feature = "metrics")]
+    metrics::service::cases,
     museum::client::cases,
     museum::designs::cases,
     museum::hangs::cases,
@@ -163,6 +170,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     sharing::clients::cases,
     #[cfg(feature = "cli")]
     sharing::crowd::cases,
+    spans::cases,
     traces::cases,
     trouble::cases,
     visits::cases,
@@ -171,6 +179,10 @@ const MODULES: &[fn() -> Vec<Case>] = &[
 fn main() -> ExitCode {
     #[cfg(feature = "cli")]
     if let Some(ended) = sharing::members::child() {
+        return ended;
+    }
+    #[cfg(feature = "metrics")]
+    if let Some(ended) = metrics::service::child() {
         return ended;
     }
     if let Some(ended) = scale::child()
