@@ -124,4 +124,7 @@ mod pages {
     struct Operating;
     #[doc = include_str!("../docs/security.md")]
     struct Security;
+    #[cfg(feature = "metrics")]
+    #[doc = include_str!("../docs/metrics.md")]
+    struct Metrics;
 }

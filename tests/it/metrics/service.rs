@@ -14,7 +14,7 @@ use crate::support::{World, eventually, ports};
 
 #[path = "../../../examples/service.rs"]
 #[allow(dead_code, reason = "its main")]
-mod service;
+mod example;
 
 cases! {
     feature: "metrics";
@@ -30,8 +30,8 @@ pub(crate) fn child() -> Option<ExitCode> {
     let order = std::env::var(ORDER).ok()?;
     let (page, servers) = order.split_once(' ').expect("an address and servers");
     let service = async {
-        service::show(page.parse()?)?;
-        service::serve(servers).await
+        example::show(page.parse()?)?;
+        example::serve(servers).await
     };
     let failed = Runtime::new().unwrap().block_on(service);
     eprintln!("the service has ended: {failed:?}");
