@@ -299,7 +299,8 @@ impl Pulse {
                     if changed.is_err() {
                         break;
                     }
-                    match *states.borrow_and_update() {
+                    let state = *states.borrow_and_update();
+                    match state {
                         // Each change may hide a reconnect between two looks.
                         SessionState::Connected => {
                             self.reconnects.fetch_add(1, Ordering::Relaxed);

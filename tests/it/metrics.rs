@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::mutex::keeper;
 use crate::support::{World, eventually};
-use page::{Meter, alone, metered, runtime};
+use page::{alone, metered, runtime};
 
 cases! {
     feature: "metrics";

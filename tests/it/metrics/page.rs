@@ -93,7 +93,7 @@ pub(crate) async fn alone(run: impl FnOnce(Meter) + Send + 'static) {
     let thread = spawn_blocking(|| {
         let recorder = PrometheusBuilder::new().set_buckets(&[1.0]).unwrap().build_recorder();
         let (handle, labels) = (recorder.handle(), Vec::new());
-        let _recording = metrics::set_default_local_recorder(&recorder);
+        let _recording = ::metrics::set_default_local_recorder(&recorder);
         run(Meter { handle, labels });
     });
     thread.await.unwrap();
