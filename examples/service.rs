@@ -23,7 +23,9 @@ const SECONDS: [f64; 16] = [
     3600.0,
 ];
 /// Bounds of what else stands in a queue.
-const OTHERS: [f64; 10] = [0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0, 10_000.0];
+const OTHERS: [f64; 10] = [
+    0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0, 10_000.0,
+];
 
 #[tokio::main]
 async fn main() -> Result<()> {

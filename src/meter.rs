@@ -25,7 +25,9 @@ mod form {
     use std::time::Instant;
 
     use metrics::{Counter, Gauge, Histogram, Unit};
-    use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+    use metrics::{
+        counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+    };
 
     use super::Reason;
 
@@ -47,16 +49,44 @@ mod form {
     pub(crate) fn describe() {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
-            describe_histogram!(WAIT, Unit::Seconds, "How long calls took that came back with a guard.");
-            describe_gauge!(WAITING, Unit::Count, "Calls for a guard that are under way.");
-            describe_histogram!(QUEUE, Unit::Count, "Others in the queue when a ticket of ours had just joined it.");
-            describe_histogram!(HOLD, Unit::Seconds, "How long locks were held that were given back or lost.");
+            describe_histogram!(
+                WAIT,
+                Unit::Seconds,
+                "How long calls took that came back with a guard."
+            );
+            describe_gauge!(
+                WAITING,
+                Unit::Count,
+                "Calls for a guard that are under way."
+            );
+            describe_histogram!(
+                QUEUE,
+                Unit::Count,
+                "Others in the queue when a ticket of ours had just joined it."
+            );
+            describe_histogram!(
+                HOLD,
+                Unit::Seconds,
+                "How long locks were held that were given back or lost."
+            );
             describe_gauge!(HELD, Unit::Count, "Locks that are held.");
-            describe_counter!(LOST, Unit::Count, "Locks that were lost while they were held.");
-            describe_counter!(TIMEOUTS, Unit::Count, "Calls whose time limit was over before they had a guard.");
+            describe_counter!(
+                LOST,
+                Unit::Count,
+                "Locks that were lost while they were held."
+            );
+            describe_counter!(
+                TIMEOUTS,
+                Unit::Count,
+                "Calls whose time limit was over before they had a guard."
+            );
             describe_gauge!(SESSIONS, Unit::Count, "Sessions that are open.");
             describe_counter!(BEGUN, Unit::Count, "Sessions that were opened.");
-            describe_counter!(RECONNECTS, Unit::Count, "Connections that came back within a session.");
+            describe_counter!(
+                RECONNECTS,
+                Unit::Count,
+                "Connections that came back within a session."
+            );
         });
     }
 
@@ -102,7 +132,8 @@ mod form {
 
     impl Counts {
         fn handles(&self) -> &Handles {
-            self.handles.get_or_init(|| Handles::register(self.class, self.kind))
+            self.handles
+                .get_or_init(|| Handles::register(self.class, self.kind))
         }
     }
 
@@ -115,7 +146,9 @@ mod form {
                 hold: histogram!(HOLD, "class" => class, "kind" => kind),
                 held: gauge!(HELD, "class" => class, "kind" => kind),
                 // All from the beginning: the first increase of a counter that was not there is none.
-                lost: REASONS.map(|reason| counter!(LOST, "class" => class, "kind" => kind, "reason" => reason)),
+                lost: REASONS.map(
+                    |reason| counter!(LOST, "class" => class, "kind" => kind, "reason" => reason),
+                ),
                 timeouts: counter!(TIMEOUTS, "class" => class, "kind" => kind),
             }
         }
@@ -124,7 +157,11 @@ mod form {
     impl Meter {
         fn new(class: &'static str, kind: &'static str) -> Self {
             let handles = OnceLock::new();
-            Self(Some(Arc::new(Counts { class, kind, handles })))
+            Self(Some(Arc::new(Counts {
+                class,
+                kind,
+                handles,
+            })))
         }
 
         fn handles(&self) -> Option<&Handles> {
@@ -133,7 +170,9 @@ mod form {
 
         /// The meter for the same kind in another class.
         pub(crate) fn in_class(&self, class: &'static str, all: &Meters) -> Self {
-            self.0.as_ref().map_or_else(Self::default, |counts| all.of(class, counts.kind))
+            self.0
+                .as_ref()
+                .map_or_else(Self::default, |counts| all.of(class, counts.kind))
         }
 
         /// A call for a guard begins.
@@ -141,7 +180,10 @@ mod form {
             if let Some(handles) = self.handles() {
                 handles.waiting.increment(1.0);
             }
-            Waiting { meter: self.clone(), since: Instant::now() }
+            Waiting {
+                meter: self.clone(),
+                since: Instant::now(),
+            }
         }
 
         /// A call was given up when its time was over.
@@ -162,7 +204,10 @@ mod form {
         pub(crate) fn hold(&self) -> Option<Holding> {
             let counts = Arc::clone(self.0.as_ref()?);
             counts.handles().held.increment(1.0);
-            Some(Holding { counts, since: Instant::now() })
+            Some(Holding {
+                counts,
+                since: Instant::now(),
+            })
         }
     }
 

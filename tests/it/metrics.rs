@@ -51,7 +51,10 @@ async fn a_lock_is_counted_from_the_call_to_the_release(world: World) {
         let first = lock.lock().await.unwrap();
         assert_eq!(meter.four(), [0.0, 1.0, 1.0, 0.0]);
         let next = tokio::spawn(async move { lock.lock().await });
-        until("the next one waits", || meter.value("queue_length_count") == 2.0).await;
+        until("the next one waits", || {
+            meter.value("queue_length_count") == 2.0
+        })
+        .await;
         assert_eq!(meter.four(), [1.0, 1.0, 1.0, 0.0]);
         sleep(A_MOMENT).await;
         first.release().await.unwrap();
@@ -63,7 +66,10 @@ async fn a_lock_is_counted_from_the_call_to_the_release(world: World) {
         let moment = A_MOMENT.as_secs_f64();
         for sum in ["wait_seconds_sum", "hold_seconds_sum"] {
             let seconds = meter.value(sum);
-            assert!((moment..moment + 5.0).contains(&seconds), "{sum}: {seconds}");
+            assert!(
+                (moment..moment + 5.0).contains(&seconds),
+                "{sum}: {seconds}"
+            );
         }
         keeper.close().await;
     })
@@ -87,14 +93,37 @@ async fn each_kind_of_lock_is_counted_as_itself(world: World) {
         counts!("mutex", 1.0, keeper.mutex("mutex"), lock());
         counts!("read", 1.0, keeper.rw_lock("table"), read());
         counts!("write", 1.0, keeper.rw_lock("table"), write());
-        counts!("permit", 1.0, keeper.semaphore("permits", 3), acquire_many(2));
-        counts!("leadership", 1.0, keeper.election("election"), campaign("me"));
+        counts!(
+            "permit",
+            1.0,
+            keeper.semaphore("permits", 3),
+            acquire_many(2)
+        );
+        counts!(
+            "leadership",
+            1.0,
+            keeper.election("election"),
+            campaign("me")
+        );
         counts!("several", 3.0, keeper.multi_lock(["a", "b", "c"]), lock());
 
         // Nobody has said which class these are of.
-        keeper.mutex("mutex").unwrap().try_lock().await.unwrap().unwrap().release().await.unwrap();
+        keeper
+            .mutex("mutex")
+            .unwrap()
+            .try_lock()
+            .await
+            .unwrap()
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
         assert_eq!(meter.of("default", "mutex").four(), [0.0, 0.0, 1.0, 1.0]);
-        let kinds = meter.page().series().into_iter().filter(|series| series.starts_with("lockkeeper_held{"));
+        let kinds = meter
+            .page()
+            .series()
+            .into_iter()
+            .filter(|series| series.starts_with("lockkeeper_held{"));
         assert_eq!(kinds.count(), 6 + 1);
         keeper.close().await;
     })
@@ -153,7 +182,11 @@ async fn a_call_that_ends_in_whatever_way_waits_no_more(world: World) {
         assert!(lock.lock_timeout(A_MOMENT).await.unwrap_err().is_timeout());
         assert_eq!((waiting(), meter.value("timeouts_total")), (0.0, 1.0));
         assert!(timeout(A_MOMENT, lock.lock()).await.is_err());
-        assert_eq!((waiting(), meter.value("timeouts_total")), (0.0, 1.0), "dropped");
+        assert_eq!(
+            (waiting(), meter.value("timeouts_total")),
+            (0.0, 1.0),
+            "dropped"
+        );
         let place = lock.enqueue().await.unwrap();
         assert_eq!(waiting(), 1.0, "a place waits");
         drop(place);
@@ -271,7 +304,11 @@ async fn a_place_that_lingers_is_held_until_it_is_given_up(world: World) {
             lock.lock().await.unwrap().release().await.unwrap();
         }
 
-        assert_eq!(meter.four(), [0.0, 1.0, 3.0, 0.0], "one hold, and three that had it");
+        assert_eq!(
+            meter.four(),
+            [0.0, 1.0, 3.0, 0.0],
+            "one hold, and three that had it"
+        );
         keeper.close().await;
         assert_eq!(meter.four(), [0.0, 0.0, 3.0, 1.0]);
         assert_eq!(meter.value("lost_total"), 0.0, "given up is not lost");
@@ -285,7 +322,12 @@ async fn a_hold_that_changes_its_kind_is_counted_as_the_other(world: World) {
         let table = keeper.rw_lock("table").unwrap().with_class("changes");
         let (reads, writes) = (meter.of("changes", "read"), meter.of("changes", "write"));
         let held = || (reads.value("held"), writes.value("held"));
-        let ended = || (reads.value("hold_seconds_count"), writes.value("hold_seconds_count"));
+        let ended = || {
+            (
+                reads.value("hold_seconds_count"),
+                writes.value("hold_seconds_count"),
+            )
+        };
 
         let writer = table.write().await.unwrap();
         assert_eq!(held(), (0.0, 1.0));
@@ -328,7 +370,10 @@ async fn what_a_session_held_is_counted_as_lost_with_it(world: World) {
         let session = keeper.queue("one").await.unwrap()[0].session;
 
         assert!(faults.cut(session));
-        until("it connects again", || meter.value("reconnects_total") == 1.0).await;
+        until("it connects again", || {
+            meter.value("reconnects_total") == 1.0
+        })
+        .await;
         assert_eq!(ends.four(), [0.0, 2.0, 2.0, 0.0], "doubtful is not lost");
         assert!(faults.expire_session(session));
         let lost = timeout(SOON, guards[0].lost()).await.unwrap();
@@ -347,7 +392,11 @@ async fn a_lease_that_ends_is_counted_as_one(world: World) {
     metered(world, |_, meter| async move {
         let server = EmbeddedServer::start().await.unwrap();
         let keeper = Keeper::builder(server.connect_string());
-        let keeper = keeper.session_timeout(Duration::from_millis(900)).connect().await.unwrap();
+        let keeper = keeper
+            .session_timeout(Duration::from_millis(900))
+            .connect()
+            .await
+            .unwrap();
         let guard = taken(&keeper, "leased").await;
         let meter = meter.of("ends", "mutex");
 
@@ -373,7 +422,10 @@ async fn a_runtime_that_is_gone_holds_nothing(world: World) {
             (keeper, guard, place)
         });
         let ends = meter.of("ends", "mutex");
-        assert_eq!((ends.four(), meter.value("sessions")), ([1.0, 1.0, 1.0, 0.0], 1.0));
+        assert_eq!(
+            (ends.four(), meter.value("sessions")),
+            ([1.0, 1.0, 1.0, 0.0], 1.0)
+        );
 
         drop(runtime);
 
@@ -390,7 +442,9 @@ async fn ten_thousand_names_of_three_classes_have_as_many_series_as_three_names(
         const CLASSES: [&str; 3] = ["orders", "prices", "reports"];
         let keeper = keeper(&world).await;
         let take = |name: usize| {
-            let lock = keeper.mutex(format!("{}/{name}", CLASSES[name % 3])).unwrap();
+            let lock = keeper
+                .mutex(format!("{}/{name}", CLASSES[name % 3]))
+                .unwrap();
             let lock = lock.with_class(CLASSES[name % 3]);
             async move { lock.lock().await.unwrap().release().await.unwrap() }
         };
@@ -402,7 +456,10 @@ async fn ten_thousand_names_of_three_classes_have_as_many_series_as_three_names(
         }
 
         let all = meter.page().series();
-        let count: f64 = CLASSES.iter().map(|class| meter.of(class, "mutex").value("wait_seconds_count")).sum();
+        let count: f64 = CLASSES
+            .iter()
+            .map(|class| meter.of(class, "mutex").value("wait_seconds_count"))
+            .sum();
         assert_eq!(count, 10_000.0);
         assert_eq!(all, few);
         // Of each class two gauges, three histograms, one counter, and one more for each reason of a loss; and three of sessions.

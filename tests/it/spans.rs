@@ -66,8 +66,22 @@ async fn each_acquire_has_one_span_with_its_path_kind_ticket_and_session(world: 
         drop(place.granted().await.unwrap());
         drop(keeper.rw_lock("read").unwrap().read().await.unwrap());
         drop(keeper.rw_lock("write").unwrap().write().await.unwrap());
-        drop(keeper.semaphore("permits", 2).unwrap().acquire().await.unwrap());
-        drop(keeper.election("election").unwrap().campaign("me").await.unwrap());
+        drop(
+            keeper
+                .semaphore("permits", 2)
+                .unwrap()
+                .acquire()
+                .await
+                .unwrap(),
+        );
+        drop(
+            keeper
+                .election("election")
+                .unwrap()
+                .campaign("me")
+                .await
+                .unwrap(),
+        );
         drop(keeper.lock_all(["a", "b"]).await.unwrap());
     };
 
@@ -120,7 +134,10 @@ async fn a_waiter_is_told_whose_work_it_waits_for(world: World) {
     assert_eq!(told.len(), 1, "{told:?}");
     let field = format!("holder_trace=\"{TRACE}\"");
     let (span, event) = told[0].split_once("waits for").unwrap();
-    assert!(span.contains("acquire{path=\"/locks/traced\"") && span.contains(&field), "{told:?}");
+    assert!(
+        span.contains("acquire{path=\"/locks/traced\"") && span.contains(&field),
+        "{told:?}"
+    );
     let ticket = "ticket=\"/locks/traced/lock-0000000000\"";
     let pid = format!("pid={}", std::process::id());
     for part in [&*field, ticket, "host=", &pid] {
@@ -153,12 +170,51 @@ async fn whose_work_is_waited_for_is_known_without_a_request(world: World) {
 async fn a_trace_id_is_seen_in_the_queue_whatever_kind_of_lock_it_is(world: World) {
     let keeper = keeper(&world).await;
     let _guards = (
-        keeper.mutex("lock").unwrap().with_trace_id(TRACE).lock().await.unwrap(),
-        keeper.rw_lock("read").unwrap().with_trace_id(TRACE).read().await.unwrap(),
-        keeper.rw_lock("write").unwrap().with_trace_id(TRACE).write().await.unwrap().downgrade().await.unwrap(),
-        keeper.semaphore("permits", 2).unwrap().with_trace_id(TRACE).acquire().await.unwrap(),
-        keeper.election("election").unwrap().with_trace_id(TRACE).campaign("me").await.unwrap(),
-        keeper.multi_lock(["a", "b"]).unwrap().with_trace_id(TRACE).lock().await.unwrap(),
+        keeper
+            .mutex("lock")
+            .unwrap()
+            .with_trace_id(TRACE)
+            .lock()
+            .await
+            .unwrap(),
+        keeper
+            .rw_lock("read")
+            .unwrap()
+            .with_trace_id(TRACE)
+            .read()
+            .await
+            .unwrap(),
+        keeper
+            .rw_lock("write")
+            .unwrap()
+            .with_trace_id(TRACE)
+            .write()
+            .await
+            .unwrap()
+            .downgrade()
+            .await
+            .unwrap(),
+        keeper
+            .semaphore("permits", 2)
+            .unwrap()
+            .with_trace_id(TRACE)
+            .acquire()
+            .await
+            .unwrap(),
+        keeper
+            .election("election")
+            .unwrap()
+            .with_trace_id(TRACE)
+            .campaign("me")
+            .await
+            .unwrap(),
+        keeper
+            .multi_lock(["a", "b"])
+            .unwrap()
+            .with_trace_id(TRACE)
+            .lock()
+            .await
+            .unwrap(),
     );
     let _other = keeper.mutex("other").unwrap().lock().await.unwrap();
 
@@ -172,8 +228,23 @@ async fn a_trace_id_is_seen_in_the_queue_whatever_kind_of_lock_it_is(world: Worl
 async fn a_trace_id_that_is_too_long_is_refused(world: World) {
     let lock = keeper(&world).await.mutex("long").unwrap();
 
-    let refused = lock.clone().with_trace_id("x".repeat(1025)).lock().await.unwrap_err();
+    let refused = lock
+        .clone()
+        .with_trace_id("x".repeat(1025))
+        .lock()
+        .await
+        .unwrap_err();
 
-    assert!(matches!(&refused, Error::InvalidOption { what: "trace id", .. }), "{refused}");
-    lock.with_trace_id("x".repeat(1024)).lock().await.unwrap();
+    assert!(
+        matches!(
+            &refused,
+            Error::InvalidOption {
+                what: "trace id",
+                ..
+            }
+        ),
+        "{refused}"
+    );
+    let longest = lock.with_trace_id("x".repeat(1024));
+    longest.lock().await.unwrap().release().await.unwrap();
 }

@@ -86,7 +86,9 @@ async fn the_trace_that_a_run_belongs_to_is_in_its_ticket_and_goes_on_to_the_com
     let traceparent = format!("00-{TRACE}-00f067aa0ba902b7-01");
     let script = "echo ready; echo $TRACEPARENT; read line";
     let mut command = run(&world, "traced", script);
-    command.stdin(Stdio::piped()).env("TRACEPARENT", &traceparent);
+    command
+        .stdin(Stdio::piped())
+        .env("TRACEPARENT", &traceparent);
     let mut holder = Holder::start(&mut command).await;
     let mut without = run(&world, "traced", "true");
     let mut waiting = without.env("TRACEPARENT", "nonsense").spawn().unwrap();

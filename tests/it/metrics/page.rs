@@ -15,10 +15,15 @@ pub(crate) struct Page(BTreeMap<String, f64>);
 
 impl Page {
     pub(crate) fn parse(text: &str) -> Self {
-        let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let lines = text
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with('#'));
         let values = lines.map(|line| {
             let (series, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("{line}"));
-            (series.to_owned(), value.parse().unwrap_or_else(|_| panic!("{line}")))
+            (
+                series.to_owned(),
+                value.parse().unwrap_or_else(|_| panic!("{line}")),
+            )
         });
         Self(values.collect())
     }
@@ -29,7 +34,11 @@ impl Page {
             let (name, has) = series.split_once('{').unwrap_or((series, ""));
             name == metric && labels.iter().all(|label| has.contains(label))
         };
-        self.0.iter().filter(|(series, _)| is_of(series)).map(|(_, value)| value).sum()
+        self.0
+            .iter()
+            .filter(|(series, _)| is_of(series))
+            .map(|(_, value)| value)
+            .sum()
     }
 
     /// All series; the parts of one histogram are one.
@@ -44,10 +53,17 @@ impl Page {
 /// A series without what tells the parts of a histogram apart.
 fn whole(series: &str) -> String {
     let (name, labels) = series.split_once('{').unwrap_or((series, ""));
-    let part = ["_bucket", "_count", "_sum"].iter().find_map(|part| name.strip_suffix(part));
+    let part = ["_bucket", "_count", "_sum"]
+        .iter()
+        .find_map(|part| name.strip_suffix(part));
     let labels = labels.trim_end_matches('}').split(',');
-    let labels = labels.filter(|label| !label.starts_with("le=") && !label.starts_with("quantile="));
-    format!("{}{{{}}}", part.unwrap_or(name), labels.collect::<Vec<_>>().join(","))
+    let labels =
+        labels.filter(|label| !label.starts_with("le=") && !label.starts_with("quantile="));
+    format!(
+        "{}{{{}}}",
+        part.unwrap_or(name),
+        labels.collect::<Vec<_>>().join(",")
+    )
 }
 
 /// What one recorder has counted.
@@ -61,7 +77,10 @@ impl Meter {
     /// What is counted of these only.
     pub(crate) fn of(&self, class: &str, kind: &str) -> Self {
         let labels = vec![format!("class=\"{class}\""), format!("kind=\"{kind}\"")];
-        Self { labels, ..self.clone() }
+        Self {
+            labels,
+            ..self.clone()
+        }
     }
 
     pub(crate) fn page(&self) -> Page {
@@ -84,14 +103,23 @@ impl Meter {
 
     /// Calls under way, holds, calls that came back with a guard, and holds that have ended.
     pub(crate) fn four(&self) -> [f64; 4] {
-        ["waiting", "held", "wait_seconds_count", "hold_seconds_count"].map(|metric| self.value(metric))
+        [
+            "waiting",
+            "held",
+            "wait_seconds_count",
+            "hold_seconds_count",
+        ]
+        .map(|metric| self.value(metric))
     }
 }
 
 /// Runs something in a thread whose recorder is nobody else's.
 pub(crate) async fn alone(run: impl FnOnce(Meter) + Send + 'static) {
     let thread = spawn_blocking(|| {
-        let recorder = PrometheusBuilder::new().set_buckets(&[1.0]).unwrap().build_recorder();
+        let recorder = PrometheusBuilder::new()
+            .set_buckets(&[1.0])
+            .unwrap()
+            .build_recorder();
         let (handle, labels) = (recorder.handle(), Vec::new());
         let _recording = ::metrics::set_default_local_recorder(&recorder);
         run(Meter { handle, labels });

@@ -48,7 +48,12 @@ async fn the_example_of_a_service_shows_how_its_locks_move(world: World) {
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    let scrape = || async { scrape(port).await.ok().map(|text| (Page::parse(&text), text)) };
+    let scrape = || async {
+        scrape(port)
+            .await
+            .ok()
+            .map(|text| (Page::parse(&text), text))
+    };
 
     let (first, text) = eventually("its first page", PATIENCE, scrape).await;
     for (class, kind) in [
@@ -69,24 +74,41 @@ async fn the_example_of_a_service_shows_how_its_locks_move(world: World) {
             };
             // Others are there, too, but for a moment.
             let is_held = next.sum("lockkeeper_held", &labels) > 0.0;
-            let all = ["wait_seconds_count", "wait_seconds_sum", "hold_seconds_count", "hold_seconds_sum", "queue_length_sum"];
-            let grow = all.iter().all(|metric| grows(&format!("lockkeeper_{metric}")));
+            let all = [
+                "wait_seconds_count",
+                "wait_seconds_sum",
+                "hold_seconds_count",
+                "hold_seconds_sum",
+                "queue_length_sum",
+            ];
+            let grow = all
+                .iter()
+                .all(|metric| grows(&format!("lockkeeper_{metric}")));
             (grow && is_held).then_some(())
         };
-        eventually(&format!("{class}, {kind}: all of them move"), PATIENCE, moves).await;
+        eventually(
+            &format!("{class}, {kind}: all of them move"),
+            PATIENCE,
+            moves,
+        )
+        .await;
     }
     let is_lost = || async {
         let (next, _) = scrape().await?;
         let lost = ["class=\"reports\"", "reason=\"ticket\""];
         let timed_out = ["class=\"orders\""];
-        let is_seen = next.sum("lockkeeper_lost_total", &lost) > first.sum("lockkeeper_lost_total", &lost)
+        let is_seen = next.sum("lockkeeper_lost_total", &lost)
+            > first.sum("lockkeeper_lost_total", &lost)
             && next.sum("lockkeeper_timeouts_total", &timed_out) > 0.0;
         is_seen.then_some(())
     };
     eventually("a lock is lost, and a call timed out", PATIENCE, is_lost).await;
 
     // What the names mean is on the page, and the bounds that quantiles are computed from.
-    assert!(text.contains("# HELP lockkeeper_held Locks that are held."), "{text}");
+    assert!(
+        text.contains("# HELP lockkeeper_held Locks that are held."),
+        "{text}"
+    );
     assert!(text.contains("lockkeeper_wait_seconds_bucket{"), "{text}");
     assert_eq!(first.sum("lockkeeper_sessions", &[]), 1.0);
 }
