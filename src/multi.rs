@@ -210,11 +210,12 @@ impl MultiLock {
     pub async fn try_lock(&self) -> Result<Option<MultiGuard>> {
         let waiting = self.meter().wait();
         let take = self.again(|| Several::try_take(&self.queues));
-        let taken = Box::pin(take).instrument(self.span()).await?;
+        let span = self.span();
+        let taken = Box::pin(take).instrument(span.clone()).await?;
         if taken.is_some() {
             waiting.granted();
         }
-        Ok(taken.map(|granted| self.guard(granted)))
+        Ok(taken.map(|granted| span.in_scope(|| self.guard(granted))))
     }
 
     /// Waits for at most `limit`, for all of them together. Then all our tickets leave, and the call returns within 100 ms, even with
@@ -257,9 +258,10 @@ impl MultiLock {
         let waiting = self.meter().wait();
         let take = self.again(|| Several::take(&self.queues, awaited));
         // On the heap: it is as large as the way into a queue.
-        let granted = Box::pin(take).instrument(self.span()).await?;
+        let span = self.span();
+        let granted = Box::pin(take).instrument(span.clone()).await?;
         waiting.granted();
-        Ok(self.guard(granted))
+        Ok(span.in_scope(|| self.guard(granted)))
     }
 
     /// Begins again when the session ends, unless that was forbidden.

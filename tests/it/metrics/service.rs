@@ -55,7 +55,7 @@ async fn the_example_of_a_service_shows_how_its_locks_move(world: World) {
             .map(|text| (Page::parse(&text), text))
     };
 
-    let (first, text) = eventually("its first page", PATIENCE, scrape).await;
+    let (first, _) = eventually("its first page", PATIENCE, scrape).await;
     for (class, kind) in [
         ("orders", "mutex"),
         ("prices", "read"),
@@ -94,15 +94,15 @@ async fn the_example_of_a_service_shows_how_its_locks_move(world: World) {
         .await;
     }
     let is_lost = || async {
-        let (next, _) = scrape().await?;
+        let (next, text) = scrape().await?;
         let lost = ["class=\"reports\"", "reason=\"ticket\""];
         let timed_out = ["class=\"orders\""];
         let is_seen = next.sum("lockkeeper_lost_total", &lost)
             > first.sum("lockkeeper_lost_total", &lost)
             && next.sum("lockkeeper_timeouts_total", &timed_out) > 0.0;
-        is_seen.then_some(())
+        is_seen.then_some(text)
     };
-    eventually("a lock is lost, and a call timed out", PATIENCE, is_lost).await;
+    let text = eventually("a lock is lost, and a call timed out", PATIENCE, is_lost).await;
 
     // What the names mean is on the page, and the bounds that quantiles are computed from.
     assert!(
