@@ -57,35 +57,51 @@ impl io::Write for Log {
     }
 }
 
+/// Takes a lock of each kind.
+async fn each_kind(keeper: &Keeper) {
+    drop(keeper.mutex("lock").unwrap().lock().await.unwrap());
+    drop(keeper.mutex("tried").unwrap().try_lock().await.unwrap());
+    let mut place = keeper.mutex("place").unwrap().enqueue().await.unwrap();
+    drop(place.granted().await.unwrap());
+    drop(keeper.rw_lock("read").unwrap().read().await.unwrap());
+    drop(keeper.rw_lock("write").unwrap().write().await.unwrap());
+    drop(
+        keeper
+            .semaphore("permits", 2)
+            .unwrap()
+            .acquire()
+            .await
+            .unwrap(),
+    );
+    drop(
+        keeper
+            .election("election")
+            .unwrap()
+            .campaign("me")
+            .await
+            .unwrap(),
+    );
+    drop(keeper.lock_all(["a", "b"]).await.unwrap());
+}
+
+/// Has everything be said once, in queues of its own. Whatever is said for the first time while there is one listener somewhere, and
+/// where it does not listen, is kept from that listener until there is another one: neighbours say the same things.
+async fn warm(world: &World) {
+    let builder = Keeper::builder(world.connect_string()).root("/warm");
+    let keeper = builder.connect().await.unwrap();
+    each_kind(&keeper).await;
+    let lock = keeper.mutex("held").unwrap();
+    let _held = lock.lock().await.unwrap();
+    let waited = lock.lock_timeout(Duration::from_millis(200)).await;
+    assert!(waited.unwrap_err().is_timeout());
+    keeper.close().await;
+}
+
 async fn each_acquire_has_one_span_with_its_path_kind_ticket_and_session(world: World) {
     let (keeper, log) = (keeper(&world).await, Log::default());
-    let all = async {
-        drop(keeper.mutex("lock").unwrap().lock().await.unwrap());
-        drop(keeper.mutex("tried").unwrap().try_lock().await.unwrap());
-        let mut place = keeper.mutex("place").unwrap().enqueue().await.unwrap();
-        drop(place.granted().await.unwrap());
-        drop(keeper.rw_lock("read").unwrap().read().await.unwrap());
-        drop(keeper.rw_lock("write").unwrap().write().await.unwrap());
-        drop(
-            keeper
-                .semaphore("permits", 2)
-                .unwrap()
-                .acquire()
-                .await
-                .unwrap(),
-        );
-        drop(
-            keeper
-                .election("election")
-                .unwrap()
-                .campaign("me")
-                .await
-                .unwrap(),
-        );
-        drop(keeper.lock_all(["a", "b"]).await.unwrap());
-    };
+    warm(&world).await;
 
-    all.with_subscriber(log.listener()).await;
+    each_kind(&keeper).with_subscriber(log.listener()).await;
 
     for (path, kind) in [
         ("/locks/lock", "lock"),
@@ -127,6 +143,7 @@ async fn wait_behind(world: &World, keeper: &Keeper, name: &str) -> Log {
 
 async fn a_waiter_is_told_whose_work_it_waits_for(world: World) {
     let keeper = keeper(&world).await;
+    warm(&world).await;
 
     let log = wait_behind(&world, &keeper, "traced").await;
 
@@ -150,6 +167,7 @@ async fn a_waiter_is_told_whose_work_it_waits_for(world: World) {
 
 async fn whose_work_is_waited_for_is_known_without_a_request(world: World) {
     let server = world.embedded();
+    warm(&world).await;
     // It sends no beat for ten minutes.
     let builder = Keeper::builder(world.connect_string());
     let builder = builder.session_timeout(Duration::from_secs(3600));
