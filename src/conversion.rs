@@ -11,6 +11,7 @@ use crate::door::Door;
 use crate::error::{Error, Result};
 use crate::queue::Waiter;
 use crate::queue::ticket::Kind;
+use crate::queue::walk::REMOVED;
 use crate::tenure::{Seat, Tenure, told};
 use crate::token::Token;
 
@@ -36,7 +37,12 @@ impl Door {
             else {
                 return Err(self.queue.lost("it holds nothing"));
             };
-            place.share(&name).await?;
+            if let Err(error) = place.share(&name).await {
+                if matches!(error, Error::PlaceLost { .. }) {
+                    hold.lose(REMOVED);
+                }
+                return Err(error);
+            }
             loop {
                 // The old hold goes on until the new one has begun: without a word of it there was no gap.
                 let next = place.hold(&name).await?;
@@ -45,7 +51,7 @@ impl Door {
                 }
                 if let Some(next) = next {
                     // One hold, also in the journal.
-                    let mut seat = Seat::of(name, place, next);
+                    let mut seat = Seat::of(name, place, next, self.queue.meter());
                     seat.record = record;
                     tracing::debug!(node = seat.path(), "downgraded");
                     let tenure = self.held_by(seat, token, Kind::Shared, owner);

@@ -14,6 +14,7 @@ use tracing::{Instrument, Span};
 use crate::cohort::Cohort;
 use crate::error::{Error, Result};
 use crate::holders::{Holders, Presence};
+use crate::meter::Waiting;
 use crate::name::LockName;
 use crate::owner::Owner;
 use crate::queue::place::Place;
@@ -52,6 +53,10 @@ impl Door {
         self.owner = Some(owner.clone());
     }
 
+    pub(crate) fn set_class(&mut self, class: &'static str) {
+        self.queue.set_class(class, &self.holders.meters);
+    }
+
     pub(crate) fn never_rejoin(&mut self) {
         self.rejoins = false;
     }
@@ -59,15 +64,19 @@ impl Door {
     /// Waits for the turn of a new ticket, or gets the owner's hold again.
     pub(crate) async fn lock(&self) -> Result<Arc<Tenure>> {
         let acquire = async {
-            if let Some(owner) = &self.owner {
+            let waiting = self.queue.meter().wait();
+            let held = if let Some(owner) = &self.owner {
                 // On the heap, so that who has no owner does not pay for those who have.
                 let taken = Box::pin(self.take_again(owner, true)).await?;
                 // Only a try comes back with nothing.
-                return taken.ok_or_else(|| self.queue.lost("the walk ended without a turn"));
-            }
-            self.warn_of_self();
-            let (waiter, hold) = self.turn().await?;
-            Ok(self.tenure(waiter, hold))
+                taken.ok_or_else(|| self.queue.lost("the walk ended without a turn"))?
+            } else {
+                self.warn_of_self();
+                let (waiter, hold) = self.turn().await?;
+                self.tenure(waiter, hold)
+            };
+            waiting.granted();
+            Ok(held)
         };
         acquire.instrument(self.queue.span()).await
     }
@@ -75,19 +84,25 @@ impl Door {
     /// As [`lock`](Self::lock), if that needs no wait.
     pub(crate) async fn try_lock(&self) -> Result<Option<Arc<Tenure>>> {
         let acquire = async {
-            match &self.owner {
-                Some(owner) => Box::pin(self.take_again(owner, false)).await,
-                None => Ok(self
+            let waiting = self.queue.meter().wait();
+            let taken = match &self.owner {
+                Some(owner) => Box::pin(self.take_again(owner, false)).await?,
+                None => self
                     .try_turn()
                     .await?
-                    .map(|(waiter, hold)| self.tenure(waiter, hold))),
+                    .map(|(waiter, hold)| self.tenure(waiter, hold)),
+            };
+            if taken.is_some() {
+                waiting.granted();
             }
+            Ok(taken)
         };
         acquire.instrument(self.queue.span()).await
     }
 
     /// Takes a place at the end of the queue.
-    pub(crate) async fn enqueue(&self) -> Result<(Waiter, Span)> {
+    pub(crate) async fn enqueue(&self) -> Result<(Waiter, Waiting, Span)> {
+        let waiting = self.queue.meter().wait();
         let span = self.queue.span();
         let join = async {
             loop {
@@ -98,7 +113,7 @@ impl Door {
             }
         };
         let waiter = join.instrument(span.clone()).await?;
-        Ok((waiter, span))
+        Ok((waiter, waiting, span))
     }
 
     /// The gate of the owner, if there is one, as soon as no other call of the owner is under way.
@@ -157,13 +172,15 @@ impl Door {
     /// Waits for so many permits.
     pub(crate) async fn take_permits(&self, supply: &Supply, asked: u32) -> Result<Arc<Tenure>> {
         let acquire = async {
-            let began = Instant::now();
-            loop {
+            let (began, waiting) = (Instant::now(), self.queue.meter().wait());
+            let taken = loop {
                 match self.queue.take_permits(supply, asked).await {
                     Err(error) if self.joins_again(&error) => {}
-                    taken => return taken.map(|taken| self.of_permits(taken, began)),
+                    taken => break taken?,
                 }
-            }
+            };
+            waiting.granted();
+            Ok(self.of_permits(taken, began))
         };
         acquire.instrument(self.queue.span()).await
     }
@@ -175,19 +192,23 @@ impl Door {
         asked: u32,
     ) -> Result<Option<Arc<Tenure>>> {
         let acquire = async {
-            let began = Instant::now();
-            loop {
+            let (began, waiting) = (Instant::now(), self.queue.meter().wait());
+            let taken = loop {
                 match self.queue.try_take_permits(supply, asked).await {
                     Err(error) if self.joins_again(&error) => {}
-                    taken => return Ok(taken?.map(|taken| self.of_permits(taken, began))),
+                    taken => break taken?,
                 }
+            };
+            if taken.is_some() {
+                waiting.granted();
             }
+            Ok(taken.map(|taken| self.of_permits(taken, began)))
         };
         acquire.instrument(self.queue.span()).await
     }
 
     fn of_permits(&self, (place, hold): (Place, Hold), began: Instant) -> Arc<Tenure> {
-        let seat = Seat::of(self.name().clone(), place, hold);
+        let seat = Seat::of(self.name().clone(), place, hold, self.queue.meter());
         let waited = began.elapsed();
         let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         let token = Token::new(seat.czxid());
@@ -202,9 +223,12 @@ impl Door {
         limit: Duration,
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let timed_out = |_| Error::TimedOut {
-            name: self.name().to_string(),
-            waited: limit,
+        let timed_out = |_| {
+            self.queue.meter().timed_out();
+            Error::TimedOut {
+                name: self.name().to_string(),
+                waited: limit,
+            }
         };
         timeout(limit, call).await.map_err(timed_out)?
     }

@@ -73,6 +73,20 @@ impl Election {
         self
     }
 
+    /// As [`Mutex::with_trace_id`](crate::Mutex::with_trace_id).
+    #[must_use]
+    pub fn with_trace_id(mut self, trace_id: impl Into<String>) -> Self {
+        self.door.queue.set_trace(trace_id.into());
+        self
+    }
+
+    /// As [`Mutex::with_class`](crate::Mutex::with_class).
+    #[must_use]
+    pub fn with_class(mut self, class: &'static str) -> Self {
+        self.door.set_class(class);
+        self
+    }
+
     /// Makes calls fail with [`is_session_over`](Error::is_session_over) when the session ends while they wait. Otherwise they stand
     /// again, at the end of the queue, with the keeper's next session.
     #[must_use]
@@ -190,7 +204,9 @@ impl Election {
                 (ControlFlow::Break(value), _) => return Ok(value),
                 // Behind a ticket of ours that stays we would stand for ever.
                 (ControlFlow::Continue(()), Err(error)) if !error.is_lost() => return Err(error),
-                (ControlFlow::Continue(()), _) => {}
+                // Nobody else is told.
+                (ControlFlow::Continue(()), Err(lost)) => tracing::info!(%lost, "leadership lost"),
+                (ControlFlow::Continue(()), Ok(())) => {}
             }
         }
     }

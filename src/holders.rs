@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio::task;
 
 use crate::cohort::Cohorts;
+use crate::meter::Meters;
 use crate::name::LockName;
 use crate::owner::Owner;
 use crate::queue::ticket::Kind;
@@ -30,6 +31,7 @@ pub(crate) struct Holders {
     gates: Mutex<Gates>,
     tasks: Mutex<Tasks>,
     pub(crate) cohorts: Cohorts,
+    pub(crate) meters: Meters,
 }
 
 #[derive(Debug, Default)]

@@ -16,6 +16,7 @@ use crate::link::Create;
 use crate::link::zookeeper::Target;
 #[cfg(feature = "tls")]
 use crate::link::zookeeper::check_tls;
+use crate::meter::{self, DEFAULT_CLASS};
 use crate::multi::{MultiGuard, MultiLock};
 use crate::mutex::Mutex;
 use crate::name::LockName;
@@ -144,7 +145,7 @@ impl Keeper {
         Error: From<N::Error>,
     {
         let claim = self.dialect.lock();
-        Ok(Mutex::new(self.door(name.try_into()?, claim)))
+        Ok(Mutex::new(self.door(name.try_into()?, claim, "mutex")))
     }
 
     /// Makes a fair read-write lock with this name, which is text or a [`LockName`]. No I/O.
@@ -158,8 +159,9 @@ impl Keeper {
         Error: From<N::Error>,
     {
         let name = name.try_into()?;
-        let read = self.door(name.clone(), self.dialect.read());
-        Ok(RwLock::new(read, self.door(name, self.dialect.write())))
+        let read = self.door(name.clone(), self.dialect.read(), "read");
+        let write = self.door(name, self.dialect.write(), "write");
+        Ok(RwLock::new(read, write))
     }
 
     /// Makes a semaphore with this name, of so many permits. No I/O.
@@ -172,7 +174,8 @@ impl Keeper {
         N: TryInto<LockName>,
         Error: From<N::Error>,
     {
-        Semaphore::new(self.door(name.try_into()?, Claim::Lock), limit)
+        let door = self.door(name.try_into()?, Claim::Lock, "permit");
+        Semaphore::new(door, limit)
     }
 
     /// Makes an election with this name, which is text or a [`LockName`]. No I/O.
@@ -186,7 +189,8 @@ impl Keeper {
         Error: From<N::Error>,
     {
         let claim = self.dialect.lead();
-        Ok(Election::new(self.door(name.try_into()?, claim)))
+        let door = self.door(name.try_into()?, claim, "leadership");
+        Ok(Election::new(door))
     }
 
     /// Makes a set of fair locks that are taken together, all or none, and without deadlocks. No I/O. Names that are given twice
@@ -204,7 +208,7 @@ impl Keeper {
     {
         let names = names.into_iter().map(|name| Ok(name.try_into()?));
         let names = names.collect::<Result<_>>()?;
-        let queue = |name| self.queue_of(name, self.dialect.lock());
+        let queue = |name| self.counted(name, self.dialect.lock(), "several");
         MultiLock::new(names, Arc::clone(&self.holders), queue)
     }
 
@@ -420,8 +424,16 @@ impl Keeper {
         self.pool.close(self.session_timeout).await;
     }
 
-    fn door(&self, name: LockName, claim: Claim) -> Door {
-        Door::new(self.queue_of(name, claim), Arc::clone(&self.holders))
+    fn door(&self, name: LockName, claim: Claim, kind: &'static str) -> Door {
+        let queue = self.counted(name, claim, kind);
+        Door::new(queue, Arc::clone(&self.holders))
+    }
+
+    /// The queue of a recipe, which is counted as this kind.
+    fn counted(&self, name: LockName, claim: Claim, kind: &'static str) -> Queue {
+        let mut queue = self.queue_of(name, claim);
+        queue.set_meter(self.holders.meters.of(DEFAULT_CLASS, kind));
+        queue
     }
 
     fn queue_of(&self, name: LockName, claim: Claim) -> Queue {
@@ -546,6 +558,7 @@ impl KeeperBuilder {
     pub async fn connect(self) -> Result<Keeper> {
         let target = self.target()?;
         let root = self.checked_root()?;
+        meter::describe();
         let pool = Pool::open(Access {
             opener: Arc::new(target),
             connect_timeout: self.connect_timeout,

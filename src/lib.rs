@@ -57,6 +57,8 @@
 //! - `embedded`: a ZooKeeper-compatible server in this process, for tests and demos (module `embedded`).
 //! - `tls`: connections through TLS (`KeeperBuilder::tls`).
 //! - `cli`: the `lockkeeper` command-line tool.
+//! - `metrics`: waits, holds, losses and sessions are counted on the facade of the `metrics` crate, by the class of a lock
+//!   ([`Mutex::with_class`]) and its kind, never by its name. `docs/metrics.md` says what each means.
 //!
 //! Needs ZooKeeper 3.6 or newer and a tokio runtime.
 
@@ -82,6 +84,7 @@ mod holders;
 mod keeper;
 mod linger;
 mod link;
+mod meter;
 mod multi;
 mod mutex;
 mod name;
@@ -129,4 +132,7 @@ mod pages {
     struct Operating;
     #[doc = include_str!("../docs/security.md")]
     struct Security;
+    #[cfg(feature = "metrics")]
+    #[doc = include_str!("../docs/metrics.md")]
+    struct Metrics;
 }

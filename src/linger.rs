@@ -38,18 +38,21 @@ impl Linger {
     /// Waits for the turn in the cohort, and takes over what is kept or waits for the turn of a new ticket.
     pub(crate) async fn lock(&self, door: &Door) -> Result<Guard> {
         let acquire = async {
+            let waiting = door.queue.meter().wait();
             door.warn_of_self();
             let Some(baton) = self.cohort.baton().await else {
                 return Err(door.queue.lost("the cohort is closed"));
             };
-            match self.take_over(door, baton) {
-                Ok(guard) => Ok(guard),
+            let guard = match self.take_over(door, baton) {
+                Ok(guard) => guard,
                 Err(baton) => {
                     // On the heap: most calls wait for the baton, and never for a ticket.
                     let (waiter, hold) = Box::pin(door.turn()).await?;
-                    Ok(self.begin(door, baton, waiter, hold))
+                    self.begin(door, baton, waiter, hold)
                 }
-            }
+            };
+            waiting.granted();
+            Ok(guard)
         };
         acquire.instrument(door.queue.span()).await
     }
@@ -57,16 +60,21 @@ impl Linger {
     /// As [`lock`](Self::lock), if that needs no wait.
     pub(crate) async fn try_lock(&self, door: &Door) -> Result<Option<Guard>> {
         let acquire = async {
+            let waiting = door.queue.meter().wait();
             let Some(baton) = self.cohort.try_baton() else {
                 return Ok(None);
             };
-            match self.take_over(door, baton) {
-                Ok(guard) => Ok(Some(guard)),
+            let guard = match self.take_over(door, baton) {
+                Ok(guard) => Some(guard),
                 Err(baton) => {
                     let granted = Box::pin(door.try_turn()).await?;
-                    Ok(granted.map(|(waiter, hold)| self.begin(door, baton, waiter, hold)))
+                    granted.map(|(waiter, hold)| self.begin(door, baton, waiter, hold))
                 }
+            };
+            if guard.is_some() {
+                waiting.granted();
             }
+            Ok(guard)
         };
         acquire.instrument(door.queue.span()).await
     }

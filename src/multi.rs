@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::fenced::Fenced;
 use crate::guard::{exclusive_methods, guard_methods, revocable_methods};
 use crate::holders::Holders;
+use crate::meter::Meter;
 use crate::name::LockName;
 use crate::owner::Owner;
 use crate::queue::Queue;
@@ -152,6 +153,25 @@ impl MultiLock {
         self
     }
 
+    /// As [`Mutex::with_trace_id`](crate::Mutex::with_trace_id).
+    #[must_use]
+    pub fn with_trace_id(mut self, trace_id: impl Into<String>) -> Self {
+        let trace_id = trace_id.into();
+        for queue in &mut self.queues {
+            queue.set_trace(trace_id.clone());
+        }
+        self
+    }
+
+    /// As [`Mutex::with_class`](crate::Mutex::with_class), for all of them.
+    #[must_use]
+    pub fn with_class(mut self, class: &'static str) -> Self {
+        for queue in &mut self.queues {
+            queue.set_class(class, &self.holders.meters);
+        }
+        self
+    }
+
     /// Makes calls fail with [`is_session_over`](Error::is_session_over) when the session ends while they wait. Otherwise they join
     /// all queues again, at their ends, with the keeper's next session.
     #[must_use]
@@ -188,9 +208,14 @@ impl MultiLock {
     ///
     /// Cancel safe: dropped at any await, nothing is left in any queue.
     pub async fn try_lock(&self) -> Result<Option<MultiGuard>> {
+        let waiting = self.meter().wait();
         let take = self.again(|| Several::try_take(&self.queues));
-        let taken = Box::pin(take).instrument(self.span()).await?;
-        Ok(taken.map(|granted| self.guard(granted)))
+        let span = self.span();
+        let taken = Box::pin(take).instrument(span.clone()).await?;
+        if taken.is_some() {
+            waiting.granted();
+        }
+        Ok(taken.map(|granted| span.in_scope(|| self.guard(granted))))
     }
 
     /// Waits for at most `limit`, for all of them together. Then all our tickets leave, and the call returns within 100 ms, even with
@@ -207,6 +232,7 @@ impl MultiLock {
     pub async fn lock_timeout(&self, limit: Duration) -> Result<MultiGuard> {
         let awaited = Awaited::default();
         let timed_out = |_| {
+            self.meter().timed_out();
             let all: Vec<&str> = self.names().map(LockName::as_str).collect();
             let (all, awaited) = (all.join(", "), awaited.names());
             let name = if awaited.is_empty() {
@@ -229,10 +255,13 @@ impl MultiLock {
             self.holders
                 .warn_of_self(queue.path(), queue.name(), queue.kind());
         }
+        let waiting = self.meter().wait();
         let take = self.again(|| Several::take(&self.queues, awaited));
         // On the heap: it is as large as the way into a queue.
-        let granted = Box::pin(take).instrument(self.span()).await?;
-        Ok(self.guard(granted))
+        let span = self.span();
+        let granted = Box::pin(take).instrument(span.clone()).await?;
+        waiting.granted();
+        Ok(span.in_scope(|| self.guard(granted)))
     }
 
     /// Begins again when the session ends, unless that was forbidden.
@@ -260,13 +289,22 @@ impl MultiLock {
         MultiGuard::new(Tenure::new(seats, token, Kind::Exclusive, None, presences))
     }
 
+    /// What is counted of all of them.
+    fn meter(&self) -> Meter {
+        let meter = self.queues.first().map(Queue::meter);
+        meter.cloned().unwrap_or_default()
+    }
+
+    /// As the span of one lock, with the paths of all; the ticket is the last one's.
     fn span(&self) -> Span {
-        let names: Vec<&str> = self.names().map(LockName::as_str).collect();
+        let paths: Vec<&str> = self.queues.iter().map(|queue| &**queue.path()).collect();
         tracing::debug_span!(
             "acquire",
-            names = names.join(", "),
+            path = paths.join(", "),
             kind = "several",
-            session = Empty
+            ticket = Empty,
+            session = Empty,
+            holder_trace = Empty
         )
     }
 }

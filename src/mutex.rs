@@ -8,6 +8,7 @@ use crate::door::Door;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::linger::Linger;
+use crate::meter::Waiting;
 use crate::name::LockName;
 use crate::owner::Owner;
 use crate::queue::Waiter;
@@ -63,6 +64,25 @@ impl Mutex {
     #[must_use]
     pub fn with_label(mut self, label: impl Into<String>) -> Self {
         self.door.queue.set_label(label.into());
+        self
+    }
+
+    /// Names the trace that the work under the lock belongs to, in at most 1024 bytes: the trace id of W3C's `traceparent`, say. It is
+    /// written into each ticket, and [`Keeper::queue`](crate::Keeper::queue) shows it. Whoever waits right behind a ticket of ours has it in
+    /// its own trace, as the field `holder_trace` of its span `acquire` and of the event "waits for" (level debug), which costs no
+    /// request. A longer one is refused when the lock is asked for.
+    #[must_use]
+    pub fn with_trace_id(mut self, trace_id: impl Into<String>) -> Self {
+        self.door.queue.set_trace(trace_id.into());
+        self
+    }
+
+    /// Puts the lock into a class, by which the feature `metrics` counts its waits, holds and losses; without that feature nothing comes
+    /// of it. A class is a sort of work and not a lock (`"orders"` for all of `orders/1`, `orders/2`, ...): each has time series of its
+    /// own, which is why it stands in the program's text. Default: `"default"`. `docs/metrics.md` says what is counted.
+    #[must_use]
+    pub fn with_class(mut self, class: &'static str) -> Self {
+        self.door.set_class(class);
         self
     }
 
@@ -224,9 +244,10 @@ impl Mutex {
     ///
     /// As [`lock`](Self::lock).
     pub async fn enqueue(&self) -> Result<Place> {
-        let (waiter, span) = self.door.enqueue().await?;
+        let (waiter, waiting, span) = self.door.enqueue().await?;
         Ok(Place {
             waiter: Some(waiter),
+            waiting: Some(waiting),
             door: self.door.clone(),
             span,
         })
@@ -268,6 +289,7 @@ impl Mutex {
 pub struct Place {
     /// Gone once it became a guard.
     waiter: Option<Waiter>,
+    waiting: Option<Waiting>,
     door: Door,
     span: Span,
 }
@@ -290,6 +312,9 @@ impl Place {
     pub async fn granted(&mut self) -> Result<Guard> {
         let span = self.span.clone();
         let hold = self.waiter()?.granted().instrument(span.clone()).await?;
+        if let Some(waiting) = self.waiting.take() {
+            waiting.granted();
+        }
         match self.waiter.take() {
             Some(waiter) => span.in_scope(|| Ok(Guard::new(self.door.tenure(waiter, hold)))),
             None => Err(self.spent()),

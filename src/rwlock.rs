@@ -86,6 +86,19 @@ impl RwLock {
         self.with(|door| door.queue.set_label(label.clone()))
     }
 
+    /// As [`Mutex::with_trace_id`](crate::Mutex::with_trace_id).
+    #[must_use]
+    pub fn with_trace_id(self, trace_id: impl Into<String>) -> Self {
+        let trace_id = trace_id.into();
+        self.with(|door| door.queue.set_trace(trace_id.clone()))
+    }
+
+    /// As [`Mutex::with_class`](crate::Mutex::with_class); readers and writers are counted apart.
+    #[must_use]
+    pub fn with_class(self, class: &'static str) -> Self {
+        self.with(|door| door.set_class(class))
+    }
+
     /// Locks in the name of an owner: while the owner holds the lock, its further calls get the same hold again. The lock is free for
     /// others when the last of its guards is gone.
     ///

@@ -96,6 +96,20 @@ impl Semaphore {
         self
     }
 
+    /// As [`Mutex::with_trace_id`](crate::Mutex::with_trace_id).
+    #[must_use]
+    pub fn with_trace_id(mut self, trace_id: impl Into<String>) -> Self {
+        self.door.queue.set_trace(trace_id.into());
+        self
+    }
+
+    /// As [`Mutex::with_class`](crate::Mutex::with_class).
+    #[must_use]
+    pub fn with_class(mut self, class: &'static str) -> Self {
+        self.door.set_class(class);
+        self
+    }
+
     /// Makes calls fail with [`is_session_over`](Error::is_session_over) when the session ends while they wait. Otherwise they join
     /// the queue again, at its end, with the keeper's next session.
     #[must_use]

@@ -16,6 +16,7 @@ use futures_util::future::{BoxFuture, FutureExt, select_all};
 use crate::error::{Error, Result};
 use crate::holders::Presence;
 use crate::link::{ANY_VERSION, Code, Found, Read, Right, Write};
+use crate::meter::Meter;
 use crate::name::LockName;
 use crate::owner::Owner;
 use crate::queue::Waiter;
@@ -60,13 +61,15 @@ impl Seat {
         let waited = granted.waited();
         let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         tracing::debug!(waited_ms, token = u64::from(token), "granted");
-        let draft = granted.take_draft();
-        Self::of(name, granted.into_place(), hold).recorded(draft, token, waited)
+        let (meter, draft) = (granted.meter().clone(), granted.take_draft());
+        let seat = Self::of(name, granted.into_place(), hold, &meter);
+        seat.recorded(draft, token, waited)
     }
 
-    /// The seat of a place that holds.
-    pub(crate) fn of(name: LockName, mut place: Place, hold: Hold) -> Self {
+    /// The seat of a place that holds. From here on the hold is counted.
+    pub(crate) fn of(name: LockName, mut place: Place, hold: Hold, meter: &Meter) -> Self {
         place.hold_under(hold.witness());
+        hold.count(meter);
         Self {
             name,
             place,
@@ -360,6 +363,16 @@ impl Tenure {
             left = Place::leave_together(places) => left,
             (loss, name) = lost.loss() => return Err(loss.while_trying(doing, name)),
         };
+        for (left, hold) in left.iter().zip(&holds) {
+            match left {
+                Left::WasGone => hold.lose(REMOVED),
+                // Its end says so.
+                Left::Over(_) | Left::Closed => {
+                    hold.loss();
+                }
+                Left::Now | Left::Refused { .. } | Left::NotEmpty { .. } => {}
+            }
+        }
         for (left, (name, path)) in left.into_iter().zip(names) {
             told(left, doing, &name, path)?;
         }

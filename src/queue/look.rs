@@ -77,7 +77,11 @@ impl Place {
             _ => return Err(no_sense()),
         };
         let children = match with_children.then(|| found.next()).flatten() {
-            Some(Found::Children(children)) => children,
+            Some(Found::Children(children)) => {
+                let path = &**self.directory();
+                tracing::trace!(path, children = children.len(), "listed");
+                children
+            }
             Some(Found::Failed(code)) => return Err(refused(Failure::Answered(code))),
             _ if with_children => return Err(no_sense()),
             _ => Vec::new(),

@@ -35,6 +35,7 @@ use tracing::field::Empty;
 
 use crate::error::{Error, Result};
 use crate::link::{Code, Create, Found, Read, Watch};
+use crate::meter::{Meter, Meters};
 use crate::name::LockName;
 use crate::session::pool::Pool;
 use crate::session::pulse::Hold;
@@ -49,7 +50,7 @@ use ticket::{Claim, DataLine, Kind, Ticket};
 pub(crate) use waiter::Waiter;
 use walk::Walk;
 
-/// The longest label or owner, in bytes.
+/// The longest label, trace id or owner, in bytes.
 const MOST_LABEL: usize = 1024;
 /// The longest value of a candidate, in bytes.
 pub(crate) const MOST_VALUE: usize = 64 * 1024;
@@ -72,6 +73,7 @@ pub(crate) struct Queue {
     head_watches: usize,
     /// Who writes the journal, if anybody does.
     scribe: Option<Arc<Scribe>>,
+    meter: Meter,
 }
 
 impl Queue {
@@ -94,6 +96,7 @@ impl Queue {
             delay,
             head_watches: 0,
             scribe: None,
+            meter: Meter::default(),
         }
     }
 
@@ -120,8 +123,22 @@ impl Queue {
             path,
             kind = self.claim.word(),
             ticket = Empty,
-            session = Empty
+            session = Empty,
+            holder_trace = Empty
         )
+    }
+
+    /// What is counted of it.
+    pub(crate) fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    pub(crate) fn set_meter(&mut self, meter: Meter) {
+        self.meter = meter;
+    }
+
+    pub(crate) fn set_class(&mut self, class: &'static str, meters: &Meters) {
+        self.meter = self.meter.in_class(class, meters);
     }
 
     /// Whether its tickets exclude each other.
@@ -136,6 +153,10 @@ impl Queue {
 
     pub(crate) fn set_label(&mut self, label: String) {
         Arc::make_mut(&mut self.line).label = Some(label);
+    }
+
+    pub(crate) fn set_trace(&mut self, trace: String) {
+        Arc::make_mut(&mut self.line).trace = Some(trace);
     }
 
     pub(crate) fn set_owner(&mut self, owner: &str) {
@@ -200,6 +221,7 @@ impl Queue {
             line,
             self.delay,
             self.draft(self.claim.word()),
+            self.meter.clone(),
         ))
     }
 
@@ -216,12 +238,14 @@ impl Queue {
         let DataLine {
             owner,
             label,
+            trace,
             value,
             ..
         } = &*self.line;
         for (what, given, most) in [
             ("owner", owner, MOST_LABEL),
             ("label", label, MOST_LABEL),
+            ("trace id", trace, MOST_LABEL),
             ("value", value, MOST_VALUE),
         ] {
             check_len(what, given.as_deref().unwrap_or_default(), most)?;
@@ -275,7 +299,10 @@ impl Queue {
             }
         }
         let children = match read(&[Read::Children(path)]).await?.into_iter().next() {
-            Some(Found::Children(children)) => children,
+            Some(Found::Children(children)) => {
+                tracing::trace!(path, children = children.len(), "listed");
+                children
+            }
             Some(Found::Failed(Code::NoNode)) => return Ok(false),
             other => return Err(self.unreadable(&session, other)),
         };

@@ -286,6 +286,9 @@ pub(crate) struct DataLine {
     pub(crate) pid: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) label: Option<String>,
+    /// The trace that the work under the lock belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) trace: Option<String>,
     /// One per create that was sent: it finds our ticket again after a lost reply.
     #[serde(default)]
     pub(crate) attempt: Uuid,
@@ -506,6 +509,21 @@ mod tests {
                 "__lock__"
             ]
         );
+    }
+
+    #[test]
+    fn a_line_has_a_trace_if_there_is_one_and_is_read_without() {
+        let line = |trace: Option<&str>| DataLine {
+            trace: trace.map(String::from),
+            attempt: Uuid::from_u128(1),
+            ..DataLine::default()
+        };
+        let [with, without] = [line(Some("4bf9")), line(None)];
+
+        let text = String::from_utf8(without.to_bytes()).unwrap();
+        assert!(!text.contains("trace"), "{text}");
+        assert_eq!(DataLine::parse(text.as_bytes()), Some(without));
+        assert_eq!(DataLine::parse(&with.to_bytes()), Some(with));
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub struct QueueEntry {
     pub owner: Option<String>,
     /// The label, if one was given.
     pub label: Option<String>,
+    /// The trace that its work belongs to, if one was given.
+    pub trace_id: Option<String>,
     /// The value of a candidate; of another program's ticket, what it wrote into its node (the id of Curator's `LeaderLatch` and
     /// `LeaderSelector`, the identifier of kazoo's locks).
     pub value: Option<String>,
@@ -281,6 +283,7 @@ fn seen(
         session: node.owner,
         owner: line.owner,
         label: line.label,
+        trace_id: line.trace,
         value: line.value,
         host: is_ours.then_some(line.host),
         pid: is_ours.then_some(line.pid),

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tracing::{Level, Span};
 use uuid::Uuid;
 
 use super::company;
@@ -20,6 +21,7 @@ use super::ticket::{DataLine, Kind, Ticket};
 use super::walk::{Glimpse, REMOVED, REPLACED, Step, Turn, Visit, Walk};
 use crate::error::{Error, Result};
 use crate::link::{Change, Code, Found, Node, Watch, Write};
+use crate::meter::Meter;
 use crate::name::LockName;
 use crate::session::lease::Moment;
 use crate::session::pulse::Hold;
@@ -46,6 +48,9 @@ pub(crate) struct Waiter {
     knows_company: bool,
     /// What will be written down of the hold, if anything is.
     draft: Option<Box<Draft>>,
+    meter: Meter,
+    /// Whether it was counted what else stands in the queue.
+    is_counted: bool,
 }
 
 /// How far a ticket has come.
@@ -81,6 +86,7 @@ impl Waiter {
         line: Option<Arc<DataLine>>,
         delay: Duration,
         draft: Option<Draft>,
+        meter: Meter,
     ) -> Self {
         Self {
             place,
@@ -94,6 +100,8 @@ impl Waiter {
             sat_out: None,
             knows_company: false,
             draft: draft.map(Box::new),
+            meter,
+            is_counted: false,
         }
     }
 
@@ -125,8 +133,21 @@ impl Waiter {
         self.since.elapsed()
     }
 
+    /// What is counted of it.
+    pub(crate) fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// Counts what else stood in the queue when this ticket first saw it.
+    fn count(&mut self, directory: &Node) {
+        if !std::mem::replace(&mut self.is_counted, true) {
+            self.meter.joined(directory.num_children);
+        }
+    }
+
     /// Takes in what the directory looked like after the create.
     pub(super) fn glimpsed(&mut self, directory: &Node) {
+        self.count(directory);
         self.walk.glimpsed(&Glimpse {
             data: &directory.data,
             version: directory.version,
@@ -361,6 +382,7 @@ impl Waiter {
                         return Ok(());
                     }
                 }
+                self.count(&looked.directory);
                 let sight = looked.sight();
                 let told = self.walk.looked(&sight);
                 told.map_err(|why| self.lost(why))
@@ -404,6 +426,7 @@ impl Waiter {
             Ok((node, watch)) => {
                 if self.walk.watched(node.czxid) {
                     tracing::trace!(path, "watching");
+                    tell_of(path, &node.data);
                     self.watch = Some(watch);
                 }
             }
@@ -564,4 +587,17 @@ impl Waiter {
             why,
         }
     }
+}
+
+/// Says whose end is waited for, as far as the watch on its ticket has read it anyway.
+fn tell_of(ticket: &str, data: &[u8]) {
+    // Nobody else needs to know what is in there.
+    if !tracing::enabled!(Level::DEBUG) {
+        return;
+    }
+    let line = DataLine::parse(data);
+    let (host, pid) = line.as_ref().map(|line| (&*line.host, line.pid)).unzip();
+    let holder_trace = line.as_ref().and_then(|line| line.trace.as_deref());
+    Span::current().record("holder_trace", holder_trace);
+    tracing::debug!(ticket, host, pid, holder_trace, "waits for");
 }

@@ -23,13 +23,14 @@ use tracing::Instrument;
 
 use crate::error::Error;
 use crate::link::{Code, Fault, Found, Link, Node, Read, Reply, SessionState};
+use crate::meter::OpenSession;
 use clock::Clock;
 pub(crate) use ending::End;
 use ending::{Ending, over};
 use glimpses::Glimpses;
 use janitor::Janitor;
 use lease::Moment;
-use pulse::{ANOTHER_SESSION, LeaseStrength, Pulse};
+use pulse::{ANOTHER_SESSION, LastLook, LeaseStrength, Pulse};
 
 /// The longest pause between two tries of an operation whose outcome stays unknown.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
@@ -91,7 +92,10 @@ impl Session {
         let beating = Arc::clone(&pulse).run(Arc::clone(&link), crier);
         let link = Arc::new(Mutex::new(Some(link)));
         let (given_up, tidying, renounced) = (Arc::clone(&link), janitor.task(), ending.clone());
+        let (open, last_look) = (OpenSession::begin(), LastLook(Arc::clone(&pulse)));
         let beating = async move {
+            // Dropped after the beats, also where the task ends with its runtime.
+            let (_open, _last_look) = (open, last_look);
             beating.await;
             // Nobody else ends it: guards that are lost, and observers, may be kept for long, and whatever it has made would stay.
             if renounced.is_renounced() {

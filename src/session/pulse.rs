@@ -21,6 +21,7 @@ use super::ending::{Crier, End, Ending};
 use super::lease::{Lease, Moment};
 use crate::error::Error;
 use crate::link::{Code, Fault, Found, Link, Read, SessionState, Write};
+use crate::meter::{self, Holding, Meter, Reason};
 
 pub(super) const ANOTHER_SESSION: &str = "the server has given us another session";
 /// Held tickets that one beat checks; more go round.
@@ -59,6 +60,16 @@ pub(crate) enum Loss {
 }
 
 impl Loss {
+    /// What it is counted as.
+    fn reason(self) -> Reason {
+        match self {
+            Self::Lapsed => Reason::Lease,
+            Self::Ended(End::Over(_)) => Reason::Session,
+            Self::Ended(End::Closed) => Reason::Closed,
+            Self::Gone(_) => Reason::Ticket,
+        }
+    }
+
     /// The error for whoever held.
     pub(crate) fn while_trying(self, doing: &'static str, name: impl ToString) -> Error {
         match self {
@@ -104,6 +115,17 @@ struct Held {
     told: watch::Sender<Option<Loss>>,
     /// It is not looked at: the server does not let us, or it is being released and will be gone.
     is_hidden: bool,
+    /// Counts it, once it is somebody's.
+    holding: Option<Holding>,
+}
+
+impl Held {
+    fn lose(self, loss: Loss) {
+        self.told.send_replace(Some(loss));
+        if let Some(holding) = self.holding {
+            holding.lost(loss.reason());
+        }
+    }
 }
 
 impl Pulse {
@@ -177,6 +199,7 @@ impl Pulse {
                 czxid,
                 told,
                 is_hidden: false,
+                holding: None,
             },
         );
         Ok(Some(Hold {
@@ -276,10 +299,18 @@ impl Pulse {
                     if changed.is_err() {
                         break;
                     }
-                    // Each change may hide a reconnect between two looks.
-                    if *states.borrow_and_update() == SessionState::Connected {
-                        self.reconnects.fetch_add(1, Ordering::Relaxed);
-                        (rounds.is_urgent, rounds.unanswered) = (true, 0);
+                    let state = *states.borrow_and_update();
+                    match state {
+                        // Each change may hide a reconnect between two looks.
+                        SessionState::Connected => {
+                            self.reconnects.fetch_add(1, Ordering::Relaxed);
+                            (rounds.is_urgent, rounds.unanswered) = (true, 0);
+                            meter::reconnected();
+                        }
+                        SessionState::Disconnected => {
+                            tracing::warn!("the session is doubtful: its connection is lost");
+                        }
+                        SessionState::Over(_) => {}
                     }
                 }
                 () = self.clock.until(next), if may_beat => {
@@ -428,7 +459,7 @@ impl Pulse {
 impl State {
     fn lose_all(&mut self, loss: Loss) {
         for held in std::mem::take(&mut self.holds).into_values() {
-            held.told.send_replace(Some(loss));
+            held.lose(loss);
         }
     }
 
@@ -443,13 +474,26 @@ impl State {
     fn lose(&mut self, id: u64, why: &'static str) {
         if let Some(held) = self.holds.remove(&id) {
             tracing::warn!(ticket = &*held.path, why, "a held lock is lost");
-            held.told.send_replace(Some(Loss::Gone(why)));
+            held.lose(Loss::Gone(why));
         }
     }
 
     fn hide(&mut self, id: u64) {
         if let Some(held) = self.holds.get_mut(&id) {
             held.is_hidden = true;
+        }
+    }
+}
+
+/// With the task that nobody can listen to any more: whoever still has a ticket is told of the end, although nobody may ask. A
+/// session that is given up has none left, and what it held is being given back.
+#[derive(Debug)]
+pub(super) struct LastLook(pub(super) Arc<Pulse>);
+
+impl Drop for LastLook {
+    fn drop(&mut self) {
+        if self.0.tickets.load(Ordering::Relaxed) > 0 {
+            self.0.observe();
         }
     }
 }
@@ -559,6 +603,20 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
+    /// Counts it for as long as it lasts.
+    pub(crate) fn count(&self, meter: &Meter) {
+        let Some(holding) = meter.hold() else { return };
+        let mut state = self.pulse.observed();
+        match state.holds.get_mut(&self.id) {
+            Some(held) => held.holding = Some(holding),
+            // It was lost before anybody had it.
+            None => {
+                let loss = *self.loss.borrow();
+                holding.lost(loss.map_or(Reason::Session, Loss::reason));
+            }
+        }
+    }
+
     /// How it was lost, if it was. Looks at the clock.
     pub(crate) fn loss(&self) -> Option<Loss> {
         self.pulse.observe();

@@ -34,6 +34,8 @@ mod guard;
 mod journal;
 mod linger;
 mod load;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod multi;
 mod museum;
 mod mutex;
@@ -46,6 +48,7 @@ mod security;
 mod semaphore;
 mod server;
 mod sharing;
+mod spans;
 mod traces;
 mod trouble;
 mod visits;
@@ -118,6 +121,10 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     load::cases,
     load::capacity::cases,
     load::memory::cases,
+    #[cfg(feature = "metrics")]
+    metrics::cases,
+    #[cfg(feature = "metrics")]
+    metrics::service::cases,
     museum::client::cases,
     museum::designs::cases,
     museum::hangs::cases,
@@ -172,6 +179,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     sharing::clients::cases,
     #[cfg(feature = "cli")]
     sharing::crowd::cases,
+    spans::cases,
     traces::cases,
     trouble::cases,
     visits::cases,
@@ -180,6 +188,10 @@ const MODULES: &[fn() -> Vec<Case>] = &[
 fn main() -> ExitCode {
     #[cfg(feature = "cli")]
     if let Some(ended) = sharing::members::child() {
+        return ended;
+    }
+    #[cfg(feature = "metrics")]
+    if let Some(ended) = metrics::service::child() {
         return ended;
     }
     if let Some(ended) = scale::child()

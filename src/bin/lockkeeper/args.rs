@@ -70,6 +70,9 @@ Signals: HUP, INT, QUIT, TERM, USR1 and USR2 are passed on to the command's proc
 only after the command ended. While still waiting for the lock they end the tool, and nothing stays in the queue. If
 the tool itself is killed, the command (not its children) gets TERM, and the lock is free when the session times out.
 
+Trace: a TRACEPARENT (W3C) in the environment names the trace that the work belongs to. The ticket says its trace id, which
+`lockkeeper queue --json` shows, and whoever waits right behind it has it in the log (-vv). The command inherits the variable.
+
 Terminal: the command has a process group of its own, which gets the terminal. Ctrl-Z stops the command and the tool;
 a stopped tool cannot renew its lease, so when both go on after more than about half of the session timeout the lock is
 lost, and the command gets TERM before it goes on. While the tool waits for the lock, Ctrl-Z does nothing.
@@ -96,7 +99,7 @@ POS is the number of tickets before it: 0 is the next or present holder. SINCE i
 An empty queue is said on stderr (with --json it is `[]`) and ends with 0.
 
 Fields of --json: position, node, token, holder, shared, kind (lock, read, write, candidate, permit), permits, value,
-session, owner, label, host, pid, since_ms (milliseconds since 1970). With --watch there is one array in each line.
+session, owner, label, trace, host, pid, since_ms (milliseconds since 1970). With --watch there is one array in each line.
 
 With --watch, on a terminal, it is a view that is drawn again each second, with the holders in green, and the terminal is as it
 was when it ends; elsewhere one table follows the other.";

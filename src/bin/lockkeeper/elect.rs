@@ -2,14 +2,14 @@
 
 use crate::args::{Elect, Server};
 use crate::failure::Failure;
-use crate::held::Wanted;
+use crate::held::{Wanted, badged};
 use crate::run;
 
 pub(crate) async fn run(server: &Server, order: &Elect) -> Result<u8, Failure> {
     let names = std::slice::from_ref(&order.name);
     let value = order.id.clone().unwrap_or_else(me);
-    run::work(server, names, &order.work, |keeper, label| {
-        let election = keeper.election(order.name.as_str())?.with_label(label);
+    run::work(server, names, &order.work, |keeper, badge| {
+        let election = badged!(keeper.election(order.name.as_str())?, badge);
         Ok(Wanted::Lead(election, value))
     })
     .await

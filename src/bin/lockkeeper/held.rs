@@ -11,6 +11,25 @@ use lockkeeper::{
 
 use crate::args::Run;
 
+/// What our ticket says of us.
+pub(crate) struct Badge {
+    pub(crate) label: String,
+    pub(crate) trace_id: Option<String>,
+}
+
+/// Gives it to whatever kind of lock it is.
+macro_rules! badged {
+    ($lock:expr, $badge:expr) => {{
+        let $crate::held::Badge { label, trace_id } = $badge;
+        let lock = $lock.with_label(label);
+        match trace_id {
+            Some(trace_id) => lock.with_trace_id(trace_id),
+            None => lock,
+        }
+    }};
+}
+pub(crate) use badged;
+
 /// A lock that is asked for.
 pub(crate) enum Wanted {
     Alone(Mutex),
@@ -23,25 +42,25 @@ pub(crate) enum Wanted {
 
 impl Wanted {
     /// What the words of the command line ask for; mixes that cannot be were refused before.
-    pub(crate) fn of(keeper: &Keeper, order: &Run, label: String) -> Result<Self> {
+    pub(crate) fn of(keeper: &Keeper, order: &Run, badge: Badge) -> Result<Self> {
         let owner = order.owner.as_deref().map(Owner::named);
         let [name] = &order.names[..] else {
             let names = order.names.iter().map(String::as_str);
-            return Ok(Self::Several(keeper.multi_lock(names)?.with_label(label)));
+            return Ok(Self::Several(badged!(keeper.multi_lock(names)?, badge)));
         };
         let name = LockName::new(name)?;
         if let Some(permits) = order.permits {
             let semaphore = keeper.semaphore(name, permits.limit)?;
-            return Ok(Self::Permits(semaphore.with_label(label), permits.count));
+            return Ok(Self::Permits(badged!(semaphore, badge), permits.count));
         }
         if order.shared {
-            let lock = keeper.rw_lock(name)?.with_label(label);
+            let lock = badged!(keeper.rw_lock(name)?, badge);
             return Ok(Self::Shared(match &owner {
                 Some(owner) => lock.with_owner(owner),
                 None => lock,
             }));
         }
-        let lock = keeper.mutex(name)?.with_label(label);
+        let lock = badged!(keeper.mutex(name)?, badge);
         Ok(Self::Alone(match &owner {
             Some(owner) => lock.with_owner(owner),
             None => lock,

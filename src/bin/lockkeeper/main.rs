@@ -28,6 +28,7 @@ mod serve;
 mod shim;
 mod signals;
 mod terminal;
+mod trace;
 mod why;
 
 use std::process::ExitCode;

@@ -76,6 +76,7 @@ pub(crate) fn object(position: usize, ticket: &QueueEntry) -> Value {
         "session": session(ticket),
         "owner": ticket.owner,
         "label": ticket.label,
+        "trace": ticket.trace_id,
         "host": ticket.host,
         "pid": ticket.pid,
         "since_ms": ticket.since_ms,

@@ -16,25 +16,26 @@ use tokio::time::{Instant, sleep_until};
 use crate::args::{Run, Server, Work};
 use crate::child::{Change, Child};
 use crate::failure::Failure;
-use crate::held::{Held, Wanted};
+use crate::held::{Badge, Held, Wanted};
 use crate::lease::{Danger, Lease};
 use crate::report;
 use crate::signals::{self, Signals};
+use crate::trace;
 
 /// The longest label of a ticket, in characters.
 const LABEL: usize = 40;
 
 pub(crate) async fn run(server: &Server, order: &Run) -> Result<u8, Failure> {
-    let want = |keeper: &Keeper, label| Wanted::of(keeper, order, label);
+    let want = |keeper: &Keeper, badge| Wanted::of(keeper, order, badge);
     work(server, &order.names, &order.work, want).await
 }
 
-/// Does some work under what is wanted of a keeper, with this label, by these names.
+/// Does some work under what is wanted of a keeper, with this badge, by these names.
 pub(crate) async fn work(
     server: &Server,
     names: &[String],
     work: &Work,
-    want: impl FnOnce(&Keeper, String) -> lockkeeper::Result<Wanted>,
+    want: impl FnOnce(&Keeper, Badge) -> lockkeeper::Result<Wanted>,
 ) -> Result<u8, Failure> {
     // Before any server is asked.
     for name in names {
@@ -51,7 +52,11 @@ pub(crate) async fn work(
     };
 
     let name = names.join(", ");
-    let result = match want(&keeper, label(&work.command)) {
+    let badge = Badge {
+        label: label(&work.command),
+        trace_id: trace::own(),
+    };
+    let result = match want(&keeper, badge) {
         Ok(wanted) => under_lock(&wanted, name, work, &mut signals).await,
         Err(refused) => Err(refused.into()),
     };

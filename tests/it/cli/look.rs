@@ -16,6 +16,7 @@ cases! {
     feature: "cli";
     both:
         queue_shows_the_holder_and_who_waits,
+        the_trace_that_a_run_belongs_to_is_in_its_ticket_and_goes_on_to_the_command,
         an_empty_queue_is_said_on_stderr_and_is_not_an_error,
         queue_shows_foreign_tickets_and_lets_nobody_write_to_the_terminal,
         queue_watch_looks_again_until_it_is_told_to_end,
@@ -56,6 +57,7 @@ async fn queue_shows_the_holder_and_who_waits(world: World) {
         assert_eq!(ticket["shared"], false);
         assert_eq!(ticket["label"], "sh");
         assert_eq!(ticket["owner"], Value::Null);
+        assert_eq!(ticket["trace"], Value::Null);
         assert_eq!(ticket["pid"], pids[at]);
         assert!(
             ticket["since_ms"].is_u64() && ticket["host"].is_string(),
@@ -75,6 +77,30 @@ async fn queue_shows_the_holder_and_who_waits(world: World) {
     }
     assert!(queue[0]["token"].as_u64() < queue[1]["token"].as_u64());
 
+    holder.done().await;
+    assert!(waiting.wait().await.unwrap().success());
+}
+
+async fn the_trace_that_a_run_belongs_to_is_in_its_ticket_and_goes_on_to_the_command(world: World) {
+    const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let traceparent = format!("00-{TRACE}-00f067aa0ba902b7-01");
+    let script = "echo ready; echo $TRACEPARENT; read line";
+    let mut command = run(&world, "traced", script);
+    command
+        .stdin(Stdio::piped())
+        .env("TRACEPARENT", &traceparent);
+    let mut holder = Holder::start(&mut command).await;
+    let mut without = run(&world, "traced", "true");
+    let mut waiting = without.env("TRACEPARENT", "nonsense").spawn().unwrap();
+    queued(&world, "traced", 2).await;
+
+    let json = outcome(&world, &["queue", "traced", "--json"]).await;
+
+    let queue: Vec<Value> = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(queue[0]["trace"], TRACE);
+    assert_eq!(queue[1]["trace"], Value::Null);
+    let line = holder.lines.next_line().await.unwrap();
+    assert_eq!(line, Some(traceparent));
     holder.done().await;
     assert!(waiting.wait().await.unwrap().success());
 }

@@ -44,8 +44,9 @@ pub(crate) fn check(lines: Vec<String>) -> Result<(), String> {
 
 /// Whether this build holds the case of a line.
 fn is_built(line: &str) -> bool {
-    let off: &[&str] = if cfg!(feature = "cli") { &[] } else { &["cli"] };
-    line.split(' ')
-        .nth(2)
-        .is_none_or(|feature| !off.contains(&feature))
+    line.split(' ').nth(2).is_none_or(|feature| match feature {
+        "cli" => cfg!(feature = "cli"),
+        "metrics" => cfg!(feature = "metrics"),
+        _ => true,
+    })
 }

@@ -44,7 +44,8 @@ pub(crate) fn lockkeeper(world: &World) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
     command
         .env("LOCKKEEPER_ZK", world.connect_string())
-        .env_remove("RUST_LOG");
+        .env_remove("RUST_LOG")
+        .env_remove("TRACEPARENT");
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
