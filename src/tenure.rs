@@ -347,16 +347,17 @@ impl Tenure {
         let mut names = Vec::with_capacity(count);
         let mut places = Vec::with_capacity(count);
         let mut holds = Vec::with_capacity(count);
+        // They are written when the tickets have gone, or the holds are lost.
+        let mut records = Vec::new();
         for seat in tenure.seats {
             let path = seat.place.path().unwrap_or_default();
             names.push((seat.name, path));
             places.push(seat.place);
-            let mut record = seat.record;
-            if let Some(record) = &mut record {
+            holds.push(seat.hold);
+            if let Some(mut record) = seat.record {
                 record.is_released();
+                records.push(record);
             }
-            // Written down when the tickets have gone, or the holds are lost.
-            holds.push((seat.hold, record));
         }
         let left = tokio::select! {
             biased;

@@ -474,6 +474,7 @@ mod tests {
             host: "h".into(),
             pid: 3,
             label: Some("l".into()),
+            trace: Some("t".into()),
             attempt: Uuid::from_u128(1),
             at: 5,
             guest_of: Some(7),
@@ -481,7 +482,7 @@ mod tests {
             permits: Some(2),
             revoked: true,
         };
-        let bytes = r#"{"owner":"o","host":"h","pid":3,"label":"l","attempt":"00000000-0000-0000-0000-000000000001","#;
+        let bytes = r#"{"owner":"o","host":"h","pid":3,"label":"l","trace":"t","attempt":"00000000-0000-0000-0000-000000000001","#;
         let rest = r#""at":5,"guest_of":7,"value":"v","permits":2,"revoked":true}"#;
         let claims = [
             Claim::Lock,
