@@ -5,8 +5,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "tls")]
-use crate::access::Tls;
 use crate::access::{Acl, Credential};
 use crate::door::Door;
 use crate::election::Election;
@@ -31,6 +29,8 @@ use crate::session::clock::SystemClock;
 use crate::session::pool::{Access, Pool};
 use crate::session::pulse::LeaseStrength;
 use crate::session::watchman::SessionEvents;
+#[cfg(feature = "tls")]
+use crate::tls::Tls;
 
 const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(10);
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

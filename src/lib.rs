@@ -98,11 +98,11 @@ mod session;
 mod simulation;
 mod stint;
 mod tenure;
+#[cfg(feature = "tls")]
+mod tls;
 mod token;
 
 pub use access::Acl;
-#[cfg(feature = "tls")]
-pub use access::Tls;
 pub use election::{Election, Leadership, Reign};
 pub use error::{AddressFailure, Error, Result, UnreachableReason};
 pub use fenced::Fenced;
@@ -122,6 +122,8 @@ pub use semaphore::{Permit, Semaphore};
 pub use session::pulse::LeaseStrength;
 pub use session::watchman::{SessionEvent, SessionEvents};
 pub use tenure::{GuardState, Lost};
+#[cfg(feature = "tls")]
+pub use tls::Tls;
 pub use token::Token;
 
 #[cfg(all(doctest, feature = "embedded"))]

@@ -19,9 +19,9 @@ use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 use zookeeper_client as zk;
 
-#[cfg(feature = "tls")]
-use crate::access::Tls;
 use crate::access::{self, Acl, Credential};
+#[cfg(feature = "tls")]
+use crate::tls::Tls;
 
 use super::{
     Change, Code, Create, Created, Fault, Found, Link, Node, Opener, Read, Reply, Right,
