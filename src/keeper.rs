@@ -376,7 +376,7 @@ impl Keeper {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = EmbeddedServer::start().await?;
     /// # let servers = server.connect_string();
-    /// let keeper = Keeper::builder(servers).journal(100).connect().await?;
+    /// let keeper = Keeper::builder(&servers).journal(100).connect().await?;
     /// let guard = keeper.mutex("orders/42")?.with_label("refund").lock().await?;
     /// guard.release().await?;
     /// keeper.close().await; // what is still to be written is written

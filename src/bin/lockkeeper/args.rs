@@ -602,12 +602,12 @@ mod tests {
         let line = line.trim();
         let line = line.strip_prefix("$ ").unwrap_or(line);
         line.strip_prefix("lockkeeper ")?;
-        let order = line
-            .split("   ")
-            .next()?
-            .split(" #")
-            .next()?
-            .trim_end_matches(" &");
+        let ends = ["   ", " #", " >", " &", " |"];
+        let order = ends
+            .iter()
+            .filter_map(|end| line.find(end))
+            .min()
+            .map_or(line, |end| &line[..end]);
         let mut words = vec![String::new()];
         let mut quote = None;
         for c in order.chars() {
