@@ -138,6 +138,9 @@ impl Case<'_> {
         if let Some(owner) = &ticket.owner {
             known.push(format!("owner {owner}"));
         }
+        if let Some(trace) = &ticket.trace_id {
+            known.push(format!("trace {trace}"));
+        }
         known.push(format!("session {}", queue::session(ticket)));
         if ticket.is_holder {
             known.push(format!("token {}", ticket.token));

@@ -33,6 +33,7 @@ cases! {
 }
 
 const SOON: Duration = Duration::from_secs(10);
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
 /// Holds a lock with these options.
 async fn holder(world: &World, words: &[&str]) -> Holder {
@@ -98,7 +99,11 @@ async fn a_lock_that_nobody_wants_is_said_in_words(world: World) {
 }
 
 async fn why_names_the_holder_and_the_next(world: World) {
-    let holder = holder(&world, &["--journal", "9", "--owner", "txn-7", "orders"]).await;
+    let mut command = lockkeeper(&world);
+    command.env("TRACEPARENT", format!("00-{TRACE}-00f067aa0ba902b7-01"));
+    command.args(["run", "--journal", "9", "--owner", "txn-7", "orders"]);
+    command.args(["--", "sh", "-c", "echo ready; read line"]);
+    let holder = Holder::start(command.stdin(Stdio::piped())).await;
     let waiting = run(&world, "orders", "true").spawn().unwrap();
     queued(&world, "orders", 2).await;
     let is_written = || async {
@@ -116,6 +121,7 @@ async fn why_names_the_holder_and_the_next(world: World) {
     assert!(lines[0].starts_with("orders is held by \"sh\" ("), "{said}");
     assert!(lines[0].contains(&process(&holder)), "{said}");
     assert!(lines[0].contains("owner txn-7"), "{said}");
+    assert!(lines[0].contains(&format!("trace {TRACE}")), "{said}");
     let next = format!("process {} on", waiting.id().unwrap());
     assert!(
         lines[1].starts_with("One waits: \"sh\" (") && lines[1].contains(&next),
