@@ -52,7 +52,10 @@ impl Door {
                 if let Some(next) = next {
                     // One hold, also in the journal.
                     let mut seat = Seat::of(name, place, next, self.queue.meter());
-                    seat.record = record;
+                    seat.record = record.map(|mut record| {
+                        record.go_on(seat.ticket(), seat.hold.witness());
+                        record
+                    });
                     tracing::debug!(node = seat.path(), "downgraded");
                     let tenure = self.held_by(seat, token, Kind::Shared, owner);
                     known_at(gate, &tenure);

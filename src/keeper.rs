@@ -419,7 +419,7 @@ impl Keeper {
     pub async fn close(&self) {
         self.holders.cohorts.give_back();
         if let Some(scribe) = &self.scribe {
-            scribe.settle(self.session_timeout / 2).await;
+            scribe.close(self.session_timeout / 2).await;
         }
         self.pool.close(self.session_timeout).await;
     }
@@ -494,7 +494,8 @@ impl KeeperBuilder {
     /// A lock's page is one node below the root's name with `-journal` behind it (`/locks-journal/orders/42`), of 256 KiB at most. It stays
     /// until somebody removes it, so a journal is not for locks whose names are never used again. A hold costs up to a read and two
     /// writes more, behind its back: no call waits for them, and holds that follow each other faster than that share them. What a
-    /// process has not written when it dies is lost; so a hold without an end is one that is still held, or whose process has died. Where
+    /// process has not written when it dies is lost, and so is the end of a guard that outlives its dropped keeper: a hold without an end is
+    /// still held, or ended in one of these ways. Where
     /// nothing may be written a warning is logged. All keepers that write about a lock should give the same number.
     pub fn journal(mut self, holds: usize) -> Self {
         self.journal = holds;
@@ -575,7 +576,7 @@ impl KeeperBuilder {
         };
         let session_timeout = self.session_timeout;
         let scribe =
-            (self.journal > 0).then(|| Scribe::new(Arc::clone(&pool), &root, self.journal));
+            (self.journal > 0).then(|| Scribe::new(&pool, &root, self.journal));
         Ok(Keeper {
             pool,
             root: root.into(),

@@ -86,11 +86,16 @@ impl Seat {
         waited: Duration,
     ) -> Self {
         self.record = draft.map(|draft| {
-            let node = self.place.ticket().map_or("", |(ticket, _)| &ticket.name);
             let witness = self.hold.witness();
-            Box::new(draft.begin(&self.name, node, token.czxid(), waited, witness))
+            Box::new(draft.begin(&self.name, self.ticket(), token.czxid(), waited, witness))
         });
         self
+    }
+
+    /// The name and the identity of its ticket.
+    pub(crate) fn ticket(&self) -> (&str, i64) {
+        let ticket = self.place.ticket();
+        ticket.map_or(("", 0), |(ticket, czxid)| (&*ticket.name, czxid))
     }
 
     /// The ticket's path.

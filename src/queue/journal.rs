@@ -1,6 +1,6 @@
 //! The journal: who had a lock, for how long, and how that ended; the last few holds of each lock, if a keeper is asked for it.
 //!
-//! Invariants: it never delays a lock, and nothing that it cannot write is kept for ever; what is not its own is left as it is. It
+//! Invariants: no call waits for it, it keeps a bounded number of lines, and no session alive; what is not its own is left as it is. It
 //! decides nothing: a hold whose process died without a word has no end in it.
 
 mod entry;
@@ -8,13 +8,15 @@ mod entry;
 pub use entry::{Ending, JournalEntry};
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use futures_util::stream::{self, StreamExt};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tracing::Instrument;
+use uuid::Uuid;
 
 use self::entry::{Line, Page};
 use super::directory::Directory;
@@ -29,14 +31,21 @@ use crate::session::{End, Failure, Session, failed, refused};
 
 const READING: &str = "read the journal of";
 const WRITING: &str = "write the journal of";
-/// Somebody else writes the same page only when holds of a lock follow each other faster than a page is written.
-const TRIES: u32 = 30;
+/// Others write the same page at the same moment only where many share a lock, or it changes hands very fast.
+const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(10);
+/// So many pages are written at the same time, so that one that takes long does not hold up the others.
+const AT_ONCE: usize = 16;
+/// So many pages wait to be written at most.
+const MOST_PAGES: usize = 10_000;
 
 /// Writes what the holds of one keeper say, a page for each lock, behind their backs.
 #[derive(Debug)]
 pub(crate) struct Scribe {
-    pool: Arc<Pool>,
+    /// A hold may outlive its keeper, and must not keep its sessions.
+    pool: Weak<Pool>,
+    /// The keeper's own: whoever drops a guard may be in another one, or in none.
+    runtime: Handle,
     /// The node below which the pages are.
     base: String,
     /// So many holds stay on a page.
@@ -51,6 +60,10 @@ pub(crate) struct Scribe {
 struct Desk {
     pages: HashMap<LockName, Page>,
     is_writing: bool,
+    /// Holds that have begun and not ended, by the identity of their lines.
+    open: HashMap<Uuid, (LockName, Line, Instant)>,
+    /// The keeper was closed: nothing more can be written.
+    is_closed: bool,
 }
 
 /// Where the journal of the locks below a root is.
@@ -62,9 +75,11 @@ pub(crate) fn base(root: &str) -> String {
 }
 
 impl Scribe {
-    pub(crate) fn new(pool: Arc<Pool>, root: &str, most: usize) -> Arc<Self> {
+    /// To be called in the keeper's runtime.
+    pub(crate) fn new(pool: &Arc<Pool>, root: &str, most: usize) -> Arc<Self> {
         Arc::new(Self {
-            pool,
+            pool: Arc::downgrade(pool),
+            runtime: Handle::current(),
             base: base(root),
             most,
             desk: Mutex::default(),
@@ -72,8 +87,14 @@ impl Scribe {
         })
     }
 
-    /// Waits until everything is written, for so long at most.
-    pub(crate) async fn settle(&self, limit: Duration) {
+    /// The keeper is about to be closed, and with it all holds end. Waits until everything is written, for so long at most.
+    pub(crate) async fn close(self: &Arc<Self>, limit: Duration) {
+        let open = std::mem::take(&mut self.desk().open);
+        for (name, line, began) in open.into_values() {
+            let ending = Ending::Lost(why(Loss::Ended(End::Closed)));
+            self.note(&name, line.ended(began.elapsed(), ending));
+        }
+        self.desk().is_closed = true;
         let mut is_idle = self.is_idle.subscribe();
         let written = is_idle.wait_for(|is_idle| *is_idle);
         if timeout(limit, written).await.is_err() {
@@ -87,37 +108,109 @@ impl Scribe {
 
     fn note(self: &Arc<Self>, name: &LockName, line: Line) {
         let mut desk = self.desk();
+        if desk.is_closed {
+            return;
+        }
+        if desk.pages.len() >= MOST_PAGES && !desk.pages.contains_key(name) {
+            tracing::warn!(%name, "not in the journal: too much is still to be written");
+            return;
+        }
         let page = desk.pages.entry(name.clone()).or_default();
         page.put(line);
         page.cut(self.most);
         if desk.is_writing {
             return;
         }
-        // Without a runtime nothing can be written any more.
-        let Ok(runtime) = Handle::try_current() else {
-            return;
-        };
         desk.is_writing = true;
         self.is_idle.send_replace(false);
-        let scribe = Arc::clone(self);
+        let shift = Shift {
+            scribe: Arc::clone(self),
+            is_over: false,
+        };
         // It ends by itself: when there is nothing to write, and with the keeper's sessions.
-        let write = async move { scribe.write_all().await };
-        runtime.spawn(write.instrument(tracing::debug_span!("journal")));
+        drop(desk);
+        let span = tracing::debug_span!("journal");
+        self.runtime.spawn(shift.write_all().instrument(span));
     }
 
-    async fn write_all(&self) {
-        loop {
-            let pages = {
-                let mut desk = self.desk();
-                desk.is_writing = !desk.pages.is_empty();
-                if !desk.is_writing {
-                    self.is_idle.send_replace(true);
-                    return;
+    /// Adds to what is on the page. It may be repeated: a line has an identity.
+    async fn write(&self, name: &LockName, added: &Page) -> Result<()> {
+        let directory = Directory::new(&self.base, name, Create::Persistent);
+        let closed = || End::Closed.while_trying(WRITING, name);
+        for _ in 0..TRIES {
+            let pool = self.pool.upgrade().ok_or_else(closed)?;
+            let session = pool.home(WRITING).await?;
+            match self.write_once(&session, name, &directory, added).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {
+                    let shift = u32::from(Uuid::new_v4().as_bytes()[0] % 8);
+                    let back = session.reconnected(PAUSE * (1 + shift)).await;
+                    // The next session writes it.
+                    if matches!(back, Err(End::Closed)) {
+                        return Err(closed());
+                    }
                 }
-                std::mem::take(&mut desk.pages)
-            };
-            for (name, page) in pages {
-                match self.write(&name, &page).await {
+                Err(error) if error.is_session_over() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::TimedOut {
+            name: name.to_string(),
+            waited: PAUSE.saturating_mul(TRIES),
+        })
+    }
+
+    /// False if it must be done again.
+    async fn write_once(
+        &self,
+        session: &Session,
+        name: &LockName,
+        directory: &Directory,
+        added: &Page,
+    ) -> Result<bool> {
+        let path = &*directory.path;
+        let Some((mut page, version)) = look(session, WRITING, name, path).await? else {
+            directory.make(session, name).await?;
+            return Ok(false);
+        };
+        page.put_all(added);
+        page.cut(self.most);
+        page.fit();
+        let data = page.to_bytes();
+        let ended = |end: End| end.while_trying(WRITING, name);
+        let link = session.link().map_err(ended)?;
+        let asked = link.attempt(&[Write::Set {
+            path,
+            data: &data,
+            version,
+        }]);
+        let answer = tokio::select! {
+            answer = asked => answer,
+            end = session.ended() => return Err(ended(end)),
+        };
+        match answer {
+            Ok(Ok(_)) => Ok(true),
+            Ok(Err((_, Code::BadVersion | Code::NoNode)))
+            | Err(Fault::Unknown(_) | Fault::Answered(Code::NotNow(_))) => Ok(false),
+            Ok(Err((_, code))) | Err(Fault::Answered(code)) => {
+                Err(refused(&*link, WRITING, path, &code))
+            }
+        }
+    }
+}
+
+/// Somebody is writing, until the desk is empty. Dropped before, with its runtime, it does not keep others from it.
+struct Shift {
+    scribe: Arc<Scribe>,
+    is_over: bool,
+}
+
+impl Shift {
+    async fn write_all(mut self) {
+        while let Some(pages) = self.take() {
+            let scribe = &*self.scribe;
+            let write = |(name, page): (LockName, Page)| async move {
+                match scribe.write(&name, &page).await {
                     Ok(()) => {}
                     // Guards may outlive their keeper.
                     Err(error) if error.is_closed() => {
@@ -125,49 +218,31 @@ impl Scribe {
                     }
                     Err(error) => tracing::warn!(%error, "a part of the journal is lost"),
                 }
-            }
+            };
+            let writing = stream::iter(pages).for_each_concurrent(AT_ONCE, write);
+            writing.await;
         }
     }
 
-    /// Adds to what is on the page. It may be repeated: a line is known by its ticket.
-    async fn write(&self, name: &LockName, added: &Page) -> Result<()> {
-        let directory = Directory::new(&self.base, name, Create::Persistent);
-        let path = &*directory.path;
-        for _ in 0..TRIES {
-            let session = self.pool.home(WRITING).await?;
-            let Some((mut page, version)) = look(&session, WRITING, name, path).await? else {
-                directory.make(&session, name).await?;
-                continue;
-            };
-            page.put_all(added);
-            page.cut(self.most);
-            let data = page.to_bytes();
-            let ended = |end: End| end.while_trying(WRITING, name);
-            let link = session.link().map_err(ended)?;
-            let asked = link.attempt(&[Write::Set {
-                path,
-                data: &data,
-                version,
-            }]);
-            let answer = tokio::select! {
-                answer = asked => answer,
-                end = session.ended() => return Err(ended(end)),
-            };
-            match answer {
-                Ok(Ok(_)) => return Ok(()),
-                Ok(Err((_, Code::BadVersion | Code::NoNode)))
-                | Err(Fault::Unknown(_) | Fault::Answered(Code::NotNow(_))) => {}
-                Ok(Err((_, code))) | Err(Fault::Answered(code)) => {
-                    return Err(refused(&*link, WRITING, path, &code));
-                }
-            }
-            drop(link);
-            session.reconnected(PAUSE).await.map_err(ended)?;
+    /// All that is to be written; nothing ends the shift.
+    fn take(&mut self) -> Option<HashMap<LockName, Page>> {
+        let mut desk = self.scribe.desk();
+        if desk.pages.is_empty() {
+            self.is_over = true;
+            desk.is_writing = false;
+            self.scribe.is_idle.send_replace(true);
+            return None;
         }
-        Err(Error::TimedOut {
-            name: name.to_string(),
-            waited: PAUSE.saturating_mul(TRIES),
-        })
+        Some(std::mem::take(&mut desk.pages))
+    }
+}
+
+impl Drop for Shift {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.scribe.desk().is_writing = false;
+            self.scribe.is_idle.send_replace(true);
+        }
     }
 }
 
@@ -227,7 +302,7 @@ impl Draft {
     pub(crate) fn begin(
         self,
         name: &LockName,
-        node: &str,
+        (node, ticket): (&str, i64),
         token: i64,
         waited: Duration,
         witness: Witness,
@@ -240,7 +315,9 @@ impl Draft {
             ..
         } = &*self.line;
         let line = Line {
+            id: Uuid::new_v4(),
             token,
+            ticket,
             node: node.to_owned(),
             kind: self.kind.to_owned(),
             owner: owner.clone(),
@@ -251,16 +328,18 @@ impl Draft {
             waited_ms: ms(waited),
             held_ms: None,
             ending: None,
+            why: None,
         };
-        self.scribe.note(name, line.clone());
-        Record {
+        let record = Record {
             scribe: self.scribe,
             name: name.clone(),
             line,
             began: Instant::now(),
             witness,
             released: None,
-        }
+        };
+        record.tell();
+        record
     }
 }
 
@@ -280,6 +359,20 @@ impl Record {
     pub(crate) fn is_released(&mut self) {
         self.released.get_or_insert_with(|| self.began.elapsed());
     }
+
+    /// The hold goes on under another ticket.
+    pub(crate) fn go_on(&mut self, (node, ticket): (&str, i64), witness: Witness) {
+        node.clone_into(&mut self.line.node);
+        self.line.ticket = ticket;
+        self.witness = witness;
+        self.tell();
+    }
+
+    fn tell(&self) {
+        let open = (self.name.clone(), self.line.clone(), self.began);
+        self.scribe.desk().open.insert(self.line.id, open);
+        self.scribe.note(&self.name, self.line.clone());
+    }
 }
 
 impl Drop for Record {
@@ -290,10 +383,8 @@ impl Drop for Record {
             (None, None) => Ending::Dropped,
         };
         let held = self.released.unwrap_or_else(|| self.began.elapsed());
-        let mut line = self.line.clone();
-        line.held_ms = Some(ms(held));
-        line.ending = Some(ending);
-        self.scribe.note(&self.name, line);
+        self.scribe.desk().open.remove(&self.line.id);
+        self.scribe.note(&self.name, self.line.clone().ended(held, ending));
     }
 }
 

@@ -319,12 +319,12 @@ impl Waiter {
         Ok(before.collect())
     }
 
-    /// The place of a ticket whose turn it is, for a guard.
     /// What will be written down of its hold.
     pub(crate) fn take_draft(&mut self) -> Option<Box<Draft>> {
         self.draft.take()
     }
 
+    /// The place of a ticket whose turn it is, for a guard.
     pub(crate) fn into_place(self) -> Place {
         self.place
     }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::token::Token;
 
@@ -16,9 +17,11 @@ const MOST_BYTES: usize = 256 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JournalEntry {
-    /// The ticket's token: its identity, and the fencing token of an exclusive hold.
+    /// The fencing token of an exclusive hold. Of a guest it is its host's.
     pub token: Token,
-    /// The name that its node had.
+    /// The identity of its ticket, which [`QueueEntry::token`](crate::QueueEntry::token) shows while it is there.
+    pub ticket: Token,
+    /// The name of its node.
     pub node: String,
     /// What it was for: `lock`, `read`, `write`, `lead` or `permit`.
     pub kind: String,
@@ -36,14 +39,14 @@ pub struct JournalEntry {
     pub waited: Duration,
     /// How long it was held; none as long as its end is not known.
     pub held: Option<Duration>,
-    /// How it ended. None if it is still held, or if its process ended, or was cut off for good, without a word.
+    /// How it ended. None if it is still held; if its process ended, or was cut off for good, without a word; and if its keeper was
+    /// dropped before it.
     pub ending: Option<Ending>,
 }
 
 /// How a hold ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-#[serde(rename_all = "lowercase")]
 pub enum Ending {
     /// Its guard was released.
     Released,
@@ -51,6 +54,29 @@ pub enum Ending {
     Dropped,
     /// It was lost, and why.
     Lost(String),
+    /// In a word of a later version.
+    Other(String),
+}
+
+impl Ending {
+    /// A word, and why.
+    fn to_words(&self) -> (String, Option<String>) {
+        match self {
+            Self::Released => ("released".into(), None),
+            Self::Dropped => ("dropped".into(), None),
+            Self::Lost(why) => ("lost".into(), Some(why.clone())),
+            Self::Other(word) => (word.clone(), None),
+        }
+    }
+
+    fn of_words(word: String, why: Option<String>) -> Self {
+        match &*word {
+            "released" => Self::Released,
+            "dropped" => Self::Dropped,
+            "lost" => Self::Lost(why.unwrap_or_default()),
+            _ => Self::Other(word),
+        }
+    }
 }
 
 impl fmt::Display for Ending {
@@ -59,6 +85,7 @@ impl fmt::Display for Ending {
             Self::Released => f.write_str("released"),
             Self::Dropped => f.write_str("dropped"),
             Self::Lost(why) => write!(f, "lost: {why}"),
+            Self::Other(word) => f.write_str(word),
         }
     }
 }
@@ -66,7 +93,10 @@ impl fmt::Display for Ending {
 /// A hold as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Line {
+    /// Of the hold: it may go on under another ticket, and guests have the token of their host.
+    pub(super) id: Uuid,
     pub(super) token: i64,
+    pub(super) ticket: i64,
     pub(super) node: String,
     pub(super) kind: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -79,19 +109,25 @@ pub(super) struct Line {
     pub(super) waited_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) held_ms: Option<u64>,
+    /// A word, so that those of later versions can be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) ending: Option<Ending>,
+    pub(super) ending: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) why: Option<String>,
 }
 
 impl Line {
-    /// Guests have the token of their host, so a token alone is no identity.
-    fn is_same_hold(&self, other: &Self) -> bool {
-        self.token == other.token && self.node == other.node
+    pub(super) fn ended(mut self, held: Duration, ending: Ending) -> Self {
+        self.held_ms = Some(u64::try_from(held.as_millis()).unwrap_or(u64::MAX));
+        let (word, why) = ending.to_words();
+        (self.ending, self.why) = (Some(word), why);
+        self
     }
 
     fn entry(self) -> JournalEntry {
         JournalEntry {
             token: Token::new(self.token),
+            ticket: Token::new(self.ticket),
             node: self.node,
             kind: self.kind,
             owner: self.owner,
@@ -101,7 +137,7 @@ impl Line {
             since_ms: self.since_ms,
             waited: Duration::from_millis(self.waited_ms),
             held: self.held_ms.map(Duration::from_millis),
-            ending: self.ending,
+            ending: self.ending.map(|word| Ending::of_words(word, self.why)),
         }
     }
 }
@@ -128,7 +164,7 @@ impl Page {
 
     /// Puts a hold at the end, or its end beside its beginning.
     pub(super) fn put(&mut self, line: Line) {
-        match self.0.iter_mut().find(|there| there.is_same_hold(&line)) {
+        match self.0.iter_mut().find(|there| there.id == line.id) {
             // What ended does not begin again.
             Some(there) if there.ending.is_some() && line.ending.is_none() => {}
             Some(there) => *there = line,
@@ -142,10 +178,14 @@ impl Page {
         }
     }
 
-    /// Takes the oldest away until so many are left, and not too many bytes.
+    /// Takes the oldest away until so many are left.
     pub(super) fn cut(&mut self, most: usize) {
         let over = self.0.len().saturating_sub(most);
         self.0.drain(..over);
+    }
+
+    /// Takes the oldest away until the page is not too large for the servers.
+    pub(super) fn fit(&mut self) {
         let mut room = MOST_BYTES;
         let fits = |line: &&Line| {
             let text = serde_json::to_string(line).unwrap_or_default();
@@ -167,8 +207,10 @@ mod tests {
     use super::*;
 
     fn line(token: i64, ending: Option<Ending>) -> Line {
-        Line {
+        let line = Line {
+            id: Uuid::from_u128(token.unsigned_abs().into()),
             token,
+            ticket: token,
             node: format!("lock-{token:010}"),
             kind: "lock".into(),
             owner: None,
@@ -177,8 +219,13 @@ mod tests {
             pid: 7,
             since_ms: 1,
             waited_ms: 2,
-            held_ms: ending.as_ref().map(|_| 3),
-            ending,
+            held_ms: None,
+            ending: None,
+            why: None,
+        };
+        match ending {
+            Some(ending) => line.ended(Duration::from_millis(3), ending),
+            None => line,
         }
     }
 
@@ -216,14 +263,27 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_has_a_line_of_its_own() {
-        let mut page = page(1..2);
+    fn a_hold_that_goes_on_under_another_ticket_is_one_line() {
+        let mut page = page(1..3);
         page.put(Line {
-            node: "guest".into(),
+            node: "__READ__0000000001".into(),
+            ticket: 9,
             ..line(1, None)
         });
 
         assert_eq!(page.0.len(), 2);
+        assert_eq!(page.0[0].ticket, 9);
+    }
+
+    #[test]
+    fn the_word_of_a_later_version_is_read_and_kept() {
+        let mut later = line(1, Some(Ending::Released));
+        later.ending = Some("handed on".into());
+        let page = Page::parse(&Page(vec![later]).to_bytes()).unwrap();
+
+        assert_eq!(Page::parse(&page.to_bytes()).unwrap(), page);
+        let ending = page.entries().remove(0).ending;
+        assert_eq!(ending, Some(Ending::Other("handed on".into())));
     }
 
     #[test]
@@ -236,7 +296,7 @@ mod tests {
         for line in &mut by_bytes.0 {
             line.label = Some("x".repeat(1024));
         }
-        by_bytes.cut(1000);
+        by_bytes.fit();
         assert!(by_bytes.to_bytes().len() <= MOST_BYTES);
         assert!(by_bytes.0.len() > 200, "{}", by_bytes.0.len());
         assert_eq!(by_bytes.0.last().unwrap().token, 999);
