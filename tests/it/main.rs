@@ -90,6 +90,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     cli::loss::cases,
     #[cfg(feature = "cli")]
     cli::mess::cases,
+    #[cfg(feature = "cli")]
     cli::papers::cases,
     #[cfg(feature = "cli")]
     cli::signals::cases,
