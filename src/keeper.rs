@@ -575,8 +575,7 @@ impl KeeperBuilder {
             ..DataLine::default()
         };
         let session_timeout = self.session_timeout;
-        let scribe =
-            (self.journal > 0).then(|| Scribe::new(&pool, &root, self.journal));
+        let scribe = (self.journal > 0).then(|| Scribe::new(&pool, &root, self.journal));
         Ok(Keeper {
             pool,
             root: root.into(),

@@ -384,7 +384,8 @@ impl Drop for Record {
         };
         let held = self.released.unwrap_or_else(|| self.began.elapsed());
         self.scribe.desk().open.remove(&self.line.id);
-        self.scribe.note(&self.name, self.line.clone().ended(held, ending));
+        self.scribe
+            .note(&self.name, self.line.clone().ended(held, ending));
     }
 }
 

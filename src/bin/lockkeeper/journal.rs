@@ -3,14 +3,17 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use lockkeeper::{Ending, JournalEntry, LockName, QueueEntry, Token};
+use lockkeeper::{Ending, Error, JournalEntry, Keeper, LockName, QueueEntry, Token};
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use crate::args::{Journal, Server};
 use crate::failure::Failure;
 use crate::queue;
 use crate::report;
 
+const LOOKS: u32 = 2;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(150);
 const HEAD: [&str; 10] = [
     "TOKEN", "KIND", "OWNER", "LABEL", "HOST", "PID", "SINCE", "WAITED", "HELD", "ENDED",
 ];
@@ -18,15 +21,9 @@ const HEAD: [&str; 10] = [
 pub(crate) async fn run(server: &Server, order: &Journal, as_json: bool) -> Result<u8, Failure> {
     let name = LockName::new(&order.name)?;
     let keeper = server.connect().await?;
-    let read = async {
-        // Whoever comes meanwhile is in the queue and not yet in the journal; the other way round it would seem to have died.
-        let journal = keeper.journal(&name).await?;
-        Ok::<_, lockkeeper::Error>((journal, keeper.queue(&name).await?))
-    };
-    let read = read.await;
+    let (journal, queue) = read(&keeper, &name).await;
     keeper.close().await;
-    let (journal, queue) = read?;
-    let holders = holders(&queue);
+    let (journal, holders) = (journal?, holders(&queue?));
     if as_json {
         let objects = journal.iter().map(|entry| object(entry, &holders));
         report::print_json(&objects.collect::<Vec<_>>())?;
@@ -42,32 +39,56 @@ pub(crate) async fn run(server: &Server, order: &Journal, as_json: bool) -> Resu
     Ok(0)
 }
 
-/// By their tickets' tokens: a writer that became a reader has another node by now, and so has its token.
-fn holders(queue: &[QueueEntry]) -> HashSet<(Token, &str)> {
+/// The journal, and then the queue. Ends are written behind the backs of those who release: where a hold seems to have ended without
+/// a word, it is looked at again.
+pub(crate) async fn read(
+    keeper: &Keeper,
+    name: &LockName,
+) -> (Result<Vec<JournalEntry>, Error>, Result<Vec<QueueEntry>, Error>) {
+    for _ in 0..LOOKS {
+        // Whoever comes meanwhile is in the queue and not yet in the journal; the other way round it would seem to have died.
+        let read = (keeper.journal(name).await, keeper.queue(name).await);
+        let (Ok(journal), Ok(queue)) = &read else {
+            return read;
+        };
+        let holders = holders(queue);
+        if !journal.iter().any(|entry| is_silent(entry, &holders)) {
+            return read;
+        }
+        sleep(BETWEEN_LOOKS).await;
+    }
+    (keeper.journal(name).await, keeper.queue(name).await)
+}
+
+/// The identities of their tickets: a guest has its host's token, and a writer that became a reader has another node.
+fn holders(queue: &[QueueEntry]) -> HashSet<Token> {
     let holders = queue.iter().filter(|ticket| ticket.is_holder);
-    holders
-        .map(|ticket| (ticket.token, &*ticket.node))
-        .collect()
+    holders.map(|ticket| ticket.token).collect()
+}
+
+/// Whether it has no end, and does not hold.
+fn is_silent(entry: &JournalEntry, holders: &HashSet<Token>) -> bool {
+    entry.ending.is_none() && !holders.contains(&entry.ticket)
 }
 
 /// How it ended, as far as anybody can know.
-pub(crate) fn ended(entry: &JournalEntry, holders: &HashSet<(Token, &str)>) -> String {
+fn ended(entry: &JournalEntry, holders: &HashSet<Token>) -> String {
     match &entry.ending {
         Some(ending) => ending.to_string(),
-        None if holders.contains(&(entry.token, &*entry.node)) => "holds".into(),
-        None => "without a word".into(),
+        None if is_silent(entry, holders) => "without a word".into(),
+        None => "holds".into(),
     }
 }
 
-fn object(entry: &JournalEntry, holders: &HashSet<(Token, &str)>) -> Value {
+fn object(entry: &JournalEntry, holders: &HashSet<Token>) -> Value {
     let (ending, why) = match &entry.ending {
-        Some(Ending::Released) => (Some("released"), None),
-        Some(Ending::Dropped) => (Some("dropped"), None),
-        Some(Ending::Lost(why)) => (Some("lost"), Some(why)),
-        _ => (None, None),
+        Some(Ending::Lost(why)) => (Some("lost".to_owned()), Some(why)),
+        Some(ending) => (Some(ending.to_string()), None),
+        None => (None, None),
     };
     json!({
         "token": entry.token,
+        "ticket": entry.ticket,
         "node": entry.node,
         "kind": entry.kind,
         "owner": entry.owner,
@@ -79,11 +100,11 @@ fn object(entry: &JournalEntry, holders: &HashSet<(Token, &str)>) -> Value {
         "held_ms": entry.held.map(ms),
         "ending": ending,
         "why": why,
-        "holds": entry.ending.is_none() && holders.contains(&(entry.token, &*entry.node)),
+        "holds": entry.ending.is_none() && !is_silent(entry, holders),
     })
 }
 
-fn row(entry: &JournalEntry, holders: &HashSet<(Token, &str)>, now: Duration) -> [String; 10] {
+fn row(entry: &JournalEntry, holders: &HashSet<Token>, now: Duration) -> [String; 10] {
     [
         entry.token.to_string(),
         entry.kind.clone(),

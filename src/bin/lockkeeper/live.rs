@@ -1,6 +1,7 @@
 //! A view that is drawn again and again: in place on a terminal, one below the other elsewhere.
 //!
-//! Invariant: however it ends, but for a kill, the terminal shows again what it showed before.
+//! Invariant: however it ends, but for a kill, the terminal shows again what it showed before. While it is stopped (Ctrl-Z), the
+//! terminal stays as it is.
 
 use std::time::Duration;
 

@@ -12,7 +12,12 @@ use tokio::signal::unix::{self, SignalKind};
 use crate::failure::Failure;
 
 /// What ends a tool that only looks or serves.
-pub(crate) const ENDING: &[Signal] = &[Signal::SIGINT, Signal::SIGTERM];
+pub(crate) const ENDING: &[Signal] = &[
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+];
 /// What is passed on to a command.
 pub(crate) const PASSED_ON: &[Signal] = &[
     Signal::SIGHUP,

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::args::{Server, Why};
 use crate::failure::Failure;
+use crate::journal;
 use crate::process::{self, Doing};
 use crate::queue;
 use crate::report;
@@ -17,17 +18,14 @@ const MOST: usize = 10;
 pub(crate) async fn run(server: &Server, order: &Why, as_json: bool) -> Result<u8, Failure> {
     let name = LockName::new(&order.name)?;
     let keeper = server.connect().await?;
-    let (journal, queue) = (keeper.journal(&name).await, keeper.queue(&name).await);
+    let (journal, queue) = journal::read(&keeper, &name).await;
     keeper.close().await;
     let queue = queue?;
-    let journal = match journal {
-        // It may have a list of its own, and the rest can be told without it.
-        Err(error) if error.is_denied() => {
-            report::say(&error);
-            Vec::new()
-        }
-        journal => journal?,
-    };
+    // The rest can be told without it: it may have an access list of its own, or be another program's.
+    let journal = journal.unwrap_or_else(|error| {
+        report::say(format_args!("without the journal: {error}"));
+        Vec::new()
+    });
     let places = queue.iter().map(|ticket| (ticket, process::of(ticket)));
     let case = Case {
         name: name.as_str(),
@@ -155,7 +153,7 @@ impl Case<'_> {
 
     fn since(&self, ticket: &QueueEntry) -> String {
         let mut journal = self.journal.iter().rev();
-        let hold = journal.find(|entry| entry.token == ticket.token && entry.node == ticket.node);
+        let hold = journal.find(|entry| entry.ticket == ticket.token);
         match (hold, ticket.since_ms) {
             (Some(hold), _) if ticket.is_holder => {
                 let held = queue::ago(hold.since_ms, self.now);

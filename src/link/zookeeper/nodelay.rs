@@ -53,11 +53,12 @@ async fn set_nodelay(servers: &str) {
 /// How many connections have it now.
 #[cfg(target_os = "linux")]
 fn apply(servers: &[SocketAddr]) -> std::io::Result<usize> {
-    let connections = connections(servers)?;
-    for connection in &connections {
-        rustix::net::sockopt::set_tcp_nodelay(connection, true)?;
-    }
-    Ok(connections.len())
+    let mut connections = 0;
+    for_each_connection(servers, |connection| {
+        connections += 1;
+        rustix::net::sockopt::set_tcp_nodelay(connection, true)
+    })?;
+    Ok(connections)
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -65,14 +66,17 @@ fn apply(_: &[SocketAddr]) -> std::io::Result<usize> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
 
-/// What this process has connected to any of these servers.
+/// Shows what this process has connected to any of these servers, one after the other: whoever has thousands of connections has no
+/// descriptors left for a copy of each.
 #[cfg(target_os = "linux")]
-fn connections(servers: &[SocketAddr]) -> std::io::Result<Vec<std::os::fd::OwnedFd>> {
+fn for_each_connection(
+    servers: &[SocketAddr],
+    mut look: impl FnMut(&std::os::fd::OwnedFd) -> rustix::io::Result<()>,
+) -> std::io::Result<()> {
     use rustix::io::Errno;
     use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
     let ourselves = pidfd_open(getpid(), PidfdFlags::empty())?;
-    let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc/self/fd")? {
         let entry = entry?;
         let is_socket = std::fs::read_link(entry.path())
@@ -92,14 +96,17 @@ fn connections(servers: &[SocketAddr]) -> std::io::Result<Vec<std::os::fd::Owned
         let peer = rustix::net::getpeername(&socket).ok().flatten();
         let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
         if peer.is_some_and(|peer| servers.contains(&peer)) {
-            found.push(socket);
+            look(&socket)?;
         }
     }
-    Ok(found)
+    Ok(())
 }
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use std::collections::HashSet;
+    use std::os::fd::AsRawFd;
+
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
@@ -124,6 +131,33 @@ mod tests {
         let (accepted, _) = ours.accept().await.unwrap();
         assert!(!accepted.nodelay().unwrap());
     }
+
+    #[tokio::test]
+    async fn one_connection_is_copied_at_a_time() {
+        const COUNT: usize = 100;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut connections = Vec::new();
+        for _ in 0..COUNT {
+            connections.push(TcpStream::connect(address).await.unwrap());
+        }
+        let socket = |descriptor| std::fs::read_link(format!("/proc/self/fd/{descriptor}")).ok();
+        let ours: HashSet<_> = connections.iter().map(|it| socket(it.as_raw_fd())).collect();
+
+        let mut seen = 0;
+        let looked = for_each_connection(&[address], |_| {
+            seen += 1;
+            let all = std::fs::read_dir("/proc/self/fd").unwrap();
+            let all = all.filter_map(|it| std::fs::read_link(it.ok()?.path()).ok());
+            let copies = all.filter(|it| ours.contains(&Some(it.clone()))).count();
+            assert!(copies <= COUNT + 1, "{copies} descriptors of {COUNT} connections");
+            Ok(())
+        });
+
+        looked.unwrap();
+        assert_eq!(seen, COUNT);
+    }
+
     #[cfg(feature = "embedded")]
     #[tokio::test]
     async fn each_connection_of_a_session_gets_it() {
@@ -146,11 +180,15 @@ mod tests {
         };
         let link = target.open(Duration::from_secs(5)).await.unwrap();
         let ports = || -> Vec<SocketAddr> {
-            let connections = connections(&[server.addr()]).unwrap();
-            let quick = connections.iter().filter(|it| tcp_nodelay(it).unwrap());
+            let mut quick = Vec::new();
+            let looked = for_each_connection(&[server.addr()], |it| {
+                if tcp_nodelay(it)? {
+                    quick.push(getsockname(it)?.try_into()?);
+                }
+                Ok(())
+            });
+            looked.unwrap();
             quick
-                .map(|it| getsockname(it).unwrap().try_into().unwrap())
-                .collect()
         };
         let mut before = Vec::new();
         for connection in ["the first", "the next"] {
