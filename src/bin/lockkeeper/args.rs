@@ -122,19 +122,20 @@ first. It is a node below the root's name with -journal behind it (/locks-journa
 ENDED is `released`, `dropped` (the program ended its hold without asking how that went), `lost: ..` with the reason, `holds`
 while its ticket is in the queue, or `without a word`: the process died, or was cut off for good.
 
-Fields of --json: token, node, kind, owner, label, host, pid, since_ms (of the grant, milliseconds since 1970), waited_ms, held_ms,
-ending (released, dropped, lost, or null), why (it was lost), holds.";
+Fields of --json: token (of a guest: its host's), ticket (its own, as `queue` shows it in TOKEN), node, kind, owner, label, host, pid,
+since_ms (of the grant, milliseconds since 1970), waited_ms, held_ms, ending (released, dropped, lost, or null), why (it was lost), holds.";
 
 const DOCTOR_NOTES: &str = "\
   deadlock  owners (--owner, Owner::named) that wait for each other, in whatever locks and processes
   orphan    a ticket whose session no server knows; needs the four-letter word `dump` (4lw.commands.whitelist)
   paused    the process of a holder or waiter is stopped; only processes of this host are looked at
-  dead      the same, and it has ended: the ticket goes when its session times out
+  dead      the same, and it has ended: the ticket goes when its session times out; wrong where a container or another machine has the
+            same host name as this one
   mixed     tickets in one queue that do not see each other: of other recipes or libraries
   numbers   a directory that has given nearly all of its 2147483647 numbers
   many      a session that holds more than --many locks
 
-Reads every queue below the root once or twice, some at a time. Fields of --json: finding, locks, why.
+Reads every queue below the root twice, some at a time. Fields of --json: finding, locks, why.
 
 Exit codes:
    0  nothing is wrong

@@ -44,7 +44,10 @@ pub(crate) async fn run(server: &Server, order: &Journal, as_json: bool) -> Resu
 pub(crate) async fn read(
     keeper: &Keeper,
     name: &LockName,
-) -> (Result<Vec<JournalEntry>, Error>, Result<Vec<QueueEntry>, Error>) {
+) -> (
+    Result<Vec<JournalEntry>, Error>,
+    Result<Vec<QueueEntry>, Error>,
+) {
     for _ in 0..LOOKS {
         // Whoever comes meanwhile is in the queue and not yet in the journal; the other way round it would seem to have died.
         let read = (keeper.journal(name).await, keeper.queue(name).await);

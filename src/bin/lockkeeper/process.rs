@@ -1,8 +1,16 @@
 //! What a process is doing, if it is one of this host.
 //!
-//! It tells only what `/proc` says here: of another host, or another container, it knows nothing and says so.
+//! It tells only what this host says. Of another host it knows nothing, and says so; of a container or a virtual machine that has the
+//! same name as this host it cannot know that it is another one.
+
+use std::time::Duration;
 
 use lockkeeper::QueueEntry;
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+
+const A_MOMENT: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Doing {
@@ -29,9 +37,24 @@ pub(crate) fn of(entry: &QueueEntry) -> Option<Doing> {
     if entry.host.as_deref() != Some(&*here.to_string_lossy()) || !cfg!(target_os = "linux") {
         return None;
     }
+    match look(pid) {
+        // A debugger, or a tracer, stops it again and again for a moment.
+        Some(Doing::Stopped) => {
+            std::thread::sleep(A_MOMENT);
+            look(pid)
+        }
+        doing => doing,
+    }
+}
+
+fn look(pid: u32) -> Option<Doing> {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => state(&stat),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(Doing::Ended),
+        // `/proc` may hide the processes of other users, the kernel does not.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let pid = Pid::from_raw(i32::try_from(pid).ok()?);
+            (kill(pid, None) == Err(Errno::ESRCH)).then_some(Doing::Ended)
+        }
         // It ended while we looked, or we may not.
         Err(_) => None,
     }

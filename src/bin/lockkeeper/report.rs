@@ -75,7 +75,19 @@ pub(crate) fn print_lines(lines: &[String]) -> Result<(), Failure> {
 /// One line of JSON on stdout.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(value).map_err(|error| Failure::Output(error.into()))?;
-    print(&text)
+    print(&escape(text))
+}
+
+/// JSON may hold control characters above U+001F as they are; a terminal obeys some of them.
+fn escape(json: String) -> String {
+    if !json.contains(char::is_control) {
+        return json;
+    }
+    let escaped = json.chars().map(|c| match c {
+        c if c.is_control() => format!("\\u{:04x}", u32::from(c)),
+        c => c.into(),
+    });
+    escaped.collect()
 }
 
 /// Columns as wide as their longest cell; no spaces at the ends of lines.
@@ -155,6 +167,16 @@ mod tests {
         let text = table(["NAME", "B"], &rows);
 
         assert_eq!(text, "NAME    B\na        [2Jx y\nlonger  z");
+    }
+
+    #[test]
+    fn json_says_the_same_and_cannot_steer_the_terminal() {
+        let text = "\u{1b}\u{7f}\u{9b}2Jé";
+
+        let json = escape(serde_json::to_string(text).unwrap());
+
+        assert_eq!(json, r#""\u001b\u007f\u009b2Jé""#);
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
     }
 
     #[test]

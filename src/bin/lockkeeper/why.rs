@@ -174,11 +174,13 @@ impl Case<'_> {
     fn last(&self) -> Option<String> {
         let last = self.journal.last()?;
         let who = last.label.as_deref().unwrap_or(&last.node);
-        let how = last.ending.as_ref();
-        let how = how.map_or_else(|| "without a word".to_owned(), ToString::to_string);
+        let how = match &last.ending {
+            Some(ending) => format!("it ended: {ending}"),
+            None => "nothing says how it ended: its process died, or was cut off for good".into(),
+        };
         let began = queue::ago(last.since_ms, self.now);
         Some(format!(
-            "The last one was {who:?} (process {} on {}), from {began} ago on; it ended: {how}.",
+            "The last one was {who:?} (process {} on {}), from {began} ago on; {how}.",
             last.pid, last.host
         ))
     }

@@ -142,7 +142,10 @@ mod tests {
             connections.push(TcpStream::connect(address).await.unwrap());
         }
         let socket = |descriptor| std::fs::read_link(format!("/proc/self/fd/{descriptor}")).ok();
-        let ours: HashSet<_> = connections.iter().map(|it| socket(it.as_raw_fd())).collect();
+        let ours: HashSet<_> = connections
+            .iter()
+            .map(|it| socket(it.as_raw_fd()))
+            .collect();
 
         let mut seen = 0;
         let looked = for_each_connection(&[address], |_| {
@@ -150,7 +153,10 @@ mod tests {
             let all = std::fs::read_dir("/proc/self/fd").unwrap();
             let all = all.filter_map(|it| std::fs::read_link(it.ok()?.path()).ok());
             let copies = all.filter(|it| ours.contains(&Some(it.clone()))).count();
-            assert!(copies <= COUNT + 1, "{copies} descriptors of {COUNT} connections");
+            assert!(
+                copies <= COUNT + 1,
+                "{copies} descriptors of {COUNT} connections"
+            );
             Ok(())
         });
 

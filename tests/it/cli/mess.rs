@@ -353,7 +353,7 @@ async fn the_journal_tells_released_from_killed(world: World) {
         (&Value::Null, &false.into())
     );
     let said = why(&world, "nightly").await.stdout;
-    assert!(said.contains("it ended: without a word"), "{said}");
+    assert!(said.contains("nothing says how it ended"), "{said}");
 }
 
 async fn queue_watch_is_drawn_in_place_and_gives_the_terminal_back(world: World) {

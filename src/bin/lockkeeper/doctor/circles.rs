@@ -4,12 +4,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use lockkeeper::Token;
+
 /// One waits for another at a lock.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Wait {
     pub(super) who: String,
     pub(super) lock: String,
     pub(super) on: String,
+    /// Of the two.
+    pub(super) tickets: [Token; 2],
 }
 
 /// Circles, each beginning with whoever comes first by name. Whoever is in one is looked for in no other.
@@ -76,6 +80,7 @@ mod tests {
                 who: who.into(),
                 lock: format!("{who}{on}"),
                 on: on.into(),
+                tickets: [Token::from(1), Token::from(2)],
             }
         };
         text.split_whitespace().map(wait).collect()

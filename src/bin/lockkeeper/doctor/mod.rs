@@ -1,15 +1,19 @@
 //! `doctor`: looks through all locks for what is wrong with them. It only reads.
 //!
-//! Invariant: what it says is wrong was seen; what it could not look at it says too.
+//! Invariant: what it says is wrong was seen, and what is wrong only if it is so at one moment was seen twice; what it could not look
+//! at it says too.
 
 mod circles;
 mod sessions;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::pin::pin;
+use std::time::Duration;
 
-use futures_util::stream::{self, StreamExt, TryStreamExt};
-use lockkeeper::{EntryKind, Keeper, QueueEntry};
+use futures_util::stream::{self, StreamExt};
+use lockkeeper::{EntryKind, Error, Keeper, QueueEntry, Token};
 use serde_json::json;
+use tokio::time::sleep;
 
 use self::circles::Wait;
 use self::sessions::Census;
@@ -28,6 +32,9 @@ const COMPARED: usize = 32;
 const OWNERS: usize = 300;
 /// From this number on, of 2 147 483 647.
 const HIGH_NUMBER: i64 = 1_900_000_000;
+
+/// A server that has just ended a session removes its tickets within that.
+const AN_END: Duration = Duration::from_secs(1);
 
 /// Something that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,18 +89,29 @@ async fn examine(
     server: &Server,
     order: &Doctor,
 ) -> Result<Vec<Finding>, Failure> {
-    let queues = read(keeper).await?;
+    let (before, denied) = read(keeper).await?;
+    for error in denied {
+        report::say(format_args!("not looked at: {error}"));
+    }
+    let census = sessions::ask(server).await;
+    if let Ok(census) = &census {
+        let mut tickets = before.iter().flat_map(|(_, queue)| queue);
+        if tickets.any(|ticket| !census.knows(ticket.session)) {
+            sleep(AN_END).await;
+        }
+    }
+    let (queues, _) = read(keeper).await?;
     let mut findings = Vec::new();
     for (name, queue) in &queues {
         findings.extend(processes(name, queue));
         findings.extend(strangers(name, queue));
         findings.extend(numbers(name, queue));
     }
-    findings.extend(deadlocks(&queues));
+    findings.extend(deadlocks(&before, &queues));
     findings.extend(crowded(&queues, order.many));
-    match sessions::ask(server).await {
+    match census {
         // A ticket that is there before and after the sessions were counted has one, or should.
-        Ok(census) => findings.extend(orphans(&queues, &read(keeper).await?, &census)),
+        Ok(census) => findings.extend(orphans(&before, &queues, &census)),
         Err(why) => report::say(format_args!(
             "not looked for tickets without a session: {why}"
         )),
@@ -101,19 +119,22 @@ async fn examine(
     Ok(findings)
 }
 
-async fn read(keeper: &Keeper) -> Result<Vec<Queue>, Failure> {
+/// All queues that we may read, and why not the others, which have lists of their own.
+async fn read(keeper: &Keeper) -> Result<(Vec<Queue>, Vec<Error>), Failure> {
     let locks = keeper.locks().await?;
-    let queues = stream::iter(locks).map(|lock| async move {
-        match keeper.queue(lock.name.as_str()).await {
-            // Others may have lists of their own.
-            Err(error) if error.is_denied() => {
-                report::say(format_args!("not looked at: {error}"));
-                Ok((lock.name, Vec::new()))
-            }
-            queue => Ok((lock.name, queue?)),
-        }
+    let reads = stream::iter(locks).map(|lock| async move {
+        let queue = keeper.queue(lock.name.as_str()).await;
+        (lock.name, queue)
     });
-    queues.buffered(AT_ONCE).try_collect().await
+    let mut reads = pin!(reads.buffered(AT_ONCE));
+    let (mut queues, mut denied) = (Vec::new(), Vec::new());
+    while let Some((name, queue)) = reads.next().await {
+        match queue {
+            Err(error) if error.is_denied() => denied.push(error),
+            queue => queues.push((name, queue?)),
+        }
+    }
+    Ok((queues, denied))
 }
 
 fn who(ticket: &QueueEntry) -> String {
@@ -187,16 +208,20 @@ fn numbers(name: &str, queue: &[QueueEntry]) -> Option<Finding> {
     })
 }
 
-/// Owners that wait for each other.
-fn deadlocks(queues: &[Queue]) -> Vec<Finding> {
-    let waits: Vec<Wait> = queues
-        .iter()
-        .flat_map(|(name, queue)| waits(name, queue))
-        .collect();
+/// Owners that wait for each other. Queues are read one after the other, so what one of them shows may be over when another is read;
+/// a wait that is there in both rounds was there between them, as were all others.
+fn deadlocks(before: &[Queue], queues: &[Queue]) -> Vec<Finding> {
+    let all = |queues: &[Queue]| -> Vec<Wait> {
+        let each = queues.iter().flat_map(|(name, queue)| waits(name, queue));
+        each.collect()
+    };
+    let before: HashSet<Wait> = all(before).into_iter().collect();
+    let mut waits = all(queues);
+    waits.retain(|wait| before.contains(wait));
     let circles = circles::find(&waits);
     let findings = circles.into_iter().map(|circle| {
         let locks: BTreeSet<String> = circle.iter().map(|wait| wait.lock.clone()).collect();
-        let steps = circle.iter().map(|Wait { who, lock, on }| {
+        let steps = circle.iter().map(|Wait { who, lock, on, .. }| {
             format!("{who} waits for {lock}, which {on} has or gets first")
         });
         Finding {
@@ -227,6 +252,7 @@ fn waits(name: &str, queue: &[QueueEntry]) -> Vec<Wait> {
                     who: (*owner).clone(),
                     lock: name.to_owned(),
                     on: (*other).clone(),
+                    tickets: [ticket.token, before.token],
                 });
             }
         }
@@ -262,7 +288,7 @@ fn crowded(queues: &[Queue], many: usize) -> Vec<Finding> {
 
 /// Tickets whose session no server knows.
 fn orphans(before: &[Queue], after: &[Queue], census: &Census) -> Vec<Finding> {
-    let seen: BTreeSet<(&str, lockkeeper::Token, &str)> = before
+    let seen: BTreeSet<(&str, Token, &str)> = before
         .iter()
         .flat_map(|(name, queue)| {
             queue
