@@ -19,6 +19,9 @@ cases! {
         every_kind_of_hold_is_written,
         holds_of_many_keepers_at_once_are_all_written,
         a_guest_and_a_reader_that_was_a_writer_are_told_right,
+        a_reader_that_was_a_writer_tells_its_loss,
+        a_hold_that_ends_outside_the_runtime_is_written,
+        a_hold_that_outlives_its_keeper_has_ended_with_it,
         another_programs_data_is_left_alone,
         close_writes_what_is_left,
         holds_that_follow_each_other_fast_share_their_writes;
@@ -215,6 +218,7 @@ async fn a_guest_and_a_reader_that_was_a_writer_are_told_right(world: World) {
     let nested = ended(&a, "nested", 2).await;
     assert_eq!(nested[0].token, nested[1].token);
     assert_ne!(nested[0].node, nested[1].node);
+    assert_ne!(nested[0].ticket, nested[1].ticket);
     assert!(
         nested
             .iter()
@@ -227,6 +231,68 @@ async fn a_guest_and_a_reader_that_was_a_writer_are_told_right(world: World) {
     let softer = ended(&a, "softer", 1).await;
     assert_eq!(softer.len(), 1, "one hold: {softer:?}");
     assert_eq!(softer[0].ending, Some(Ending::Released));
+}
+
+async fn a_reader_that_was_a_writer_tells_its_loss(world: World) {
+    let [a, b] = [writing(&world, 9).await, keeper(&world).await];
+    let writer = a.rw_lock("softer").unwrap().write().await.unwrap();
+    let token = writer.token();
+    let reader = writer.downgrade().await.unwrap();
+    let queue = b.queue("softer").await.unwrap();
+    let [ticket] = &queue[..] else {
+        panic!("{queue:?}");
+    };
+    let is_known = || async {
+        let entry = b.journal("softer").await.unwrap().pop();
+        entry.is_some_and(|entry| entry.ticket == ticket.token && entry.node == ticket.node)
+    };
+    eventually("its ticket is written", SOON, is_known).await;
+
+    assert!(b.evict("softer", ticket).await.unwrap());
+    assert!(reader.check().await.unwrap_err().is_lost());
+    drop(reader);
+
+    let journal = ended(&b, "softer", 1).await;
+    assert_eq!((journal.len(), journal[0].token), (1, token));
+    assert!(
+        matches!(&journal[0].ending, Some(Ending::Lost(why)) if why.contains("removed")),
+        "{journal:?}"
+    );
+}
+
+async fn a_hold_that_ends_outside_the_runtime_is_written(world: World) {
+    let [a, b] = [writing(&world, 9).await, keeper(&world).await];
+    let lock = a.mutex("far").unwrap();
+
+    let dropped = lock.lock().await.unwrap();
+    std::thread::spawn(move || drop(dropped)).join().unwrap();
+    ended(&b, "far", 1).await;
+    let released = lock.lock().await.unwrap();
+    let elsewhere = std::thread::spawn(move || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().build().unwrap();
+        // It ends at once, and with it what it would still have to do.
+        runtime.block_on(released.release())
+    });
+    let elsewhere = tokio::task::spawn_blocking(|| elsewhere.join());
+    elsewhere.await.unwrap().unwrap().unwrap();
+
+    let journal = ended(&b, "far", 2).await;
+    let endings: Vec<_> = journal.into_iter().filter_map(|it| it.ending).collect();
+    assert_eq!(endings, [Ending::Dropped, Ending::Released]);
+}
+
+async fn a_hold_that_outlives_its_keeper_has_ended_with_it(world: World) {
+    let [a, b] = [writing(&world, 9).await, keeper(&world).await];
+    let guard = a.mutex("late").unwrap().lock().await.unwrap();
+
+    a.close().await;
+
+    let at_once = b.journal("late").await.unwrap();
+    drop(guard);
+    let closed = Some(Ending::Lost("its keeper was closed".into()));
+    assert_eq!(at_once.len(), 1, "{at_once:?}");
+    assert_eq!(at_once[0].ending, closed);
 }
 
 async fn another_programs_data_is_left_alone(world: World) {

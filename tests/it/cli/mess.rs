@@ -25,6 +25,7 @@ cases! {
         the_doctor_names_sessions_with_many_locks,
         the_doctor_finds_nothing_where_nothing_is_wrong,
         the_journal_tells_released_from_killed,
+        the_journal_knows_a_guest,
         queue_watch_is_drawn_in_place_and_gives_the_terminal_back,
         ls_watch_looks_again;
     embedded:
@@ -354,6 +355,28 @@ async fn the_journal_tells_released_from_killed(world: World) {
     );
     let said = why(&world, "nightly").await.stdout;
     assert!(said.contains("nothing says how it ended"), "{said}");
+}
+
+async fn the_journal_knows_a_guest(world: World) {
+    let words = ["--journal", "9", "--owner", "txn", "nested"];
+    let outer = holder(&world, &words).await;
+    let inner = holder(&world, &words).await;
+    let endings = || async {
+        let table = outcome(&world, &["journal", "nested"]).await.stdout;
+        let last = table
+            .lines()
+            .skip(1)
+            .filter_map(|row| row.split("  ").last());
+        last.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let hold = || async { endings().await == ["holds", "holds"] };
+    eventually("both hold", SOON, hold).await;
+
+    inner.done().await;
+
+    let hold = || async { endings().await == ["holds", "released"] };
+    eventually("one is released", SOON, hold).await;
+    outer.done().await;
 }
 
 async fn queue_watch_is_drawn_in_place_and_gives_the_terminal_back(world: World) {
