@@ -162,7 +162,8 @@ impl Page {
         lines.collect::<Vec<_>>().join("\n").into_bytes()
     }
 
-    /// Puts a hold at the end, or its end beside its beginning.
+    /// Puts a hold at its place, or its end beside its beginning. Tokens are given in the order of grants; those who share one are of one
+    /// owner or one process, mostly.
     pub(super) fn put(&mut self, line: Line) {
         match self.0.iter_mut().find(|there| there.id == line.id) {
             // What ended does not begin again.
@@ -170,6 +171,7 @@ impl Page {
             Some(there) => *there = line,
             None => self.0.push(line),
         }
+        self.0.sort_by_key(|line| (line.token, line.since_ms));
     }
 
     pub(super) fn put_all(&mut self, other: &Self) {
@@ -260,6 +262,15 @@ mod tests {
 
         assert_eq!(first.0.len(), 2);
         assert_eq!(first, last);
+    }
+
+    #[test]
+    fn holds_stand_in_the_order_of_their_grants_whoever_writes_first() {
+        let mut page = page(2..4);
+        page.put(line(1, None));
+
+        let tokens = page.0.iter().map(|line| line.token);
+        assert_eq!(tokens.collect::<Vec<_>>(), [1, 2, 3]);
     }
 
     #[test]
