@@ -61,7 +61,7 @@ struct Desk {
     pages: HashMap<LockName, Page>,
     is_writing: bool,
     /// Holds that have begun and not ended, by the identity of their lines.
-    open: HashMap<Uuid, (LockName, Line, Instant)>,
+    open: HashMap<Uuid, Hold>,
     /// The keeper was closed: nothing more can be written.
     is_closed: bool,
 }
@@ -90,9 +90,10 @@ impl Scribe {
     /// The keeper is about to be closed, and with it all holds end. Waits until everything is written, for so long at most.
     pub(crate) async fn close(self: &Arc<Self>, limit: Duration) {
         let open = std::mem::take(&mut self.desk().open);
-        for (name, line, began) in open.into_values() {
+        for hold in open.into_values() {
             let ending = Ending::Lost(why(Loss::Ended(End::Closed)));
-            self.note(&name, line.ended(began.elapsed(), ending));
+            let line = hold.ended(hold.began.elapsed(), ending);
+            self.note(self.desk(), &hold.name, line);
         }
         self.desk().is_closed = true;
         let mut is_idle = self.is_idle.subscribe();
@@ -106,8 +107,7 @@ impl Scribe {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(self: &Arc<Self>, name: &LockName, line: Line) {
-        let mut desk = self.desk();
+    fn note(self: &Arc<Self>, mut desk: MutexGuard<'_, Desk>, name: &LockName, line: Line) {
         if desk.is_closed {
             return;
         }
@@ -330,12 +330,15 @@ impl Draft {
             ending: None,
             why: None,
         };
-        let record = Record {
-            scribe: self.scribe,
+        let hold = Hold {
             name: name.clone(),
             line,
             began: Instant::now(),
             witness,
+        };
+        let record = Record {
+            scribe: self.scribe,
+            hold,
             released: None,
         };
         record.tell();
@@ -343,49 +346,68 @@ impl Draft {
     }
 }
 
-/// A hold that is written down. Dropped, it says how it ended.
-#[derive(Debug)]
-pub(crate) struct Record {
-    scribe: Arc<Scribe>,
+/// A hold that has begun.
+#[derive(Debug, Clone)]
+struct Hold {
     name: LockName,
     line: Line,
     began: Instant,
     witness: Witness,
+}
+
+impl Hold {
+    /// Its line, if it has ended in this way and was not lost before.
+    fn ended(&self, held: Duration, ending: Ending) -> Line {
+        let loss = self.witness.loss();
+        let ending = loss.map_or(ending, |loss| Ending::Lost(why(loss)));
+        self.line.clone().ended(held, ending)
+    }
+}
+
+/// A hold that is written down. Dropped, it says how it ended.
+#[derive(Debug)]
+pub(crate) struct Record {
+    scribe: Arc<Scribe>,
+    hold: Hold,
     /// How long it was held when somebody began to release it.
     released: Option<Duration>,
 }
 
 impl Record {
     pub(crate) fn is_released(&mut self) {
-        self.released.get_or_insert_with(|| self.began.elapsed());
+        self.released
+            .get_or_insert_with(|| self.hold.began.elapsed());
     }
 
     /// The hold goes on under another ticket.
     pub(crate) fn go_on(&mut self, (node, ticket): (&str, i64), witness: Witness) {
-        node.clone_into(&mut self.line.node);
-        self.line.ticket = ticket;
-        self.witness = witness;
+        node.clone_into(&mut self.hold.line.node);
+        self.hold.line.ticket = ticket;
+        self.hold.witness = witness;
         self.tell();
     }
 
     fn tell(&self) {
-        let open = (self.name.clone(), self.line.clone(), self.began);
-        self.scribe.desk().open.insert(self.line.id, open);
-        self.scribe.note(&self.name, self.line.clone());
+        let Hold { name, line, .. } = &self.hold;
+        let mut desk = self.scribe.desk();
+        desk.open.insert(line.id, self.hold.clone());
+        self.scribe.note(desk, name, line.clone());
     }
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
-        let ending = match (self.witness.loss(), self.released) {
-            (Some(loss), _) => Ending::Lost(why(loss)),
-            (None, Some(_)) => Ending::Released,
-            (None, None) => Ending::Dropped,
+        let (held, ending) = match self.released {
+            Some(held) => (held, Ending::Released),
+            None => (self.hold.began.elapsed(), Ending::Dropped),
         };
-        let held = self.released.unwrap_or_else(|| self.began.elapsed());
-        self.scribe.desk().open.remove(&self.line.id);
-        self.scribe
-            .note(&self.name, self.line.clone().ended(held, ending));
+        let Hold { name, line, .. } = &self.hold;
+        let ended = self.hold.ended(held, ending);
+        let mut desk = self.scribe.desk();
+        // Whoever takes it tells its end: we, or the keeper that was closed before.
+        if desk.open.remove(&line.id).is_some() {
+            self.scribe.note(desk, name, ended);
+        }
     }
 }
 

@@ -285,14 +285,23 @@ async fn a_hold_that_ends_outside_the_runtime_is_written(world: World) {
 async fn a_hold_that_outlives_its_keeper_has_ended_with_it(world: World) {
     let [a, b] = [writing(&world, 9).await, keeper(&world).await];
     let guard = a.mutex("late").unwrap().lock().await.unwrap();
+    let lost = a.mutex("lost").unwrap().lock().await.unwrap();
+    let queue = b.queue("lost").await.unwrap();
+    assert!(b.evict("lost", &queue[0]).await.unwrap());
+    assert!(lost.check().await.unwrap_err().is_lost());
 
     a.close().await;
 
-    let at_once = b.journal("late").await.unwrap();
-    drop(guard);
-    let closed = Some(Ending::Lost("its keeper was closed".into()));
-    assert_eq!(at_once.len(), 1, "{at_once:?}");
-    assert_eq!(at_once[0].ending, closed);
+    for (name, why) in [("late", "keeper was closed"), ("lost", "removed")] {
+        let journal = b.journal(name).await.unwrap();
+        assert_eq!(journal.len(), 1, "{journal:?}");
+        let ending = journal[0].ending.as_ref();
+        assert!(
+            matches!(ending, Some(Ending::Lost(said)) if said.contains(why)),
+            "{name}: {ending:?}"
+        );
+    }
+    drop([guard, lost]);
 }
 
 async fn another_programs_data_is_left_alone(world: World) {

@@ -2,7 +2,7 @@
 //!
 //! Invariant: each circle is shown once, and is as short as it can be from where it begins.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
 use lockkeeper::Token;
 
@@ -14,6 +14,14 @@ pub(super) struct Wait {
     pub(super) on: String,
     /// Of the two.
     pub(super) tickets: [Token; 2],
+}
+
+/// Those that are there in both rounds of reading. Queues are read one after the other, so what one of them shows may be over when
+/// another is read; but what is there in both rounds was there between them, all of it at the same time.
+pub(super) fn lasting(before: Vec<Wait>, mut now: Vec<Wait>) -> Vec<Wait> {
+    let before: HashSet<Wait> = before.into_iter().collect();
+    now.retain(|wait| before.contains(wait));
+    now
 }
 
 /// Circles, each beginning with whoever comes first by name. Whoever is in one is looked for in no other.
@@ -102,6 +110,15 @@ mod tests {
         assert_eq!(shown("b>a a>b"), ["a>b b>a"]);
         assert_eq!(shown("c>a a>b b>c"), ["a>b b>c c>a"]);
         assert_eq!(shown("a>b b>a c>d d>c"), ["a>b b>a", "c>d d>c"]);
+    }
+
+    #[test]
+    fn a_wait_lasts_as_long_as_both_tickets_are_there() {
+        let before = waits("a>b b>a c>d");
+        let mut now = waits("a>b b>a d>c");
+        now[1].tickets[0] = Token::from(3);
+
+        assert_eq!(lasting(before, now), waits("a>b"));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 mod circles;
 mod sessions;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::time::Duration;
 
@@ -208,16 +208,13 @@ fn numbers(name: &str, queue: &[QueueEntry]) -> Option<Finding> {
     })
 }
 
-/// Owners that wait for each other. Queues are read one after the other, so what one of them shows may be over when another is read;
-/// a wait that is there in both rounds was there between them, as were all others.
+/// Owners that wait for each other.
 fn deadlocks(before: &[Queue], queues: &[Queue]) -> Vec<Finding> {
     let all = |queues: &[Queue]| -> Vec<Wait> {
         let each = queues.iter().flat_map(|(name, queue)| waits(name, queue));
         each.collect()
     };
-    let before: HashSet<Wait> = all(before).into_iter().collect();
-    let mut waits = all(queues);
-    waits.retain(|wait| before.contains(wait));
+    let waits = circles::lasting(all(before), all(queues));
     let circles = circles::find(&waits);
     let findings = circles.into_iter().map(|circle| {
         let locks: BTreeSet<String> = circle.iter().map(|wait| wait.lock.clone()).collect();
