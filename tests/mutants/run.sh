@@ -8,7 +8,7 @@
 # fail then:
 #     # test: <name filter>        required
 #     # also: <name filter>, ...   optional: more tests, each of which must fail too
-#     # target: lib | it           optional: unit tests, or the integration suite (default: it)
+#     # target: lib | bin | it     optional: unit tests of one, or the integration suite (default: it)
 #     # on: zookeeper | ensemble   optional: the server that the integration suite runs on (default: embedded)
 # Each named test must run and pass on the tree as it is, and run and fail on the patched one. A patch that does not
 # apply, a mutant that does not build, and a test that does not run are failures, not catches. Works on a copy: the
@@ -63,8 +63,9 @@ tests_of() { { header "$1" test; sed -n '1,10s/^# also: *//p' "$1" | tr ',' '\n'
 target_of() {
     case "$(header "$1" target)" in
         lib) echo "--lib" ;;
+        bin) echo "--bin lockkeeper" ;;
         it | '') echo "--test it" ;;
-        *) echo "error: $1: the target is lib or it" >&2; return 1 ;;
+        *) echo "error: $1: the target is lib, bin or it" >&2; return 1 ;;
     esac
 }
 
