@@ -1,0 +1,367 @@
+//! The options of a keeper, and what is refused before anything is sent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Keeper;
+use crate::access::{Acl, Credential};
+use crate::error::{Error, Result};
+use crate::link::Create;
+use crate::link::zookeeper::Target;
+#[cfg(feature = "tls")]
+use crate::link::zookeeper::check_tls;
+use crate::meter;
+use crate::name::LockName;
+use crate::queue::dialect::Dialect;
+use crate::queue::journal::Scribe;
+use crate::queue::ticket::DataLine;
+use crate::session::clock::SystemClock;
+use crate::session::pool::{Access, Pool};
+use crate::session::pulse::LeaseStrength;
+#[cfg(feature = "tls")]
+use crate::tls::Tls;
+
+const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(10);
+const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const DEFAULT_ROOT: &str = "/locks";
+
+/// Options for a [`Keeper`], from [`Keeper::builder`].
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until connect is called"]
+pub struct KeeperBuilder {
+    connect_string: String,
+    session_timeout: Duration,
+    connect_timeout: Duration,
+    root: String,
+    kind: Create,
+    strength: LeaseStrength,
+    lock_delay: Duration,
+    dialect: Dialect,
+    journal: usize,
+    credentials: Vec<Credential>,
+    acl: Acl,
+    #[cfg(feature = "tls")]
+    tls: Option<Tls>,
+}
+
+impl KeeperBuilder {
+    pub(super) fn new(connect_string: String) -> Self {
+        Self {
+            connect_string,
+            session_timeout: DEFAULT_SESSION_TIMEOUT,
+            connect_timeout: DEFAULT_CONNECT_TIMEOUT,
+            root: DEFAULT_ROOT.into(),
+            kind: Create::Container,
+            strength: LeaseStrength::default(),
+            lock_delay: Duration::ZERO,
+            dialect: Dialect::default(),
+            journal: 0,
+            credentials: Vec::new(),
+            acl: Acl::default(),
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+
+    /// How long the servers wait for a silent client before they end its session and give its locks to others; default
+    /// 10 s. The servers bound it to 2 to 20 of their ticks, usually 4 to 40 s.
+    pub fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = timeout;
+        self
+    }
+
+    /// How long to try for a session before [`Error::Unreachable`]; default 10 s. Servers that are there but give no session yet,
+    /// and those of a keeper that needs another session, are asked again until the time is over. A first connect that finds no
+    /// server of ZooKeeper ends as soon as each address was tried.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// The node below which all locks are; default `/locks`. Made on demand. Everybody who shares a lock must use the same.
+    pub fn root(mut self, root: impl Into<String>) -> Self {
+        self.root = root.into();
+        self
+    }
+
+    /// Makes lock directories that stay when they are empty, instead of containers that the servers remove.
+    pub fn persistent_directories(mut self) -> Self {
+        self.kind = Create::Persistent;
+        self
+    }
+
+    /// Which other libraries the locks are shared with; default [`Dialect::Curator`]. Everybody who shares a lock must use the
+    /// same. Semaphores are Lockkeeper's own in any dialect.
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.dialect = dialect;
+        self
+    }
+
+    /// Writes down who held a lock, for how long, and how that ended: the last so many holds of each lock; default 0, which writes nothing.
+    /// Read it with [`Keeper::journal`] or `lockkeeper journal`.
+    ///
+    /// A lock's page is one node below the root's name with `-journal` behind it (`/locks-journal/orders/42`), of 256 KiB at most. It stays
+    /// until somebody removes it, so a journal is not for locks whose names are never used again. A hold costs up to a read and two
+    /// writes more, behind its back: no call waits for them, and holds that follow each other faster than that share them. What a
+    /// process has not written when it dies is lost, and so is the end of a guard that outlives its dropped keeper: a hold without an end is
+    /// still held, or ended in one of these ways. Where
+    /// nothing may be written a warning is logged. All keepers that write about a lock should give the same number.
+    pub fn journal(mut self, holds: usize) -> Self {
+        self.journal = holds;
+        self
+    }
+
+    /// Proves to the servers who we are, with each connection: `("digest", "user:password")`. May be given several times. The secret is
+    /// shown by nothing, but it crosses the network as it is: use TLS.
+    ///
+    /// A server that does not know the scheme, or does not believe it, ends the session.
+    pub fn credential(mut self, scheme: impl Into<String>, secret: impl Into<Vec<u8>>) -> Self {
+        self.credentials.push(Credential {
+            scheme: scheme.into(),
+            secret: secret.into(),
+        });
+        self
+    }
+
+    /// Who may do what with the nodes that the keeper makes; default [`Acl::open`]. Everybody who shares a lock should use the same.
+    pub fn acl(mut self, acl: Acl) -> Self {
+        self.acl = acl;
+        self
+    }
+
+    /// Speaks to all servers through TLS, at the ports of the connect string (ZooKeeper's `secureClientPort`).
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// What proves to a guard that its session lives; default [`LeaseStrength::Quorum`].
+    pub fn lease_strength(mut self, strength: LeaseStrength) -> Self {
+        self.strength = strength;
+        self
+    }
+
+    /// How long a lock is withheld after a holder that may not have ended well: it crashed, lost its session, gave up its place, or
+    /// was another program's (which never says). For resources that cannot check tokens, so that what the old holder sent has
+    /// time to arrive; default zero. Every user of a lock should set the same.
+    ///
+    /// A hold that had guests (see [`Owner`](crate::Owner)) ends without a word too. A guest waits like its host, which may not be in yet.
+    /// The wait begins when the next in the queue learns that it is the first. In a container, which forgets its past when it is
+    /// removed, the first ticket of a new directory waits too: see [`persistent_directories`](Self::persistent_directories).
+    /// [`try_lock`](Mutex::try_lock) sits the delay out, because leaving would begin it anew.
+    pub fn lock_delay(mut self, delay: Duration) -> Self {
+        self.lock_delay = delay;
+        self
+    }
+
+    /// Opens a session.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] before any I/O, or after it for [`LeaseStrength::Sync`]; [`Error::Unreachable`], with each address and what was found there, when no
+    /// server gave a session within the connect timeout; [`Error::ChrootMissing`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a session that was opened is closed.
+    pub async fn connect(self) -> Result<Keeper> {
+        let target = self.target()?;
+        let root = self.checked_root()?;
+        meter::describe();
+        let pool = Pool::open(Access {
+            opener: Arc::new(target),
+            connect_timeout: self.connect_timeout,
+            session_timeout: self.session_timeout,
+            strength: self.strength,
+            clock: Arc::new(SystemClock),
+        })
+        .await?;
+        let host = gethostname::gethostname().to_string_lossy().into_owned();
+        let line = DataLine {
+            host,
+            pid: std::process::id(),
+            ..DataLine::default()
+        };
+        let session_timeout = self.session_timeout;
+        let scribe = (self.journal > 0).then(|| Scribe::new(&pool, &root, self.journal));
+        Ok(Keeper {
+            pool,
+            root: root.into(),
+            kind: match self.dialect {
+                // Kazoo makes a directory once, and does not expect it to go.
+                Dialect::Kazoo => Create::Persistent,
+                Dialect::Curator => self.kind,
+            },
+            line: Arc::new(line),
+            session_timeout,
+            lock_delay: self.lock_delay,
+            dialect: self.dialect,
+            holders: Arc::default(),
+            scribe,
+        })
+    }
+
+    /// Splits and checks the connect string.
+    pub(crate) fn target(&self) -> Result<Target> {
+        let given = self.connect_string.trim();
+        let refuse = |why: String| Error::InvalidOption {
+            what: "connect string",
+            given: given.into(),
+            why,
+        };
+        let (servers, chroot) = given.find('/').map_or((given, ""), |at| given.split_at(at));
+        let chroot = if chroot == "/" { "" } else { chroot };
+        for server in servers.split(',') {
+            check_server(server).map_err(refuse)?;
+        }
+        if chroot.contains(',') {
+            return Err(refuse(
+                "the chroot stands once, behind the last server, and has no ','".into(),
+            ));
+        }
+        if !chroot.is_empty() {
+            check_path(chroot).map_err(refuse)?;
+        }
+        let too_short = |what, given: Duration| Error::InvalidOption {
+            what,
+            given: format!("{given:?}"),
+            why: "it must be at least 1 ms and at most 2147483647 ms".into(),
+        };
+        for (what, given) in [
+            ("session timeout", self.session_timeout),
+            ("connect timeout", self.connect_timeout),
+        ] {
+            if i32::try_from(given.as_millis()).map_or(true, |ms| ms < 1) {
+                return Err(too_short(what, given));
+            }
+        }
+        if self.acl.needs_credential() && self.credentials.is_empty() {
+            return Err(Error::InvalidOption {
+                what: "access list",
+                given: "auth".into(),
+                why: "it stands for whoever we prove to be, and there is no credential".into(),
+            });
+        }
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            check_tls(tls).map_err(|why| Error::InvalidOption {
+                what: "TLS certificates",
+                given: "PEM text".into(),
+                why,
+            })?;
+        }
+        Ok(Target {
+            servers: servers.into(),
+            chroot: chroot.into(),
+            session_timeout: self.session_timeout,
+            credentials: self.credentials.clone(),
+            acl: self.acl.clone(),
+            #[cfg(feature = "tls")]
+            tls: self.tls.clone(),
+        })
+    }
+
+    fn checked_root(&self) -> Result<String> {
+        if self.root == "/" {
+            return Ok(self.root.clone());
+        }
+        check_path(&self.root)
+            .map(|()| self.root.clone())
+            .map_err(|why| Error::InvalidOption {
+                what: "root",
+                given: self.root.clone(),
+                why,
+            })
+    }
+}
+
+fn check_server(server: &str) -> Result<(), String> {
+    let (host, port) = match server
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once(']'))
+    {
+        Some((host, port)) => (
+            host,
+            port.strip_prefix(':')
+                .or_else(|| port.is_empty().then_some("2181")),
+        ),
+        None => server
+            .rsplit_once(':')
+            .map_or((server, Some("2181")), |(host, port)| (host, Some(port))),
+    };
+    if host.is_empty() {
+        return Err("a host name is missing (it looks like zk1:2181,zk2:2181/chroot)".into());
+    }
+    let is_never_in_a_name = |c: char| c.is_whitespace() || c.is_control() || "[]".contains(c);
+    if host.contains(is_never_in_a_name) {
+        return Err(format!("{host:?} is not a host name"));
+    }
+    match port.and_then(|port| port.parse::<u16>().ok()) {
+        Some(1..) => Ok(()),
+        _ => Err(format!(
+            "{server:?} has no port number from 1 to 65535 after its ':'"
+        )),
+    }
+}
+
+/// A root or chroot: `/` and then what is legal for a lock name.
+fn check_path(path: &str) -> Result<(), String> {
+    let Some(relative) = path.strip_prefix('/') else {
+        return Err("a path must start with '/'".into());
+    };
+    match LockName::new(relative) {
+        Ok(_) => Ok(()),
+        Err(Error::InvalidName { why, .. }) => Err(why.into()),
+        Err(other) => Err(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn illegal_options_are_refused_before_any_io() {
+        for (given, word) in [
+            ("", "host name is missing"),
+            ("a:1,", "host name is missing"),
+            ("a:x", "port number"),
+            ("a:0", "port number"),
+            ("a:70000", "port number"),
+            ("a b:1", "not a host name"),
+            ("[::1", "not a host name"),
+            ("a]:1", "not a host name"),
+            ("a:1/x,y", "stands once"),
+            ("a:1/x,b:1/x", "stands once"),
+            ("a:1/x/", "end with '/'"),
+            ("a:1//x", "start with '/'"),
+        ] {
+            let error = Keeper::connect(given).await.unwrap_err();
+
+            assert!(
+                error.is_invalid() && error.to_string().contains(word),
+                "{given}: {error}"
+            );
+        }
+        let error = Keeper::builder("a:1")
+            .root("locks")
+            .connect()
+            .await
+            .unwrap_err();
+        assert!(error.to_string().contains("must start with '/'"), "{error}");
+        let error = Keeper::builder("a:1")
+            .session_timeout(Duration::ZERO)
+            .connect()
+            .await
+            .unwrap_err();
+        assert!(error.to_string().contains("session timeout"), "{error}");
+    }
+
+    #[test]
+    fn addresses_of_every_form_are_accepted() {
+        for server in ["zk1", "zk1:2181", "10.0.0.1:1", "[::1]:2181", "[::1]"] {
+            assert_eq!(check_server(server), Ok(()), "{server}");
+        }
+    }
+}
