@@ -378,6 +378,7 @@ impl Keeper {
     pub async fn close(&self) {
         self.holders.cohorts.give_back();
         if let Some(scribe) = &self.scribe {
+            let _closes = self.pool.closes();
             scribe.close(self.session_timeout / 2).await;
         }
         self.pool.close(self.session_timeout).await;

@@ -149,7 +149,7 @@ impl KeeperBuilder {
     /// A hold that had guests (see [`Owner`](crate::Owner)) ends without a word too. A guest waits like its host, which may not be in yet.
     /// The wait begins when the next in the queue learns that it is the first. In a container, which forgets its past when it is
     /// removed, the first ticket of a new directory waits too: see [`persistent_directories`](Self::persistent_directories).
-    /// [`try_lock`](Mutex::try_lock) sits the delay out, because leaving would begin it anew.
+    /// [`try_lock`](crate::Mutex::try_lock) sits the delay out, because leaving would begin it anew.
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.lock_delay = delay;
         self

@@ -143,6 +143,15 @@ fn claim(claimed: &AtomicUsize, bytes: usize, limit: usize) -> Result<usize, usi
     claimed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
 }
 
+/// A pool that is about to be closed, whether or not anybody waits for it.
+pub(crate) struct Closes<'a>(&'a Pool);
+
+impl Drop for Closes<'_> {
+    fn drop(&mut self) {
+        self.0.begin_to_close();
+    }
+}
+
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.stop_watching();
@@ -202,11 +211,21 @@ impl Pool {
         Ok(Arc::clone(self.reserve(0, doing).await?.session()))
     }
 
+    /// To be kept while something is waited for before [`close`](Self::close): dropped, it begins to close.
+    pub(crate) fn closes(&self) -> Closes<'_> {
+        Closes(self)
+    }
+
+    fn begin_to_close(&self) {
+        if !self.closing.send_replace(true) {
+            // Also when there is no session whose watchman would say it.
+            self.events.send_replace(SessionEvent::Closed);
+        }
+    }
+
     /// Ends every session; what the janitors were given is finished first. Ends within about twice the `limit`.
     pub(crate) async fn close(&self, limit: Duration) {
-        self.closing.send_replace(true);
-        // Also when there is no session whose watchman would say it.
-        self.events.send_replace(SessionEvent::Closed);
+        self.begin_to_close();
         let sessions: Vec<Arc<Session>> = {
             let sessions = self.sessions();
             // They stay in the list, for another close if this one is dropped.

@@ -27,7 +27,8 @@ cases! {
         holds_that_follow_each_other_fast_share_their_writes;
     embedded:
         no_call_waits_for_the_journal,
-        a_line_whose_answer_is_lost_is_written_once;
+        a_line_whose_answer_is_lost_is_written_once,
+        a_close_that_is_dropped_while_the_journal_is_written_closes;
 }
 
 const SOON: Duration = Duration::from_secs(5);
@@ -389,6 +390,25 @@ async fn a_line_whose_answer_is_lost_is_written_once(world: World) {
     let journal = ended(&keeper, "twice", 2).await;
     assert_eq!(journal.len(), 2, "{journal:?}");
     assert_eq!(faults.armed_rules(), 0, "both answers were lost");
+}
+
+async fn a_close_that_is_dropped_while_the_journal_is_written_closes(world: World) {
+    let keeper = writing(&world, 9).await;
+    let page = Match::op(Op::Multi).path_contains("locks-journal/never");
+    world
+        .embedded()
+        .faults()
+        .on(page)
+        .times(1_000)
+        .fail(Code::SessionMoved);
+    let lock = keeper.mutex("never").unwrap();
+    let guard = lock.lock().await.unwrap();
+
+    let closing = timeout(Duration::from_millis(100), keeper.close()).await;
+
+    assert!(closing.is_err(), "there is something to be written");
+    assert!(guard.release().await.unwrap_err().is_lost());
+    assert!(lock.lock().await.unwrap_err().is_closed());
 }
 
 async fn holds_that_follow_each_other_fast_share_their_writes(world: World) {
