@@ -369,12 +369,13 @@ impl Keeper {
     /// A future of this keeper that is in the middle of a request and is kept without being polled keeps its session until it
     /// is dropped.
     ///
-    /// Ends within about twice the session timeout even with every server dead; the servers then remove the tickets when
+    /// Ends within about twice the session timeout even with every server dead, and half of one more with a journal; the servers then remove the tickets when
     /// the session times out.
     ///
     /// # Cancel safety
     ///
-    /// Dropped at any await, the keeper is closed, but not everything was waited for.
+    /// Dropped at any await, the keeper is closed, but not everything was waited for: tickets may stay until it is closed once more, or all
+    /// that came from it is dropped.
     pub async fn close(&self) {
         self.holders.cohorts.give_back();
         if let Some(scribe) = &self.scribe {

@@ -101,11 +101,11 @@ impl KeeperBuilder {
     /// Read it with [`Keeper::journal`] or `lockkeeper journal`.
     ///
     /// A lock's page is one node below the root's name with `-journal` behind it (`/locks-journal/orders/42`), of 256 KiB at most. It stays
-    /// until somebody removes it, so a journal is not for locks whose names are never used again. A hold costs up to a read and two
-    /// writes more, behind its back: no call waits for them, and holds that follow each other faster than that share them. What a
-    /// process has not written when it dies is lost, and so is the end of a guard that outlives its dropped keeper: a hold without an end is
-    /// still held, or ended in one of these ways. Where
-    /// nothing may be written a warning is logged. All keepers that write about a lock should give the same number.
+    /// until somebody removes it, so a journal is not for locks whose names are never used again. A hold costs two reads and two writes
+    /// more, behind its back (and more where several processes write the page at the same moment): no call waits for them, and holds that
+    /// follow each other faster than that share them. What a process has not written when it dies is lost, and so is the end of a guard
+    /// that outlives its dropped keeper. While no server answers the lines of up to 10 000 locks wait; where nothing may be written a
+    /// warning is logged. All keepers that write about a lock should give the same number.
     pub fn journal(mut self, holds: usize) -> Self {
         self.journal = holds;
         self

@@ -1,7 +1,7 @@
 //! The journal: who had a lock, for how long, and how that ended; the last few holds of each lock, if a keeper is asked for it.
 //!
 //! Invariants: no call waits for it, it keeps a bounded number of lines, and no session alive; what is not its own is left as it is. It
-//! decides nothing: a hold whose process died without a word has no end in it.
+//! decides nothing: a hold whose process died without a word has no end in it, and one that was lost has none while its guard is there.
 
 mod entry;
 
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use futures_util::stream::{self, StreamExt};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 use uuid::Uuid;
 
@@ -34,7 +34,9 @@ const WRITING: &str = "write the journal of";
 /// Others write the same page at the same moment only where many share a lock, or it changes hands very fast.
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(10);
-/// So many pages are written at the same time, so that one that takes long does not hold up the others.
+/// Until servers that gave no session are asked again.
+const OUTAGE_PAUSE: Duration = Duration::from_secs(1);
+/// So many pages are written at the same time. What is noted meanwhile waits for the slowest of them.
 const AT_ONCE: usize = 16;
 /// So many pages wait to be written at most.
 const MOST_PAGES: usize = 10_000;
@@ -51,7 +53,7 @@ pub(crate) struct Scribe {
     /// So many holds stay on a page.
     most: usize,
     desk: Mutex<Desk>,
-    /// Whether everything is written.
+    /// Whether everything is written, and nothing is about to be.
     is_idle: watch::Sender<bool>,
 }
 
@@ -60,10 +62,18 @@ pub(crate) struct Scribe {
 struct Desk {
     pages: HashMap<LockName, Page>,
     is_writing: bool,
-    /// Holds that have begun and not ended, by the identity of their lines.
+    /// Holds that have begun, by the identity of their lines. Whoever takes one out of here tells its end.
     open: HashMap<Uuid, Hold>,
-    /// The keeper was closed: nothing more can be written.
+    /// So many of those that were taken out are being released.
+    releasing: usize,
+    /// The keeper is closed: it has told the ends of all holds, and tells of no new ones.
     is_closed: bool,
+}
+
+impl Desk {
+    fn is_idle(&self) -> bool {
+        !self.is_writing && self.pages.is_empty() && self.releasing == 0
+    }
 }
 
 /// Where the journal of the locks below a root is.
@@ -87,15 +97,19 @@ impl Scribe {
         })
     }
 
-    /// The keeper is about to be closed, and with it all holds end. Waits until everything is written, for so long at most.
+    /// The keeper is about to be closed, and with it all holds end that are not being released. Waits until everything is written, for so
+    /// long at most.
     pub(crate) async fn close(self: &Arc<Self>, limit: Duration) {
-        let open = std::mem::take(&mut self.desk().open);
+        let open = {
+            let mut desk = self.desk();
+            desk.is_closed = true;
+            std::mem::take(&mut desk.open)
+        };
         for hold in open.into_values() {
             let ending = Ending::Lost(why(Loss::Ended(End::Closed)));
             let line = hold.ended(hold.began.elapsed(), ending);
             self.note(self.desk(), &hold.name, line);
         }
-        self.desk().is_closed = true;
         let mut is_idle = self.is_idle.subscribe();
         let written = is_idle.wait_for(|is_idle| *is_idle);
         if timeout(limit, written).await.is_err() {
@@ -108,9 +122,6 @@ impl Scribe {
     }
 
     fn note(self: &Arc<Self>, mut desk: MutexGuard<'_, Desk>, name: &LockName, line: Line) {
-        if desk.is_closed {
-            return;
-        }
         if desk.pages.len() >= MOST_PAGES && !desk.pages.contains_key(name) {
             tracing::warn!(%name, "not in the journal: too much is still to be written");
             return;
@@ -133,10 +144,24 @@ impl Scribe {
         self.runtime.spawn(shift.write_all().instrument(span));
     }
 
+    /// A page could not be written now: it goes under what has been noted since.
+    fn put_back(&self, name: LockName, mut page: Page) {
+        let mut desk = self.desk();
+        if let Some(since) = desk.pages.remove(&name) {
+            page.put_all(&since);
+        } else if desk.pages.len() >= MOST_PAGES {
+            tracing::warn!(%name, "not in the journal: too much is still to be written");
+            return;
+        }
+        page.cut(self.most);
+        desk.pages.insert(name, page);
+    }
+
     /// Adds to what is on the page. It may be repeated: a line has an identity.
     async fn write(&self, name: &LockName, added: &Page) -> Result<()> {
         let directory = Directory::new(&self.base, name, Create::Persistent);
         let closed = || End::Closed.while_trying(WRITING, name);
+        let began = Instant::now();
         for _ in 0..TRIES {
             let pool = self.pool.upgrade().ok_or_else(closed)?;
             let session = pool.home(WRITING).await?;
@@ -156,7 +181,7 @@ impl Scribe {
         }
         Err(Error::TimedOut {
             name: name.to_string(),
-            waited: PAUSE.saturating_mul(TRIES),
+            waited: began.elapsed(),
         })
     }
 
@@ -212,6 +237,12 @@ impl Shift {
             let write = |(name, page): (LockName, Page)| async move {
                 match scribe.write(&name, &page).await {
                     Ok(()) => {}
+                    // The ends of an outage are what somebody will ask for.
+                    Err(error) if error.is_unreachable() => {
+                        tracing::debug!(%error, "the journal waits");
+                        scribe.put_back(name, page);
+                        sleep(OUTAGE_PAUSE).await;
+                    }
                     // Guards may outlive their keeper.
                     Err(error) if error.is_closed() => {
                         tracing::debug!(%error, "not in the journal")
@@ -230,7 +261,7 @@ impl Shift {
         if desk.pages.is_empty() {
             self.is_over = true;
             desk.is_writing = false;
-            self.scribe.is_idle.send_replace(true);
+            self.scribe.is_idle.send_replace(desk.is_idle());
             return None;
         }
         Some(std::mem::take(&mut desk.pages))
@@ -340,6 +371,7 @@ impl Draft {
             scribe: self.scribe,
             hold,
             released: None,
+            is_ours: false,
         };
         record.tell();
         record
@@ -371,12 +403,19 @@ pub(crate) struct Record {
     hold: Hold,
     /// How long it was held when somebody began to release it.
     released: Option<Duration>,
+    /// It was taken out of the open ones to be released: its end is ours to tell.
+    is_ours: bool,
 }
 
 impl Record {
     pub(crate) fn is_released(&mut self) {
-        self.released
-            .get_or_insert_with(|| self.hold.began.elapsed());
+        if self.released.is_none() {
+            self.released = Some(self.hold.began.elapsed());
+            let mut desk = self.scribe.desk();
+            self.is_ours = desk.open.remove(&self.hold.line.id).is_some();
+            desk.releasing += usize::from(self.is_ours);
+            self.scribe.is_idle.send_replace(desk.is_idle());
+        }
     }
 
     /// The hold goes on under another ticket.
@@ -390,8 +429,10 @@ impl Record {
     fn tell(&self) {
         let Hold { name, line, .. } = &self.hold;
         let mut desk = self.scribe.desk();
-        desk.open.insert(line.id, self.hold.clone());
-        self.scribe.note(desk, name, line.clone());
+        if !desk.is_closed {
+            desk.open.insert(line.id, self.hold.clone());
+            self.scribe.note(desk, name, line.clone());
+        }
     }
 }
 
@@ -404,8 +445,9 @@ impl Drop for Record {
         let Hold { name, line, .. } = &self.hold;
         let ended = self.hold.ended(held, ending);
         let mut desk = self.scribe.desk();
-        // Whoever takes it tells its end: we, or the keeper that was closed before.
-        if desk.open.remove(&line.id).is_some() {
+        desk.releasing -= usize::from(self.is_ours);
+        // Otherwise the keeper that was closed before has told it.
+        if desk.open.remove(&line.id).is_some() || self.is_ours {
             self.scribe.note(desk, name, ended);
         }
     }

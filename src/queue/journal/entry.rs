@@ -37,10 +37,10 @@ pub struct JournalEntry {
     pub since_ms: u64,
     /// How long it waited.
     pub waited: Duration,
-    /// How long it was held; none as long as its end is not known.
+    /// From the grant until its guard was released or dropped, which may be long after a loss; none as long as its end is not known.
     pub held: Option<Duration>,
-    /// How it ended. None if it is still held; if its process ended, or was cut off for good, without a word; and if its keeper was
-    /// dropped before it.
+    /// How it ended. None if nobody wrote that: it is still held; it is lost, and its guard still there; or its process died, was cut off
+    /// for good, or could not write.
     pub ending: Option<Ending>,
 }
 
@@ -50,7 +50,7 @@ pub struct JournalEntry {
 pub enum Ending {
     /// Its guard was released.
     Released,
-    /// Its guard was dropped.
+    /// Its guard was dropped; or its place was kept for others of its process ([`Mutex::linger`](crate::Mutex::linger)), and nobody came.
     Dropped,
     /// It was lost, and why.
     Lost(String),

@@ -102,14 +102,18 @@ pub(super) const JOURNAL: &str = "\
 Only holds of clients that write one are in it: `lockkeeper run --journal 100`, KeeperBuilder::journal. The oldest is the
 first. It is a node below the root's name with -journal behind it (/locks-journal/NAME), which stays until it is removed.
 
-ENDED is `released`, `dropped` (the program ended its hold without asking how that went), `lost: ..` with the reason, `holds`
-while its ticket is in the queue, or `without a word`: the process died, or was cut off for good.
+ENDED is `released`, `dropped` (the program ended its hold without asking how that went, or had kept its place for others of its
+own), `lost: ..` with the reason, `holds` while its ticket is in the queue, `ending` if it went a moment ago, or `without a word`: nobody
+has written how it ended, because its process died, was cut off, could not write, or has not given its lost guard up yet. HELD of a
+lost hold lasts until that.
 
 Fields of --json: token (of a guest: its host's), ticket (its own, as `queue` shows it in TOKEN), node, kind, owner, label, host, pid,
-since_ms (of the grant, milliseconds since 1970), waited_ms, held_ms, ending (released, dropped, lost, or null), why (it was lost), holds.";
+since_ms (of the grant, milliseconds since 1970), waited_ms, held_ms, ending (released, dropped, lost, a word of a later version, or
+null), why (it was lost), holds.";
 
 pub(super) const DOCTOR: &str = "\
-  deadlock  owners (--owner, Owner::named) that wait for each other, in whatever locks and processes
+  deadlock  owners (--owner, Owner::named) that wait for each other, in whatever locks and processes; it resolves if a wait has a
+            time limit, or if whoever holds for an owner is not the one that waits for it
   orphan    a ticket whose session no server knows; needs the four-letter word `dump` (4lw.commands.whitelist)
   paused    the process of a holder or waiter is stopped; only processes of this host are looked at
   dead      the same, and it has ended: the ticket goes when its session times out; wrong where a container or another machine has the
@@ -165,7 +169,7 @@ One line: the VALUE that the leader stood with or has proclaimed since, its fenc
 That nobody leads is said on stderr (with --json it is `null`) and ends with 0.
 
 With --watch each leader, and each new value of the same one, is a line of its own, without a head, in order and as soon as
-it is known; it goes on with the next session when one ends, and INT or TERM end it, with 0. The election is made if it does
+it is known; it goes on with the next session when one ends, and INT, TERM, HUP or QUIT end it, with 0. The election is made if it does
 not exist. Of leaders that follow each other faster than the servers can be asked, some are not shown.
 
 Fields of --json: value, token, node, session, label, host, pid.";
@@ -173,7 +177,7 @@ Fields of --json: value, token, node, session, label, host, pid.";
 pub(super) const SERVE: &str = "\
 Not for production: everything is in memory, there is one server, and nothing is checked as a real ensemble would.
 The first line on stdout says where it listens: `listening on 127.0.0.1:2181`, with --json {\"listen\":\"127.0.0.1:2181\"}.
-INT or TERM ends it, with 0.
+INT, TERM, HUP or QUIT ends it, with 0.
 
 Examples:
   lockkeeper serve &
