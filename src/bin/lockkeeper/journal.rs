@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::queue;
 use crate::report;
 
-const LOOKS: u32 = 2;
+const LOOKS: u32 = 3;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(150);
 const HEAD: [&str; 10] = [
     "TOKEN", "KIND", "OWNER", "LABEL", "HOST", "PID", "SINCE", "WAITED", "HELD", "ENDED",
@@ -21,11 +21,14 @@ const HEAD: [&str; 10] = [
 pub(crate) async fn run(server: &Server, order: &Journal, as_json: bool) -> Result<u8, Failure> {
     let name = LockName::new(&order.name)?;
     let keeper = server.connect().await?;
-    let (journal, queue) = read(&keeper, &name).await;
+    let mut story = Story::read(&keeper, &name).await;
     keeper.close().await;
-    let (journal, holders) = (journal?, holders(&queue?));
+    let journal = std::mem::replace(&mut story.journal, Ok(Vec::new()))?;
+    if let Err(error) = story.queue {
+        return Err(error.into());
+    }
     if as_json {
-        let objects = journal.iter().map(|entry| object(entry, &holders));
+        let objects = journal.iter().map(|entry| object(entry, &story));
         report::print_json(&objects.collect::<Vec<_>>())?;
     } else if journal.is_empty() {
         report::say(format_args!(
@@ -33,57 +36,76 @@ pub(crate) async fn run(server: &Server, order: &Journal, as_json: bool) -> Resu
         ));
     } else {
         let now = queue::now();
-        let rows = journal.iter().map(|entry| row(entry, &holders, now));
+        let rows = journal.iter().map(|entry| row(entry, &story, now));
         report::print(&report::table(HEAD, &rows.collect::<Vec<_>>()))?;
     }
     Ok(0)
 }
 
-/// The journal, and then the queue. Ends are written behind the backs of those who release: where a hold seems to have ended without
-/// a word, it is looked at again.
-pub(crate) async fn read(
-    keeper: &Keeper,
-    name: &LockName,
-) -> (
-    Result<Vec<JournalEntry>, Error>,
-    Result<Vec<QueueEntry>, Error>,
-) {
-    for _ in 0..LOOKS {
-        // Whoever comes meanwhile is in the queue and not yet in the journal; the other way round it would seem to have died.
-        let read = (keeper.journal(name).await, keeper.queue(name).await);
-        let (Ok(journal), Ok(queue)) = &read else {
-            return read;
-        };
-        let holders = holders(queue);
-        if !journal.iter().any(|entry| is_silent(entry, &holders)) {
-            return read;
+/// What is written about a lock, beside its queue.
+pub(crate) struct Story {
+    pub(crate) journal: Result<Vec<JournalEntry>, Error>,
+    pub(crate) queue: Result<Vec<QueueEntry>, Error>,
+    /// The tickets of holds that have gone for a while, and of whose ends nothing is said.
+    silent: HashSet<Token>,
+}
+
+impl Story {
+    /// Ends are written behind the backs of those who release: what seems to have ended without a word is looked at again.
+    pub(crate) async fn read(keeper: &Keeper, name: &LockName) -> Self {
+        let mut story = Self::look(keeper, name).await;
+        for _ in 1..LOOKS {
+            if story.silent.is_empty() {
+                break;
+            }
+            sleep(BETWEEN_LOOKS).await;
+            let next = Self::look(keeper, name).await;
+            let silent = &story.silent & &next.silent;
+            story = Self { silent, ..next };
         }
-        sleep(BETWEEN_LOOKS).await;
+        story
     }
-    (keeper.journal(name).await, keeper.queue(name).await)
-}
 
-/// The identities of their tickets: a guest has its host's token, and a writer that became a reader has another node.
-fn holders(queue: &[QueueEntry]) -> HashSet<Token> {
-    let holders = queue.iter().filter(|ticket| ticket.is_holder);
-    holders.map(|ticket| ticket.token).collect()
-}
+    async fn look(keeper: &Keeper, name: &LockName) -> Self {
+        // Whoever comes meanwhile is in the queue and not yet in the journal; the other way round it would seem to have died.
+        let (journal, queue) = (keeper.journal(name).await, keeper.queue(name).await);
+        let mut silent = HashSet::new();
+        if let (Ok(journal), Ok(queue)) = (&journal, &queue) {
+            let without_an_end = journal.iter().filter(|entry| entry.ending.is_none());
+            silent.extend(without_an_end.map(|entry| entry.ticket));
+            // A guest has its host's token, and a writer that became a reader another node.
+            for ticket in queue {
+                silent.remove(&ticket.token);
+            }
+        }
+        Self {
+            journal,
+            queue,
+            silent,
+        }
+    }
 
-/// Whether it has no end, and does not hold.
-fn is_silent(entry: &JournalEntry, holders: &HashSet<Token>) -> bool {
-    entry.ending.is_none() && !holders.contains(&entry.ticket)
-}
+    pub(crate) fn is_silent(&self, entry: &JournalEntry) -> bool {
+        self.silent.contains(&entry.ticket)
+    }
 
-/// How it ended, as far as anybody can know.
-fn ended(entry: &JournalEntry, holders: &HashSet<Token>) -> String {
-    match &entry.ending {
-        Some(ending) => ending.to_string(),
-        None if is_silent(entry, holders) => "without a word".into(),
-        None => "holds".into(),
+    fn holds(&self, entry: &JournalEntry) -> bool {
+        let mut queue = self.queue.iter().flatten();
+        entry.ending.is_none() && queue.any(|it| it.is_holder && it.token == entry.ticket)
+    }
+
+    /// How it ended, as far as anybody can know.
+    fn ended(&self, entry: &JournalEntry) -> String {
+        match &entry.ending {
+            Some(ending) => ending.to_string(),
+            None if self.holds(entry) => "holds".into(),
+            None if self.is_silent(entry) => "without a word".into(),
+            None => "ending".into(),
+        }
     }
 }
 
-fn object(entry: &JournalEntry, holders: &HashSet<Token>) -> Value {
+fn object(entry: &JournalEntry, story: &Story) -> Value {
     let (ending, why) = match &entry.ending {
         Some(Ending::Lost(why)) => (Some("lost".to_owned()), Some(why)),
         Some(ending) => (Some(ending.to_string()), None),
@@ -103,11 +125,11 @@ fn object(entry: &JournalEntry, holders: &HashSet<Token>) -> Value {
         "held_ms": entry.held.map(ms),
         "ending": ending,
         "why": why,
-        "holds": entry.ending.is_none() && !is_silent(entry, holders),
+        "holds": story.holds(entry),
     })
 }
 
-fn row(entry: &JournalEntry, holders: &HashSet<Token>, now: Duration) -> [String; 10] {
+fn row(entry: &JournalEntry, story: &Story, now: Duration) -> [String; 10] {
     [
         entry.token.to_string(),
         entry.kind.clone(),
@@ -118,7 +140,7 @@ fn row(entry: &JournalEntry, holders: &HashSet<Token>, now: Duration) -> [String
         format!("{} ago", queue::ago(entry.since_ms, now)),
         report::fine_span(entry.waited),
         report::or_dash(entry.held.map(report::fine_span)),
-        ended(entry, holders),
+        story.ended(entry),
     ]
 }
 

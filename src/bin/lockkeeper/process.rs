@@ -3,12 +3,14 @@
 //! It tells only what this host says. Of another host it knows nothing, and says so; of a container or a virtual machine that has the
 //! same name as this host it cannot know that it is another one.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use lockkeeper::QueueEntry;
+use lockkeeper::{QueueEntry, Token};
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
+use tokio::time::sleep;
 
 const A_MOMENT: Duration = Duration::from_millis(50);
 
@@ -30,21 +32,32 @@ impl Doing {
     }
 }
 
-/// What the process of a ticket is doing.
-pub(crate) fn of(entry: &QueueEntry) -> Option<Doing> {
+/// What the processes of these tickets are doing, as far as it can be known.
+pub(crate) async fn of(tickets: impl Iterator<Item = &QueueEntry>) -> HashMap<Token, Doing> {
     let here = gethostname::gethostname();
-    let pid = entry.pid.filter(|pid| *pid > 0)?;
-    if entry.host.as_deref() != Some(&*here.to_string_lossy()) || !cfg!(target_os = "linux") {
-        return None;
+    let ours = |ticket: &QueueEntry| {
+        let pid = ticket.pid.filter(|pid| *pid > 0)?;
+        let is_here = ticket.host.as_deref() == Some(&*here.to_string_lossy());
+        (is_here && cfg!(target_os = "linux")).then_some((ticket.token, pid))
+    };
+    let pids: HashMap<Token, u32> = tickets.filter_map(ours).collect();
+    let mut doing: HashMap<u32, Option<Doing>> = HashMap::new();
+    for pid in pids.values() {
+        doing.entry(*pid).or_insert_with(|| look(*pid));
     }
-    match look(pid) {
-        // A debugger, or a tracer, stops it again and again for a moment.
-        Some(Doing::Stopped) => {
-            std::thread::sleep(A_MOMENT);
-            look(pid)
+    if doing.values().any(|it| *it == Some(Doing::Stopped)) {
+        // A debugger, or a tracer, stops its process again and again for a moment.
+        sleep(A_MOMENT).await;
+        for (pid, doing) in &mut doing {
+            if *doing == Some(Doing::Stopped) {
+                *doing = look(*pid);
+            }
         }
-        doing => doing,
     }
+    let known = pids.into_iter();
+    known
+        .filter_map(|(token, pid)| Some((token, doing[&pid]?)))
+        .collect()
 }
 
 fn look(pid: u32) -> Option<Doing> {

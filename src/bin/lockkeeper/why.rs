@@ -1,5 +1,6 @@
 //! `why`: who keeps us waiting, in words. It only reads.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use lockkeeper::{EntryKind, JournalEntry, LockName, QueueEntry};
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::args::{Server, Why};
 use crate::failure::Failure;
-use crate::journal;
+use crate::journal::Story;
 use crate::process::{self, Doing};
 use crate::queue;
 use crate::report;
@@ -18,19 +19,27 @@ const MOST: usize = 10;
 pub(crate) async fn run(server: &Server, order: &Why, as_json: bool) -> Result<u8, Failure> {
     let name = LockName::new(&order.name)?;
     let keeper = server.connect().await?;
-    let (journal, queue) = journal::read(&keeper, &name).await;
+    // Looked at between two reads: whoever is gone by the second one has ended as it should.
+    let doing = match keeper.queue(&name).await {
+        Ok(queue) => process::of(queue.iter()).await,
+        Err(_) => HashMap::new(),
+    };
+    let mut story = Story::read(&keeper, &name).await;
     keeper.close().await;
-    let queue = queue?;
+    let queue = std::mem::replace(&mut story.queue, Ok(Vec::new()))?;
+    let journal = std::mem::replace(&mut story.journal, Ok(Vec::new()));
     // The rest can be told without it: it may have an access list of its own, or be another program's.
     let journal = journal.unwrap_or_else(|error| {
         report::say(format_args!("without the journal: {error}"));
         Vec::new()
     });
-    let places = queue.iter().map(|ticket| (ticket, process::of(ticket)));
+    let doing = |ticket: &QueueEntry| doing.get(&ticket.token).copied();
+    let places = queue.iter().map(|ticket| (ticket, doing(ticket)));
     let case = Case {
         name: name.as_str(),
         places: places.collect(),
         journal: &journal,
+        story: &story,
         now: queue::now(),
     };
     if as_json {
@@ -46,6 +55,7 @@ struct Case<'a> {
     name: &'a str,
     places: Vec<(&'a QueueEntry, Option<Doing>)>,
     journal: &'a [JournalEntry],
+    story: &'a Story,
     now: Duration,
 }
 
@@ -176,7 +186,11 @@ impl Case<'_> {
         let who = last.label.as_deref().unwrap_or(&last.node);
         let how = match &last.ending {
             Some(ending) => format!("it ended: {ending}"),
-            None => "nothing says how it ended: its process died, or was cut off for good".into(),
+            None if self.story.is_silent(last) => {
+                "nobody has written how it ended: its process died, was cut off, or could not"
+                    .into()
+            }
+            None => "it went a moment ago".into(),
         };
         let began = queue::ago(last.since_ms, self.now);
         Some(format!(

@@ -354,7 +354,7 @@ async fn the_journal_tells_released_from_killed(world: World) {
         (&Value::Null, &false.into())
     );
     let said = why(&world, "nightly").await.stdout;
-    assert!(said.contains("nothing says how it ended"), "{said}");
+    assert!(said.contains("nobody has written how it ended"), "{said}");
 }
 
 async fn the_journal_knows_a_guest(world: World) {

@@ -6,7 +6,7 @@
 mod circles;
 mod sessions;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::pin::pin;
 use std::time::Duration;
 
@@ -93,22 +93,22 @@ async fn examine(
     for error in denied {
         report::say(format_args!("not looked at: {error}"));
     }
+    let doing = process::of(tickets(&before)).await;
     let census = sessions::ask(server).await;
     if let Ok(census) = &census {
-        let mut tickets = before.iter().flat_map(|(_, queue)| queue);
-        if tickets.any(|ticket| !census.knows(ticket.session)) {
+        if tickets(&before).any(|ticket| !census.knows(ticket.session)) {
             sleep(AN_END).await;
         }
     }
     let (queues, _) = read(keeper).await?;
     let mut findings = Vec::new();
     for (name, queue) in &queues {
-        findings.extend(processes(name, queue));
+        findings.extend(processes(name, queue, &doing));
         findings.extend(strangers(name, queue));
         findings.extend(numbers(name, queue));
     }
     findings.extend(deadlocks(&before, &queues));
-    findings.extend(crowded(&queues, order.many));
+    findings.extend(crowded(&before, &queues, order.many));
     match census {
         // A ticket that is there before and after the sessions were counted has one, or should.
         Ok(census) => findings.extend(orphans(&before, &queues, &census)),
@@ -117,6 +117,10 @@ async fn examine(
         )),
     }
     Ok(findings)
+}
+
+fn tickets(queues: &[Queue]) -> impl Iterator<Item = &QueueEntry> {
+    queues.iter().flat_map(|(_, queue)| queue)
 }
 
 /// All queues that we may read, and why not the others, which have lists of their own.
@@ -148,10 +152,10 @@ fn who(ticket: &QueueEntry) -> String {
     who
 }
 
-/// Processes of this host that cannot go on.
-fn processes(name: &str, queue: &[QueueEntry]) -> Vec<Finding> {
+/// Processes of this host that cannot go on. They were looked at before the queue: whoever is not in it any more has ended well.
+fn processes(name: &str, queue: &[QueueEntry], doing: &HashMap<Token, Doing>) -> Vec<Finding> {
     let places = queue.iter().filter_map(|ticket| {
-        let (what, state) = match process::of(ticket)? {
+        let (what, state) = match doing.get(&ticket.token)? {
             Doing::Runs => return None,
             Doing::Stopped => ("paused", "is stopped"),
             Doing::Ended => ("dead", "has ended"),
@@ -257,11 +261,15 @@ fn waits(name: &str, queue: &[QueueEntry]) -> Vec<Wait> {
     waits
 }
 
-/// Sessions that hold very many locks.
-fn crowded(queues: &[Queue], many: usize) -> Vec<Finding> {
+/// Sessions that hold very many locks at the same time: what they held in both rounds.
+fn crowded(before: &[Queue], queues: &[Queue], many: usize) -> Vec<Finding> {
+    let holders = tickets(before).filter(|ticket| ticket.is_holder);
+    let held_before: HashSet<(Token, i64, &str)> = holders.map(identity).collect();
     let mut held: BTreeMap<i64, Vec<(&str, &QueueEntry)>> = BTreeMap::new();
     for (name, queue) in queues {
-        for ticket in queue.iter().filter(|ticket| ticket.is_holder) {
+        let held_before = |ticket: &&QueueEntry| held_before.contains(&identity(ticket));
+        let holders = queue.iter().filter(|ticket| ticket.is_holder);
+        for ticket in holders.filter(held_before) {
             held.entry(ticket.session).or_default().push((name, ticket));
         }
     }
@@ -281,6 +289,10 @@ fn crowded(queues: &[Queue], many: usize) -> Vec<Finding> {
             }
         })
         .collect()
+}
+
+fn identity(ticket: &QueueEntry) -> (Token, i64, &str) {
+    (ticket.token, ticket.session, &ticket.node)
 }
 
 /// Tickets whose session no server knows.
