@@ -28,7 +28,9 @@ cases! {
     embedded:
         no_call_waits_for_the_journal,
         a_line_whose_answer_is_lost_is_written_once,
-        a_close_that_is_dropped_while_the_journal_is_written_closes;
+        a_close_that_is_dropped_while_the_journal_is_written_closes,
+        a_release_that_a_close_meets_is_a_release,
+        what_ends_in_an_outage_is_written_after_it;
 }
 
 const SOON: Duration = Duration::from_secs(5);
@@ -409,6 +411,52 @@ async fn a_close_that_is_dropped_while_the_journal_is_written_closes(world: Worl
     assert!(closing.is_err(), "there is something to be written");
     assert!(guard.release().await.unwrap_err().is_lost());
     assert!(lock.lock().await.unwrap_err().is_closed());
+}
+
+async fn a_release_that_a_close_meets_is_a_release(world: World) {
+    let [a, b] = [writing(&world, 9).await, keeper(&world).await];
+    let guard = a.mutex("met").unwrap().lock().await.unwrap();
+    begun(&b, "met", 1).await;
+    let its_end = Match::op(Op::Multi).path_contains("locks/met");
+    let hold = world.embedded().faults().on(its_end).stop_before();
+    let releasing = tokio::spawn(guard.release());
+    timeout(SOON, hold.reached())
+        .await
+        .expect("it is being released");
+
+    let mut closing = std::pin::pin!(a.close());
+    let closed = timeout(Duration::from_millis(100), &mut closing).await;
+    assert!(closed.is_err(), "a release is under way");
+    hold.release();
+    timeout(2 * SOON, closing).await.expect("it is closed");
+
+    releasing.await.unwrap().unwrap();
+    let journal = ended(&b, "met", 1).await;
+    assert_eq!(journal[0].ending, Some(Ending::Released));
+}
+
+async fn what_ends_in_an_outage_is_written_after_it(world: World) {
+    let second = Duration::from_secs(1);
+    let builder = Keeper::builder(world.connect_string()).journal(9);
+    let builder = builder.session_timeout(second).connect_timeout(second);
+    let keeper = builder.connect().await.unwrap();
+    let guard = keeper.mutex("out").unwrap().lock().await.unwrap();
+    begun(&keeper, "out", 1).await;
+
+    let server = world.embedded();
+    server.stop().await;
+    timeout(SOON, guard.lost()).await.unwrap();
+    drop(guard);
+    // Longer than the keeper tries to get another session.
+    tokio::time::sleep(3 * second).await;
+    server.restart().await.unwrap();
+
+    let reader = crate::mutex::keeper(&world).await;
+    let journal = ended(&reader, "out", 1).await;
+    assert!(
+        matches!(&journal[0].ending, Some(Ending::Lost(_))),
+        "{journal:?}"
+    );
 }
 
 async fn holds_that_follow_each_other_fast_share_their_writes(world: World) {
