@@ -369,8 +369,8 @@ impl Keeper {
     /// A future of this keeper that is in the middle of a request and is kept without being polled keeps its session until it
     /// is dropped.
     ///
-    /// Ends within about twice the session timeout even with every server dead, and half of one more with a journal; the servers then remove the tickets when
-    /// the session times out.
+    /// Ends within about twice the session timeout even with every server dead, and half of one more with a journal; the servers
+    /// then remove the tickets when the session times out.
     ///
     /// # Cancel safety
     ///
