@@ -25,15 +25,18 @@ const SET: [&str; 3] = ["a", "b", "c"];
 const NOBODY: [(&str, usize); 3] = [("a", 0), ("b", 0), ("c", 0)];
 /// Far more polls than any of the calls needs.
 const MOST_POLLS: usize = 200;
+/// A call that was answered within its first poll is asked again, so often at most: on a busy machine a server may be that quick.
+const MOST_TRIES: usize = 100;
 
-/// Cancels a call after 1, 2, 3.. polls until one ends by itself.
+/// Cancels a call after 1, 2, 3.. polls until one ends by itself. It asks a server, so one that was polled once has been cancelled.
 async fn cancel<T, F>(world: &World, call: impl Fn(MultiLock) -> F)
 where
     F: Future<Output = lockkeeper::Result<T>>,
 {
     let (a, b, stranger) = (keeper(world).await, keeper(world).await, world.raw().await);
     warm(&a, &SET).await;
-    for polls in 1..MOST_POLLS {
+    let mut polls = 1;
+    for _ in 0..MOST_POLLS + MOST_TRIES {
         let set = a.multi_lock(SET).unwrap();
 
         let ended = cancelled_after(polls, call(set)).await;
@@ -41,12 +44,13 @@ where
         drop(ended.map(Result::unwrap));
 
         is_at_rest(world, &b, &stranger).await;
-        if is_ended {
-            assert!(polls > 1, "it asked a server");
-            return;
+        match (is_ended, polls) {
+            (true, 1) => {}
+            (true, _) => return,
+            (false, _) => polls += 1,
         }
     }
-    panic!("the call never ends");
+    panic!("the call never ends, or asks no server ({polls} polls)");
 }
 
 async fn is_at_rest(world: &World, other: &Keeper, stranger: &zookeeper_client::Client) {
