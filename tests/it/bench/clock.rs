@@ -19,6 +19,7 @@ cases! {
         a_release_that_takes_long_breaks_l2,
         a_call_beyond_its_limit_breaks_l3,
         a_late_notice_breaks_l4,
+        a_stall_excuses_what_is_late_by_as_much,
         a_loss_in_a_healthy_world_breaks_l5,
         a_late_first_answer_breaks_l6;
 }
@@ -139,6 +140,44 @@ async fn a_late_notice_breaks_l4(_world: World) {
     lines.pop();
     lines.push((560, "a", lost(7)));
     breaks_in_time("L4", &lines);
+}
+
+async fn a_stall_excuses_what_is_late_by_as_much(_world: World) {
+    let stalled = |ms| What::Stalled { for_ns: ms * MS };
+    let notice = |until, ms, client, told| {
+        [
+            (0, "a", asked(1)),
+            (1, "a", granted(1, 7)),
+            (10, "a", held_until(7, 100)),
+            (until, client, stalled(ms)),
+            (told, "a", lost(7)),
+        ]
+    };
+    assert_eq!(
+        stays_alive(&history(&notice(130, 30, "a", 180)), &BOUNDS),
+        []
+    );
+    breaks_in_time("L4", &notice(130, 30, "a", 181));
+    // Written after what it delayed, by another thread.
+    assert_eq!(
+        stays_alive(&history(&notice(181, 100, "a", 180)), &BOUNDS),
+        []
+    );
+    // Before the end of the lease, after the notice, and of another client.
+    breaks_in_time("L4", &notice(110, 39, "a", 161));
+    breaks_in_time("L4", &notice(300, 100, "a", 160));
+    breaks_in_time("L4", &notice(130, 100, "b", 160));
+
+    let call = |ended| {
+        [
+            (0, "x", fault()),
+            (0, "a", asked_for(1, 300)),
+            (350, "a", stalled(20)),
+            (ended, "a", failed(1)),
+        ]
+    };
+    assert_eq!(stays_alive(&history(&call(420)), &BOUNDS), []);
+    breaks_in_time("L3", &call(421));
 }
 
 async fn a_loss_in_a_healthy_world_breaks_l5(_world: World) {

@@ -93,6 +93,10 @@ pub(crate) enum What {
     Revoked {
         within_ns: Nanos,
     },
+    /// The machine kept a thread of this client from running, for so long until now.
+    Stalled {
+        for_ns: Nanos,
+    },
     /// The process of this client was stopped, went on, was killed.
     Stopped,
     Continued,

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+const NAP: Duration = Duration::from_millis(5);
+
 /// Measures from its begin until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Stall(Arc<Shared>);
@@ -15,6 +17,20 @@ pub(crate) struct Stall(Arc<Shared>);
 struct Shared {
     longest_us: AtomicU64,
     is_over: AtomicBool,
+}
+
+/// Sleeps on a thread of its own, over and over while `goes_on`, and tells how late each sleep ended.
+pub(crate) fn naps(
+    goes_on: impl Fn() -> bool + Send + 'static,
+    late: impl Fn(Duration) + Send + 'static,
+) {
+    std::thread::spawn(move || {
+        while goes_on() {
+            let began = Instant::now();
+            std::thread::sleep(NAP);
+            late(began.elapsed().saturating_sub(NAP));
+        }
+    });
 }
 
 impl Shared {
@@ -26,16 +42,12 @@ impl Shared {
 
 impl Stall {
     pub(crate) fn watch() -> Self {
-        const NAP: Duration = Duration::from_millis(5);
         let shared = Arc::new(Shared::default());
-        let theirs = shared.clone();
-        std::thread::spawn(move || {
-            while !theirs.is_over.load(Ordering::Relaxed) {
-                let began = Instant::now();
-                std::thread::sleep(NAP);
-                theirs.note(began.elapsed().saturating_sub(NAP));
-            }
-        });
+        let (measured, theirs) = (shared.clone(), shared.clone());
+        naps(
+            move || !measured.is_over.load(Ordering::Relaxed),
+            move |late| theirs.note(late),
+        );
         let theirs = shared.clone();
         tokio::spawn(async move {
             while !theirs.is_over.load(Ordering::Relaxed) {

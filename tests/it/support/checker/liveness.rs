@@ -99,6 +99,32 @@ fn nanos(count: Nanos) -> Duration {
     Duration::from_nanos(count)
 }
 
+/// When the machine itself kept whom from running. It excuses no wrong answer, only a late one, and by no more than was measured.
+struct Stalls<'a>(Vec<(&'a str, Nanos, Nanos)>);
+
+impl<'a> Stalls<'a> {
+    fn of(events: &[&'a Event]) -> Self {
+        let stalls = events.iter().filter_map(|event| match event.what {
+            What::Stalled { for_ns } => Some((
+                event.client.as_str(),
+                event.t_ns.saturating_sub(for_ns),
+                event.t_ns,
+            )),
+            _ => None,
+        });
+        Self(stalls.collect())
+    }
+
+    /// How long this client could run between these moments.
+    fn ran(&self, client: &str, from: Nanos, to: Nanos) -> Duration {
+        let theirs = self.0.iter().filter(|(whose, ..)| *whose == client);
+        let stalled: Nanos = theirs
+            .map(|(_, began, ended)| ended.min(&to).saturating_sub(*began.max(&from)))
+            .sum();
+        nanos(to.saturating_sub(from).saturating_sub(stalled))
+    }
+}
+
 /// Who waits and who holds, as time goes on.
 #[derive(Default)]
 struct Scene<'a> {
@@ -204,6 +230,7 @@ fn releases(events: &[&Event], bound: Duration, say: &mut impl FnMut(&'static st
 
 /// L3: a call that was given a limit ends within it, whatever is broken. Time for which its process was stopped is its own.
 fn calls(events: &[&Event], slack: Duration, say: &mut impl FnMut(&'static str, String)) {
+    let stalls = Stalls::of(events);
     let mut open: BTreeMap<(&str, u64), Nanos> = BTreeMap::new();
     for event in events {
         let client = event.client.as_str();
@@ -217,7 +244,7 @@ fn calls(events: &[&Event], slack: Duration, say: &mut impl FnMut(&'static str, 
             | What::Failed { attempt, .. }
             | What::Cancelled { attempt } => {
                 let limit = open.remove(&(client, *attempt));
-                let late = limit.map(|limit| nanos(event.t_ns.saturating_sub(limit)));
+                let late = limit.map(|limit| stalls.ran(client, limit, event.t_ns));
                 if let Some(late) = late.filter(|late| *late > slack) {
                     say(
                         "L3",
@@ -230,7 +257,7 @@ fn calls(events: &[&Event], slack: Duration, say: &mut impl FnMut(&'static str, 
     }
     let end = events.last().map_or(0, |event| event.t_ns);
     for ((client, attempt), limit) in open {
-        if nanos(end.saturating_sub(limit)) > slack {
+        if stalls.ran(client, limit, end) > slack {
             say("L3", format!("attempt {attempt} of {client} never ended"));
         }
     }
@@ -239,12 +266,13 @@ fn calls(events: &[&Event], slack: Duration, say: &mut impl FnMut(&'static str, 
 /// L4: the notice of a loss comes soon after the end of the lease as the guard had last told it, or soon after its process
 /// goes on.
 fn notices(events: &[&Event], slack: Duration, say: &mut impl FnMut(&'static str, String)) {
+    let stalls = Stalls::of(events);
     let mut leases: BTreeMap<(&str, u64), Nanos> = BTreeMap::new();
     let mut went_on: BTreeMap<&str, Nanos> = BTreeMap::new();
     let mut stopped: BTreeSet<&str> = BTreeSet::new();
     let late = |end: Nanos, client: &str, now: Nanos, went_on: &BTreeMap<&str, Nanos>| {
         let from = end.max(went_on.get(client).copied().unwrap_or(0));
-        Some(nanos(now.saturating_sub(from))).filter(|late| *late > slack)
+        Some(stalls.ran(client, from, now)).filter(|late| *late > slack)
     };
     for event in events {
         let client = event.client.as_str();

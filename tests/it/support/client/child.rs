@@ -13,10 +13,14 @@ use tokio::time::{sleep, timeout};
 
 use super::Order;
 use crate::support::events::{Log, Outcome, What, now};
+use crate::support::stall;
 use crate::support::store::Writer;
 
 /// The environment variable with the order.
 pub(super) const ORDER: &str = "LOCKKEEPER_CLIENT";
+
+/// A stall that is shorter is within every bound.
+const WORTH_A_LINE: Duration = Duration::from_millis(5);
 
 /// The process's `main`, if this is it.
 pub(crate) fn child() -> Option<ExitCode> {
@@ -41,6 +45,16 @@ pub(crate) fn child() -> Option<ExitCode> {
 
 async fn live(order: &Order, mut told: watch::Receiver<bool>) {
     let log = Log::open(&order.log, &order.name, &order.lock).expect("a log");
+    let theirs = log.clone();
+    stall::naps(
+        || true,
+        move |late| {
+            if late > WORTH_A_LINE {
+                let for_ns = nanos(late);
+                theirs.note(What::Stalled { for_ns });
+            }
+        },
+    );
     let mut writer = Writer::connect(order.store, &order.lock, &order.name).await;
     let Some(keeper) = connect(order, &told).await else {
         return;
