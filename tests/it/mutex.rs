@@ -51,10 +51,10 @@ pub(crate) async fn keeper(world: &World) -> Keeper {
 /// The children of a lock's directory; none if it is gone.
 pub(crate) async fn children(stranger: &zookeeper_client::Client, lock: &str) -> Vec<String> {
     stranger.sync("/").await.unwrap();
-    stranger
-        .list_children(&format!("/locks/{lock}"))
-        .await
-        .unwrap_or_default()
+    match stranger.list_children(&format!("/locks/{lock}")).await {
+        Err(zookeeper_client::Error::NoNode) => Vec::new(),
+        listed => listed.unwrap(),
+    }
 }
 
 async fn a_crowd_is_let_in_one_by_one_in_the_order_of_its_tickets(world: World) {

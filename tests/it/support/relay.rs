@@ -2,7 +2,7 @@
 //!
 //! It changes no byte and knows nothing of the protocol. Its address stays the same for its life.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub(crate) struct Relay {
 impl Relay {
     pub(crate) async fn to(server: SocketAddr) -> Self {
         // Bound and never listening: it keeps the port ours while connections are refused.
-        let port = bind(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let port = bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let address = port.local_addr().unwrap();
         let listener = listen(address, BACKLOG).await;
         let (way, ways) = watch::channel(Way::Open);
@@ -112,17 +112,17 @@ async fn relay(listener: TcpListener, server: SocketAddr, mut ways: watch::Recei
     }
 }
 
-fn bind(address: SocketAddr) -> TcpSocket {
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.set_reuseaddr(true).unwrap();
-    socket.bind(address).unwrap();
-    socket
+fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }
 
-/// A process that another case is just starting may have the last listener for a moment more.
+/// A process that another case is just starting may have the last listener for a moment more; beside that one no socket can be bound.
 async fn listen(address: SocketAddr, backlog: u32) -> TcpListener {
     loop {
-        match bind(address).listen(backlog) {
+        match bind(address).and_then(|socket| socket.listen(backlog)) {
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
                 sleep(Duration::from_millis(2)).await;
             }
