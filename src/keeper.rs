@@ -206,7 +206,8 @@ impl Keeper {
         lock.lock().await
     }
 
-    /// Lists the locks below the root that somebody holds or waits for, by name.
+    /// Lists the locks below the root that somebody holds or waits for, by name. It asks behind a `sync`: what was there before the
+    /// call, on whichever server, is in the list.
     ///
     /// # Errors
     ///
@@ -220,7 +221,8 @@ impl Keeper {
         view::locks(&session, &self.root).await
     }
 
-    /// Lists everybody in a lock's queue, in its order. Empty when nobody uses the lock.
+    /// Lists everybody in a lock's queue, in its order. Empty when nobody uses the lock. It asks behind a `sync`, as [`locks`](Self::locks)
+    /// does.
     ///
     /// # Errors
     ///

@@ -100,17 +100,7 @@ async fn look(seat: &Seat, ticket: &str, data: &[u8], pause: Option<Duration>) -
         back.map_err(|end| end.while_trying(PROCLAIMING, &seat.name))?;
     }
     let reads = [Read::Data(directory), Read::Data(ticket)];
-    let found = session.read(|link| {
-        // Sent back to back; the session answers in order.
-        let (synced, found) = (link.sync(directory), link.multi_read(&reads));
-        Box::pin(async move {
-            match synced.await {
-                Err(Fault::Unknown(why)) => Err(Fault::Unknown(why)),
-                // What is missing cannot be synced everywhere, and that is an answer too.
-                _ => found.await,
-            }
-        })
-    });
+    let found = session.read_behind_sync(directory, &reads);
     match &found.await.map_err(refused)?[..] {
         [Found::Node(directory), Found::Node(mine)] if mine.czxid == seat.czxid() => {
             if directory.data == data {

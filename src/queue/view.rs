@@ -1,6 +1,6 @@
 //! Looking at queues from outside: who holds, who waits, which locks there are.
 //!
-//! It only reads, and what it says is old by the time it is read: nothing here may grant.
+//! It only reads, behind all that was committed before it was asked. What it says is old by the time it is read: nothing here may grant.
 
 use std::collections::BTreeMap;
 
@@ -340,7 +340,8 @@ pub(crate) async fn locks(session: &Session, root: &str) -> Result<Vec<LockSumma
     let base = if root == "/" { "" } else { root };
     let failed = |failure| failed(session, "list the locks below", root, root, failure);
     let mut census = Census::default();
-    let mut level = vec![String::new()];
+    let top = children(session, root).await.map_err(failed)?;
+    let mut level = census.count("", top.unwrap_or_default());
     while !level.is_empty() {
         let mut next = Vec::new();
         for chunk in level.chunks(AT_ONCE) {
@@ -394,7 +395,7 @@ fn join(name: &str, child: &str) -> String {
 
 async fn children(session: &Session, path: &str) -> Result<Option<Vec<String>>, Failure> {
     match session
-        .read(|link| link.multi_read(&[Read::Children(path)]))
+        .read_behind_sync(path, &[Read::Children(path)])
         .await?
         .into_iter()
         .next()

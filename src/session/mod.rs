@@ -239,6 +239,28 @@ impl Session {
         }
     }
 
+    /// Reads nodes as they are after this call has begun: behind all that was committed before, on whichever server.
+    pub(crate) async fn read_behind_sync(
+        &self,
+        path: &str,
+        reads: &[Read<'_>],
+    ) -> Result<Vec<Found>, Failure> {
+        let found = self.read(|link| {
+            // Sent back to back; the session answers in order.
+            let (synced, found) = (link.sync(path), link.multi_read(reads));
+            Box::pin(async move {
+                match synced.await {
+                    Err(fault @ (Fault::Unknown(_) | Fault::Answered(Code::NotNow(_)))) => {
+                        Err(fault)
+                    }
+                    // What is missing cannot be synced everywhere, and that is an answer too.
+                    _ => found.await,
+                }
+            })
+        });
+        found.await
+    }
+
     /// Asks for what is in a directory after all that was sent on this link before, in one request with others who ask now.
     /// Unlike a read it is not repeated, and nothing comes of it if it fails.
     pub(crate) fn glimpse(

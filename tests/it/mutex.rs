@@ -9,6 +9,7 @@ use lockkeeper::{Error, Keeper, Token};
 use tokio::time::{sleep, timeout};
 use zookeeper_client::{Acls, CreateMode};
 
+use crate::semaphore::trouble::lag;
 use crate::support::{World, eventually};
 
 cases! {
@@ -34,6 +35,7 @@ cases! {
         a_broken_ticket_is_told_to_holder_and_waiter;
     embedded:
         a_place_that_was_alone_long_ago_is_looked_at_again,
+        a_server_that_lags_behind_hides_nobody_from_a_list,
         with_every_server_dead_a_timed_call_ends_in_time,
         an_expired_session_is_told_to_holder_and_waiter,
         a_keeper_goes_on_with_a_new_session;
@@ -444,6 +446,26 @@ async fn locks_lists_what_is_in_use(world: World) {
         .map(|lock| (lock.name.as_str(), lock.tickets))
         .collect();
     assert_eq!(seen, [("a/deep/one", 1), ("b", 2)]);
+}
+
+async fn a_server_that_lags_behind_hides_nobody_from_a_list(world: World) {
+    let (a, b) = (keeper(&world).await, keeper(&world).await);
+    for name in ["queue", "list"] {
+        lag(&world, &b).await;
+
+        let guard = a.mutex(name).unwrap().lock().await.unwrap();
+
+        if name == "queue" {
+            let queue = b.queue(name).await.unwrap();
+            assert_eq!(queue.len(), 1, "{queue:?}");
+            assert_eq!(queue[0].node, guard.node());
+        } else {
+            let locks = b.locks().await.unwrap();
+            assert_eq!(locks.len(), 1, "{locks:?}");
+            assert_eq!(locks[0].name, name);
+        }
+        guard.release().await.unwrap();
+    }
 }
 
 async fn closing_a_keeper_ends_waits_and_frees_its_locks(world: World) {

@@ -184,6 +184,7 @@ async fn museum_22_no_acknowledged_write_is_lost_to_a_holder_who_was_away(world:
 
         assert!(late.unwrap_err().is_lost());
         assert!(away.run(async {}).await.unwrap_err().is_lost());
+        stranger.sync("/values").await.unwrap();
         let (data, _) = stranger.get_data("/values").await.unwrap();
         assert_eq!(data, format!("{round}").as_bytes());
         here.release().await.unwrap();

@@ -42,7 +42,9 @@ fn exchange(name: &str) -> Match {
 }
 
 async fn a_downgrade_under_short_beats_is_no_loss(world: World) {
-    let builder = Keeper::builder(world.connect_string()).session_timeout(T);
+    // On a busy machine real servers may be too slow for a lease of so short a session.
+    let timeout = if world.is_embedded() { T } else { 3 * T };
+    let builder = Keeper::builder(world.connect_string()).session_timeout(timeout);
     let keeper = builder.connect().await.unwrap();
     let lock = keeper.rw_lock("beats").unwrap();
     let mut lost = Vec::new();

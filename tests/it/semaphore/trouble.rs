@@ -423,7 +423,7 @@ async fn a_held_semaphore_with_every_server_dead_ends_in_time(world: World) {
 }
 
 /// Connects a keeper to a server that has seen nothing since now, until it asks for more than its beats do.
-async fn lag(world: &World, keeper: &Keeper) {
+pub(crate) async fn lag(world: &World, keeper: &Keeper) {
     let (session, faults) = (own_session(keeper).await, world.embedded().faults());
     // A beat makes the server catch up.
     let beats = Match::op(Op::Sync).session(session).path(world.chroot());

@@ -160,7 +160,8 @@ impl Crowd {
             echo "+ tool-$SHELL_PID w $LOCKKEEPER_TOKEN" >>"$BOOK"
             sleep "$WORK"
             echo "= tool-$SHELL_PID $((count + 1))" >>"$BOOK"
-            echo "- tool-$SHELL_PID w" >>"$BOOK""#;
+            echo "- tool-$SHELL_PID w" >>"$BOOK"
+            rm -f "$BOOK.$SHELL_PID""#;
         // Killed together, because the shell is the leader of a group.
         let script = r#"
             export SHELL_PID=$$

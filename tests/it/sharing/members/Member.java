@@ -3,11 +3,11 @@
 // Arguments: the server with its chroot, the lock's path, the recipe, how many threads, the book, and how many milliseconds a turn
 // takes. What is done in a turn is what the members in Rust and Python do: see `Book` and tests/it/sharing/book.rs.
 
+import java.io.FileOutputStream;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardOpenOption;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -143,15 +143,22 @@ public final class Member {
     private void work(String who, char mode, long token) throws IOException, InterruptedException {
         List<String> before = Files.readAllLines(book, StandardCharsets.UTF_8);
         note("+ " + who + " " + mode + " " + token);
-        Thread.sleep(work);
-        if (mode == 'w') {
-            long count = before.stream().filter(line -> line.startsWith("=")).count();
-            note("= " + who + " " + (count + 1));
+        try {
+            Thread.sleep(work);
+            if (mode == 'w') {
+                long count = before.stream().filter(line -> line.startsWith("=")).count();
+                note("= " + who + " " + (count + 1));
+            }
+        } finally {
+            // Also when a selector that is closed, or has lost its connection, interrupts it: it leaves before it releases.
+            note("- " + who + " " + mode);
         }
-        note("- " + who + " " + mode);
     }
 
     private void note(String line) throws IOException {
-        Files.write(book, (line + "\n").getBytes(StandardCharsets.UTF_8), StandardOpenOption.APPEND);
+        // An interrupt does not end this one's writes.
+        try (FileOutputStream end = new FileOutputStream(book.toFile(), true)) {
+            end.write((line + "\n").getBytes(StandardCharsets.UTF_8));
+        }
     }
 }
