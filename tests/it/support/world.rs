@@ -20,6 +20,8 @@ pub(crate) struct World(Arc<Inner>);
 
 struct Inner {
     servers: Vec<SocketAddr>,
+    /// Of an ensemble; otherwise the only server.
+    leader: SocketAddr,
     chroot: String,
     embedded: Option<EmbeddedServer>,
 }
@@ -51,9 +53,10 @@ impl World {
             .expect("a case that pulls a hook is registered under `embedded:`")
     }
 
-    /// A stranger's plain client in the same part of the tree, with a session of ten seconds.
+    /// A stranger's plain client in the same part of the tree, with a session of ten seconds. It is at the leader, so that it sees what
+    /// others were told is done, which a follower may learn later.
     pub(crate) async fn raw(&self) -> Client {
-        connect(&self.connect_string())
+        connect(&format!("{}{}", self.0.leader, self.0.chroot))
             .await
             .expect("a plain client connects")
     }
@@ -106,7 +109,13 @@ impl World {
         let zxid = make(&servers, &chroot)
             .await
             .map_err(|error| format!("cannot make {chroot}: {error}"))?;
+        let mut leader = servers[0];
         if embedded.is_none() {
+            for server in &servers {
+                if words::mode(&words::word(*server, "srvr").await) == Some("leader") {
+                    leader = *server;
+                }
+            }
             // A follower may be behind, and a case must not find its own root missing.
             let all_know = || async {
                 for server in &servers {
@@ -127,6 +136,7 @@ impl World {
         }
         Ok(Self(Arc::new(Inner {
             servers,
+            leader,
             chroot,
             embedded,
         })))
