@@ -211,7 +211,8 @@ impl Keeper {
     ///
     /// # Errors
     ///
-    /// [`is_lost`](Error::is_lost) if the session ended; [`Error::Unreachable`] if another one cannot be opened.
+    /// [`Error::Denied`] if we may not read the root; what we may not read below it is left out. [`is_lost`](Error::is_lost) if the
+    /// session ended; [`Error::Unreachable`] if another one cannot be opened.
     ///
     /// # Cancel safety
     ///

@@ -82,6 +82,7 @@ async fn nodes_of_a_creator_keep_others_out(world: World) {
             "/locks/vault",
         );
         denied(theirs.queue("vault").await, "READ", "/locks/vault");
+        denied(theirs.locks().await, "READ", "/locks");
         let other = theirs.mutex("another").unwrap();
         denied(
             timeout(SOON, other.lock()).await.unwrap(),
