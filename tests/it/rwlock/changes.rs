@@ -192,16 +192,26 @@ async fn a_downgrade_with_a_beat_under_way_is_no_loss(world: World) {
     let lost = writer.lost();
     let hold = faults.on(exchange("beat")).hold_reply();
 
-    let (downgraded, ()) = tokio::join!(timeout(SOON, writer.downgrade()), async {
-        hold.reached().await;
-        // A beat that comes to the server when the old ticket is gone, and whose answer comes with the exchange's.
+    let mut downgrade = Box::pin(writer.downgrade());
+    let beats = async |more| {
         let multis = || world.embedded().counters().get(Op::Multi);
         let before = multis();
-        eventually("a beat is sent", SOON, || async { multis() > before }).await;
-        hold.release();
-    });
+        eventually("beats are sent", SOON, || async {
+            multis() >= before + more
+        })
+        .await;
+    };
+    tokio::select! {
+        _ = &mut downgrade => panic!("its answer is held back"),
+        // A beat that comes to the server when the old ticket is gone.
+        () = async { hold.reached().await; beats(1).await } => {}
+    }
 
-    let reader = downgraded.unwrap().unwrap();
+    // Its answer comes with the exchange's, and is read (or there would be no further beats) before the exchange's is.
+    hold.release();
+    beats(2).await;
+
+    let reader = timeout(SOON, downgrade).await.unwrap().unwrap();
     reader.check().await.unwrap();
     assert!(futures_util::FutureExt::now_or_never(lost).is_none());
     reader.release().await.unwrap();
