@@ -211,7 +211,7 @@ impl Keeper {
     ///
     /// # Errors
     ///
-    /// [`Error::Denied`] if we may not read the root; what we may not read below it is left out. [`is_lost`](Error::is_lost) if the
+    /// [`Error::Denied`] if we may not read the root; what we may not read below it is [said](LockSummary::is_denied). [`is_lost`](Error::is_lost) if the
     /// session ended; [`Error::Unreachable`] if another one cannot be opened.
     ///
     /// # Cancel safety
@@ -227,7 +227,7 @@ impl Keeper {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`]; otherwise as [`locks`](Self::locks).
+    /// [`Error::InvalidName`]; [`Error::Denied`] if we may not read its directory or one of its tickets; otherwise as [`locks`](Self::locks).
     ///
     /// # Cancel safety
     ///

@@ -10,7 +10,7 @@ use super::rule::{self, Verdict};
 use super::supply::{HELD, LIMIT, QUEUE, Supply};
 use super::ticket::{DataLine, Kind, Ticket, in_order};
 use super::{Queue, Session};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::link::{Code, Found, Node, Read};
 use crate::name::LockName;
 use crate::session::{Failure, failed};
@@ -113,6 +113,8 @@ pub struct LockSummary {
     pub name: String,
     /// How many hold it or wait for it.
     pub tickets: usize,
+    /// We may not look into its directory: `tickets` is zero, and what is there, or below it, is not known. It may be no lock at all.
+    pub is_denied: bool,
 }
 
 impl Queue {
@@ -154,15 +156,20 @@ impl Queue {
         let found = session.read(|link| link.multi_read(&reads)).await;
         let failed = |failure| failed(session, LOOKING, &self.name, path, failure);
         let found = found.map_err(failed)?;
-        let listed = |at: usize| match found.get(at) {
-            Some(Found::Children(children)) => &**children,
-            _ => &[],
+        let Ok([in_queue, in_held, limit]) = <[Found; 3]>::try_from(found) else {
+            return Ok(Vec::new());
         };
-        if !found.get(2).is_some_and(is_limit) {
+        if !is_limit(&limit) {
             return Ok(Vec::new());
         }
-        let mut entries = self.permits_in(session, &held, listed(1)).await?;
-        let waiting = self.tickets_in(session, &queue, listed(0)).await?;
+        let listed = |path, found| match found {
+            Found::Children(children) => Ok(children),
+            Found::Failed(code) if code != Code::NoNode => Err(self.unread(session, path, code)),
+            _ => Ok(Vec::new()),
+        };
+        let (in_queue, in_held) = (listed(&queue, in_queue)?, listed(&held, in_held)?);
+        let mut entries = self.permits_in(session, &held, &in_held).await?;
+        let waiting = self.tickets_in(session, &queue, &in_queue).await?;
         let waiting = waiting.iter();
         entries.extend(waiting.map(|(ticket, node)| entry(&queue, ticket, node, false)));
         Ok(entries)
@@ -201,7 +208,8 @@ impl Queue {
         Ok(permits.collect())
     }
 
-    /// Reads the nodes of some children; without those that left since the list.
+    /// Reads the nodes of some children; without those that left since the list. Who may not be read is an error: without it others would
+    /// seem to hold.
     async fn nodes_of<T>(
         &self,
         session: &Session,
@@ -220,12 +228,21 @@ impl Queue {
             let failed = |failure| failed(session, LOOKING, &self.name, path, failure);
             nodes.extend(found.map_err(failed)?);
         }
-        let each = children.into_iter().zip(nodes);
-        let there = each.filter_map(|(child, found)| match found {
-            Found::Node(node) => Some((child, node)),
-            _ => None,
-        });
-        Ok(there.collect())
+        let mut there = Vec::with_capacity(nodes.len());
+        for ((child, path), found) in children.into_iter().zip(&paths).zip(nodes) {
+            match found {
+                Found::Node(node) => there.push((child, node)),
+                Found::Failed(code) if code != Code::NoNode => {
+                    return Err(self.unread(session, path, code));
+                }
+                _ => {}
+            }
+        }
+        Ok(there)
+    }
+
+    fn unread(&self, session: &Session, path: &str, code: Code) -> Error {
+        failed(session, LOOKING, &self.name, path, Failure::Answered(code))
     }
 }
 
@@ -301,6 +318,8 @@ struct Census {
     permits: BTreeMap<String, usize>,
     /// Names that may be those of semaphores.
     with_limit: Vec<String>,
+    /// Directories that we may not read.
+    denied: Vec<String>,
 }
 
 impl Census {
@@ -349,9 +368,11 @@ pub(crate) async fn locks(session: &Session, root: &str) -> Result<Vec<LockSumma
             let reads: Vec<Read<'_>> = paths.iter().map(|path| Read::Children(path)).collect();
             let answers = session.read(|link| link.multi_read(&reads)).await;
             for (name, answer) in chunk.iter().zip(answers.map_err(failed)?) {
-                // A directory that is gone or not to be read holds no lock for us.
-                if let Found::Children(children) = answer {
-                    next.extend(census.count(name, children));
+                match answer {
+                    Found::Children(children) => next.extend(census.count(name, children)),
+                    Found::Failed(Code::NoAuth(_)) => census.denied.push(name.clone()),
+                    // One that is gone holds no lock.
+                    _ => {}
                 }
             }
         }
@@ -371,10 +392,16 @@ pub(crate) async fn locks(session: &Session, root: &str) -> Result<Vec<LockSumma
             }
         }
     }
-    let tickets = census.tickets.into_iter();
-    Ok(tickets
-        .map(|(name, tickets)| LockSummary { name, tickets })
-        .collect())
+    let denied = census.denied.into_iter().map(|name| (name, None));
+    let counted = census.tickets.into_iter();
+    let counted = counted.map(|(name, tickets)| (name, Some(tickets)));
+    let all: BTreeMap<String, Option<usize>> = denied.chain(counted).collect();
+    let summary = |(name, tickets): (String, Option<usize>)| LockSummary {
+        name,
+        tickets: tickets.unwrap_or_default(),
+        is_denied: tickets.is_none(),
+    };
+    Ok(all.into_iter().map(summary).collect())
 }
 
 fn path_of(base: &str, name: &str) -> String {

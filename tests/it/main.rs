@@ -201,6 +201,7 @@ fn main() -> ExitCode {
     {
         return ended;
     }
+    support::heard::let_cases_listen();
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(4);
     if std::env::var_os("RUST_LOG").is_some() {

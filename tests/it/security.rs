@@ -17,6 +17,8 @@ use crate::support::{World, eventually};
 cases! {
     both:
         nodes_of_a_creator_keep_others_out,
+        a_ticket_that_may_not_be_read_is_no_missing_one,
+        a_directory_that_may_not_be_read_is_in_the_list,
         whoever_proves_the_same_shares_the_locks,
         others_may_look_where_a_list_says_so,
         every_kind_of_node_has_the_list,
@@ -96,6 +98,57 @@ async fn nodes_of_a_creator_keep_others_out(world: World) {
     let after = all_below(&raw_with(&world, SECRET).await, "/locks").await;
     assert_eq!(before, after, "nothing is left behind");
     guard.release().await.unwrap();
+}
+
+/// What was there already keeps its list: directories that everybody may use, and tickets in them that not everybody may read.
+async fn a_ticket_that_may_not_be_read_is_no_missing_one(world: World) {
+    let ours = with(&world, SECRET, Acl::creator()).await;
+    let theirs = Keeper::builder(world.connect_string()).persistent_directories();
+    let theirs = theirs.connect().await.unwrap();
+    let lock = theirs.mutex("open").unwrap();
+    lock.lock().await.unwrap().release().await.unwrap();
+    let permits = theirs.semaphore("permits", 1).unwrap();
+    permits.acquire().await.unwrap().release().await.unwrap();
+    let vault = ours.mutex("open").unwrap().lock().await.unwrap();
+    let permit = ours.semaphore("permits", 1).unwrap();
+    let permit = permit.acquire().await.unwrap();
+
+    // Nobody would seem to hold it, or whoever waits.
+    denied(theirs.queue("open").await, "READ", vault.node());
+    denied(
+        theirs.queue("permits").await,
+        "READ",
+        "/locks/permits/held/",
+    );
+    denied(permits.holders().await, "READ", "/locks/permits/held/");
+    let locks = theirs.locks().await.unwrap();
+    let seen = locks.iter().map(|lock| (lock.tickets, lock.is_denied));
+    assert_eq!(seen.collect::<Vec<_>>(), [(1, false); 2], "{locks:?}");
+
+    assert_eq!(ours.queue("open").await.unwrap().len(), 1);
+    assert_eq!(ours.queue("permits").await.unwrap().len(), 1);
+    vault.release().await.unwrap();
+    permit.release().await.unwrap();
+}
+
+async fn a_directory_that_may_not_be_read_is_in_the_list(world: World) {
+    let ours = with(&world, SECRET, Acl::creator()).await;
+    let theirs = Keeper::connect(world.connect_string()).await.unwrap();
+    let window = theirs.mutex("window").unwrap().lock().await.unwrap();
+    let vault = ours.mutex("vault/deep").unwrap().lock().await.unwrap();
+
+    let locks = theirs.locks().await.unwrap();
+
+    let seen = locks
+        .iter()
+        .map(|lock| (&*lock.name, lock.tickets, lock.is_denied));
+    let expected = [("vault", 0, true), ("window", 1, false)];
+    assert_eq!(seen.collect::<Vec<_>>(), expected);
+    let all = ours.locks().await.unwrap();
+    assert_eq!(all[0].name, "vault/deep");
+    assert!(all.iter().all(|lock| !lock.is_denied), "{all:?}");
+    window.release().await.unwrap();
+    vault.release().await.unwrap();
 }
 
 async fn raw_with(world: &World, secret: &str) -> Client {

@@ -177,6 +177,10 @@ pub(crate) struct Work {
     )]
     pub(crate) journal: usize,
 
+    /// What others see beside our ticket, in place of the command's name: no secrets
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,

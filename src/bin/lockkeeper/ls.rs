@@ -1,6 +1,6 @@
 //! `ls`: the locks that are in use. It only reads.
 
-use lockkeeper::Keeper;
+use lockkeeper::{Keeper, LockSummary};
 use serde_json::{Value, json};
 
 use crate::args::{Ls, Server};
@@ -28,23 +28,35 @@ pub(crate) async fn run(server: &Server, order: &Ls, as_json: bool) -> Result<u8
     }
 }
 
+/// How many tickets there are, if we may know.
+fn tickets(lock: &LockSummary) -> Option<usize> {
+    (!lock.is_denied).then_some(lock.tickets)
+}
+
 async fn look(keeper: &Keeper, server: &Server) -> Result<Sight, Failure> {
     let locks = keeper.locks().await?;
     let objects = locks.iter();
     let objects: Vec<Value> = objects
-        .map(|lock| json!({ "name": lock.name, "tickets": lock.tickets }))
+        .map(|lock| json!({ "name": lock.name, "tickets": tickets(lock) }))
         .collect();
-    let rows: Vec<_> = locks
-        .iter()
-        .map(|lock| [lock.tickets.to_string(), lock.name.clone()])
-        .collect();
-    let tickets: usize = locks.iter().map(|lock| lock.tickets).sum();
+    let row = |lock: &LockSummary| {
+        let tickets = tickets(lock).map(|tickets| tickets.to_string());
+        [
+            tickets.unwrap_or_else(|| "denied".into()),
+            lock.name.clone(),
+        ]
+    };
+    let rows: Vec<_> = locks.iter().map(row).collect();
+    let in_use = locks.iter().filter_map(tickets);
+    let (used, all) = (in_use.clone().count(), in_use.sum::<usize>());
+    let denied = match locks.len() - used {
+        0 => String::new(),
+        denied => format!("; {denied} directories may not be read"),
+    };
     Ok(Sight {
         title: format!(
-            "locks in use below {} on {}: {}, with {tickets} tickets",
-            server.root,
-            server.zk,
-            locks.len()
+            "locks in use below {} on {}: {used}, with {all} tickets{denied}",
+            server.root, server.zk,
         ),
         table: report::rows(["TICKETS", "NAME"], &rows),
         holders: 0,

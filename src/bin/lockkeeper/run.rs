@@ -3,7 +3,7 @@
 //! Invariant: the lock is given back only after the command has ended, the command is told to end before others can have
 //! the lock, and it never goes on after a pause without a look whether the lock is still ours.
 
-use std::ffi::OsString;
+use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::report;
 use crate::signals::{self, Signals};
 use crate::trace;
 
-/// The longest label of a ticket, in characters.
+/// The longest label that we choose, in characters.
 const LABEL: usize = 40;
 
 pub(crate) async fn run(server: &Server, order: &Run) -> Result<u8, Failure> {
@@ -53,7 +53,7 @@ pub(crate) async fn work(
 
     let name = names.join(", ");
     let badge = Badge {
-        label: label(&work.command),
+        label: label(work),
         trace_id: trace::own(),
     };
     let result = match want(&keeper, badge) {
@@ -214,38 +214,38 @@ fn tell(child: &mut Child, name: &str, danger: &Danger, grace: Duration) {
     child.go_on();
 }
 
-/// The first words of the command, for those who look at the queue. Everybody there can read it, so it ends before
-/// anything that may hold a secret: an option, an assignment, an address with a password.
-fn label(command: &[OsString]) -> String {
-    let is_plain = |word: &str| {
-        !word.starts_with('-')
-            && word
-                .chars()
-                .all(|c| c.is_alphanumeric() || "._/+-,".contains(c))
+/// What those who look at the queue see: the text that was given, or the program's name. Its arguments may be secrets, and everybody
+/// there can read it.
+fn label(work: &Work) -> String {
+    let program = || {
+        let program = Path::new(work.command.first()?).file_name()?;
+        Some(program.to_string_lossy().chars().take(LABEL).collect())
     };
-    let words: Vec<_> = command
-        .iter()
-        .map(|word| word.to_string_lossy())
-        .take_while(|word| is_plain(word))
-        .collect();
-    words.join(" ").chars().take(LABEL).collect()
+    work.label.clone().or_else(program).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::args::{Arguments, Order};
 
     #[test]
-    fn a_label_tells_the_program_and_no_secret() {
-        let label = |words: &str| label(&words.split(' ').map(OsString::from).collect::<Vec<_>>());
+    fn a_label_tells_the_program_and_no_argument() {
+        let label = |words: &str| {
+            let words = format!("lockkeeper run x {words}");
+            let arguments = Arguments::try_parse_from(words.split(' ')).unwrap();
+            let Order::Run(run) = arguments.order else {
+                panic!("{words}");
+            };
+            label(&run.work)
+        };
 
-        assert_eq!(
-            label("./backup.sh nightly full"),
-            "./backup.sh nightly full"
-        );
-        assert_eq!(label("mysql -psecret db"), "mysql");
-        assert_eq!(label("env PASSWORD=x cmd"), "env");
-        assert_eq!(label("psql postgres://u:p@host/db"), "psql");
-        assert_eq!(label(&"x".repeat(99)).len(), LABEL);
+        assert_eq!(label("-- ./login.sh hunter2"), "login.sh");
+        assert_eq!(label("-- mysql -psecret db"), "mysql");
+        assert_eq!(label("-- env PASSWORD=x cmd"), "env");
+        assert_eq!(label(&format!("-- {}", "x".repeat(99))).len(), LABEL);
+        assert_eq!(label("--label nightly -- ./backup.sh full"), "nightly");
     }
 }

@@ -1,7 +1,10 @@
 //! Credentials and access lists on the command line.
 
+use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::time::Duration;
+
+use zookeeper_client::Client;
 
 use super::{Holder, one_line, run};
 use crate::support::process::{finished, lockkeeper};
@@ -12,6 +15,8 @@ cases! {
     both:
         a_credential_of_the_environment_keeps_others_out,
         a_credential_of_a_file_is_the_same,
+        what_may_not_be_read_is_said,
+        whatever_bench_makes_has_the_list,
         a_credential_that_is_none_ends_with_64_and_is_not_shown,
         a_credential_is_in_no_log_no_title_and_no_node;
 }
@@ -59,6 +64,101 @@ async fn a_credential_of_a_file_is_the_same(world: World) {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let other = finished(lockkeeper(&world).args(["queue", "vault"])).await;
     assert_eq!(other.code, Some(77), "{other:?}");
+}
+
+async fn what_may_not_be_read_is_said(world: World) {
+    let mut open = run(&world, "window", "echo ready; read line");
+    let open = Holder::start(open.stdin(Stdio::piped())).await;
+    let mut closed = run(&world, "vault", "echo ready; read line");
+    closed
+        .env("LOCKKEEPER_AUTH", AUTH)
+        .env("LOCKKEEPER_ACL", "auth::cdrwa");
+    let closed = Holder::start(closed.stdin(Stdio::piped())).await;
+
+    let table = finished(lockkeeper(&world).arg("ls")).await;
+    let json = finished(lockkeeper(&world).args(["ls", "--json"])).await;
+    let doctor = finished(lockkeeper(&world).arg("doctor")).await;
+    let why = finished(lockkeeper(&world).args(["why", "vault"])).await;
+
+    let rows: Vec<Vec<&str>> = table
+        .stdout
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(
+        rows,
+        [["TICKETS", "NAME"], ["denied", "vault"], ["1", "window"]],
+        "{table:?}"
+    );
+    assert_eq!(
+        json.stdout.trim(),
+        r#"[{"name":"vault","tickets":null},{"name":"window","tickets":1}]"#
+    );
+    let said = doctor.stderr.lines().collect::<Vec<_>>();
+    assert!(
+        said.iter()
+            .any(|line| line.contains("not looked at") && line.contains("/locks/vault")),
+        "{doctor:?}"
+    );
+    assert!(
+        said.last()
+            .unwrap()
+            .contains("the other locks below /locks"),
+        "{doctor:?}"
+    );
+    assert_eq!(why.code, Some(77), "{why:?}");
+    assert!(one_line(&why).contains("/locks/vault"), "{why:?}");
+    open.done().await;
+    closed.done().await;
+}
+
+async fn whatever_bench_makes_has_the_list(world: World) {
+    let mut command = lockkeeper(&world);
+    command
+        .args(["--auth", AUTH, "--acl", "auth::cdrwa", "bench"])
+        .args(["--rounds", "1", "--waiters", "10", "--time", "50ms"]);
+    let connector = Client::connector().with_auth("digest", b"locksmith:open-sesame-97531");
+    let client = connector.connect(&world.connect_string()).await.unwrap();
+    let mut bench = Box::pin(finished(&mut command));
+    let mut seen = BTreeMap::new();
+
+    let ended = loop {
+        tokio::select! {
+            ended = &mut bench => break ended,
+            () = look(&client, &mut seen) => {}
+        }
+    };
+
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for (node, schemes) in &seen {
+        assert_eq!(schemes, &["digest"], "{node}");
+    }
+    for piece in ["/locks", "/in-use", "/lock-"] {
+        let is_there = seen.keys().any(|node| node.contains(piece));
+        assert!(is_there, "{piece}: {:?}", seen.keys());
+    }
+    assert!(
+        !client
+            .list_children("/")
+            .await
+            .unwrap()
+            .contains(&"locks".into())
+    );
+}
+
+/// Adds what is there now, and the schemes of its lists.
+async fn look(client: &Client, seen: &mut BTreeMap<String, Vec<String>>) {
+    let mut todo = vec!["/locks".to_owned()];
+    while let Some(path) = todo.pop() {
+        // It may go at any moment.
+        let Ok((acl, _)) = client.get_acl(&path).await else {
+            continue;
+        };
+        let children = client.list_children(&path).await.unwrap_or_default();
+        todo.extend(children.iter().map(|child| format!("{path}/{child}")));
+        let schemes = acl.iter().map(|entry| entry.scheme().to_owned());
+        seen.insert(path, schemes.collect());
+    }
 }
 
 async fn a_credential_that_is_none_ends_with_64_and_is_not_shown(world: World) {

@@ -148,25 +148,62 @@ async fn locks_are_taken_through_tls_with_a_certificate(_world: World) {
 
 async fn the_tool_speaks_tls(_world: World) {
     let server = Secure::start().await;
-    let (certificate, key) = server.authority.sign();
     let file = |name, text: &str| written(server.folder.path(), name, text);
-    let (certificate, key) = (file("client.pem", &certificate), file("client.key", &key));
-    let mut tool = tokio::process::Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
-    tool.args(["run", "--zk", &server.address, "--tls-ca"])
-        .arg(server.folder.path().join("ca.pem"));
-    tool.arg("--tls-cert")
-        .arg(certificate)
-        .arg("--tls-key")
-        .arg(key);
-    tool.args(["safe", "--", "echo", "in"]);
+    let ca = server.folder.path().join("ca.pem");
+    let (certificate, key) = server.authority.sign();
+    let ours = (file("client.pem", &certificate), file("client.key", &key));
+    let other = Authority::new();
+    let (strange, its_key) = other.sign();
+    let theirs = (file("other.pem", &strange), file("other.key", &its_key));
+    let other_ca = file("other-ca.pem", &other.certificate);
+    let tool = |ca: Option<&Path>, identity: Option<&(PathBuf, PathBuf)>| {
+        let mut tool = tokio::process::Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+        tool.args(["--zk", &server.address, "--connect-timeout", "5s"]);
+        if let Some(ca) = ca {
+            tool.arg("--tls-ca").arg(ca);
+        }
+        if let Some((certificate, key)) = identity {
+            tool.arg("--tls-cert").arg(certificate);
+            tool.arg("--tls-key").arg(key);
+        }
+        tool.args(["run", "safe", "--", "echo", "in"]);
+        tool.env("RUST_LOG", "trace");
+        tool
+    };
 
-    let ended = finished(&mut tool).await;
+    let ended = finished(&mut tool(Some(&ca), Some(&ours))).await;
 
     assert_eq!(
         (ended.code, ended.stdout.as_str()),
         (Some(0), "in\n"),
         "{ended:?}"
     );
+    assert!(ended.stderr.contains("granted"), "{ended:?}");
+    hides(&ended.stderr, &key);
+    for (whose, mut tool) in [
+        ("no certificate of ours", tool(Some(&ca), None)),
+        ("one that nobody has signed", tool(Some(&ca), Some(&theirs))),
+        (
+            "an authority that has not signed theirs",
+            tool(Some(&other_ca), Some(&ours)),
+        ),
+        ("no TLS", tool(None, None)),
+    ] {
+        let ended = finished(&mut tool).await;
+
+        assert_eq!(ended.code, Some(69), "{whose}: {ended:?}");
+        assert_eq!(ended.stdout, "", "{whose}");
+        hides(&ended.stderr, &key);
+        hides(&ended.stderr, &its_key);
+    }
+}
+
+/// No line of the key is in the text.
+fn hides(text: &str, key: &str) {
+    let secret = key.lines().filter(|line| !line.starts_with("-----"));
+    for line in secret {
+        assert!(!text.contains(line), "{text}");
+    }
 }
 
 async fn certificates_that_make_no_sense_are_refused_and_not_shown(world: World) {

@@ -86,6 +86,21 @@ pub(super) struct Member {
     name: String,
 }
 
+impl Member {
+    /// Its names in the book, one for each thread.
+    pub(super) fn names(&self) -> impl Iterator<Item = String> {
+        let threads = match self.kind {
+            Kind::Rust(..) | Kind::Tool(_) => None,
+            Kind::Java(_, threads) | Kind::Python(_, threads) => Some(threads),
+        };
+        let alone = threads.is_none().then(|| self.name.clone());
+        let numbers = 0..threads.unwrap_or_default();
+        alone
+            .into_iter()
+            .chain(numbers.map(|number| format!("{}-{number}", self.name)))
+    }
+}
+
 impl Crowd {
     pub(super) fn new(connect_string: String, lock: &str, work: Duration) -> Self {
         let folder = tempfile::Builder::new().prefix("lockkeeper-it-").tempdir();

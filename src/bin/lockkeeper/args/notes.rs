@@ -88,7 +88,7 @@ With --watch, on a terminal, it is a view that is drawn again each second, with 
 was when it ends; elsewhere one table follows the other.";
 
 pub(super) const LS: &str = "\
-Fields of --json: name, tickets. With --watch there is one array in each line; on a terminal it is a view that is drawn again.";
+Fields of --json: name, tickets (null, and `denied` in the table, where we may not read the directory). With --watch there is one array in each line; on a terminal it is a view that is drawn again.";
 
 pub(super) const WHY: &str = "\
 Says who holds the lock and since when, who is next, how many wait, and what keeps the holder from going on: of processes on this

@@ -13,8 +13,6 @@ use zookeeper_client as zk;
 use super::ground::{Ground, RawError, Reach, raw};
 use super::sample::{HandOver, NOT_COUNTED, Result, Sample, repeats};
 
-const TICKET: zk::CreateOptions<'static> =
-    zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::anyone_all());
 const MARK: &[u8] = b"released";
 
 /// A raw session with a root of its own.
@@ -85,6 +83,7 @@ impl Floor {
     async fn lane(&self, name: &str) -> Result<Arc<Lane>> {
         Ok(Arc::new(Lane {
             client: self.0.client().clone(),
+            acl: self.0.acl(),
             directory: self.0.directory(name).await?,
         }))
     }
@@ -121,6 +120,7 @@ async fn drain(lane: &Arc<Lane>, waiters: usize, measured: &mut HandOver) -> Res
 /// The operations in one directory.
 struct Lane {
     client: zk::Client,
+    acl: Arc<[zk::Acl]>,
     directory: String,
 }
 
@@ -149,7 +149,8 @@ impl Lane {
 
     async fn create(&self) -> Result<(i64, String), RawError> {
         let prefix = format!("{}/lock-", self.directory);
-        let created = self.client.create(&prefix, b"", &TICKET).await;
+        let ticket = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::new(&self.acl));
+        let created = self.client.create(&prefix, b"", &ticket).await;
         let (_, number) = created.map_err(raw("create", &prefix))?;
         Ok((number.into_i64(), self.path(number.into_i64())))
     }

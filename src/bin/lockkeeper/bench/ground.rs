@@ -5,21 +5,15 @@
 
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use lockkeeper::Acl;
 use tokio::time::timeout;
 use zookeeper_client as zk;
 
 use super::access::Access;
 use super::sample::Result;
-
-const PERSISTENT: zk::CreateOptions<'static> = options(zk::CreateMode::Persistent);
-const CONTAINER: zk::CreateOptions<'static> = options(zk::CreateMode::Container);
-const EPHEMERAL: zk::CreateOptions<'static> = options(zk::CreateMode::Ephemeral);
-
-const fn options(mode: zk::CreateMode) -> zk::CreateOptions<'static> {
-    mode.with_acls(zk::Acls::anyone_all())
-}
 
 /// A directory and a raw session.
 ///
@@ -29,6 +23,8 @@ pub(crate) struct Ground {
     client: zk::Client,
     reach: Reach,
     path: String,
+    /// Who may do what with all that is made.
+    acl: Arc<[zk::Acl]>,
     /// What was made above it, from the top.
     above: Vec<String>,
 }
@@ -49,6 +45,7 @@ impl Ground {
             client: connect(reach).await?,
             reach: reach.clone(),
             path: path.to_owned(),
+            acl: acl(&reach.access.acl.clone().unwrap_or_default()),
             above: Vec::new(),
         };
         match ground.make().await {
@@ -64,6 +61,11 @@ impl Ground {
     /// The session, for raw operations.
     pub(crate) fn client(&self) -> &zk::Client {
         &self.client
+    }
+
+    /// Who may do what with the nodes in it.
+    pub(crate) fn acl(&self) -> Arc<[zk::Acl]> {
+        Arc::clone(&self.acl)
     }
 
     /// A directory in this one, by its path; made if it is not there.
@@ -99,8 +101,8 @@ impl Ground {
         for above in ends.map(|end| &path[..end]) {
             // Who may only read is refused a create also where the node is there.
             if self.count(above).await?.is_none() {
-                match self.client.create(above, b"", &PERSISTENT).await {
-                    Ok(_) => self.above.push(above.to_owned()),
+                match self.create(above, zk::CreateMode::Persistent).await {
+                    Ok(()) => self.above.push(above.to_owned()),
                     Err(zk::Error::NodeExists) => {}
                     Err(error) => return Err(raw("create", above)(error)),
                 }
@@ -118,11 +120,16 @@ impl Ground {
 
     /// A directory that the servers leave alone for as long as our session lives.
     async fn container(&self, path: &str) -> Result<(), RawError> {
-        let made = self.client.create(path, b"", &CONTAINER).await;
+        let made = self.create(path, zk::CreateMode::Container).await;
         made.map_err(raw("create", path))?;
         let pin = format!("{path}/in-use");
-        let made = self.client.create(&pin, b"", &EPHEMERAL).await;
-        made.map(drop).map_err(raw("create", &pin))
+        let made = self.create(&pin, zk::CreateMode::Ephemeral).await;
+        made.map_err(raw("create", &pin))
+    }
+
+    async fn create(&self, path: &str, mode: zk::CreateMode) -> Result<(), zk::Error> {
+        let options = mode.with_acls(zk::Acls::new(&self.acl));
+        self.client.create(path, b"", &options).await.map(drop)
     }
 
     async fn remove_all(&self) -> Result<(), RawError> {
@@ -150,6 +157,28 @@ impl Ground {
         }
         Ok(())
     }
+}
+
+/// As the client crate has it: the text says all of it, in the words of ZooKeeper's tools.
+fn acl(acl: &Acl) -> Arc<[zk::Acl]> {
+    let rights = [
+        ('r', zk::Permission::READ),
+        ('w', zk::Permission::WRITE),
+        ('c', zk::Permission::CREATE),
+        ('d', zk::Permission::DELETE),
+        ('a', zk::Permission::ADMIN),
+    ];
+    let text = acl.to_string();
+    let entries = text.split(',').filter_map(|entry| {
+        let (whose, letters) = entry.rsplit_once(':')?;
+        let (scheme, id) = whose.split_once(':')?;
+        let granted = rights
+            .iter()
+            .filter(|(letter, _)| letters.contains(*letter));
+        let granted = granted.fold(zk::Permission::NONE, |all, (_, right)| all | *right);
+        Some(zk::Acl::new(granted, zk::AuthId::new(scheme, id)))
+    });
+    entries.collect()
 }
 
 /// A session, if a server gives one within about the session timeout.

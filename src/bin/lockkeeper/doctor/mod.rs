@@ -54,7 +54,7 @@ pub(crate) async fn run(server: &Server, order: &Doctor, as_json: bool) -> Resul
     let keeper = server.connect().await?;
     let findings = examine(&keeper, server, order).await;
     keeper.close().await;
-    let mut findings = findings?;
+    let (mut findings, hidden) = findings?;
     findings.sort();
     if as_json {
         let objects = findings.iter().map(
@@ -62,10 +62,13 @@ pub(crate) async fn run(server: &Server, order: &Doctor, as_json: bool) -> Resul
         );
         report::print_json(&objects.collect::<Vec<_>>())?;
     } else if findings.is_empty() {
-        report::say(format_args!(
-            "nothing is wrong with the locks below {}",
-            server.root
-        ));
+        let root = &server.root;
+        match hidden {
+            0 => report::say(format_args!("nothing is wrong with the locks below {root}")),
+            _ => report::say(format_args!(
+                "nothing is wrong with the other locks below {root}"
+            )),
+        }
     } else {
         let row = |finding: &Finding| {
             [
@@ -84,13 +87,14 @@ pub(crate) async fn run(server: &Server, order: &Doctor, as_json: bool) -> Resul
     })
 }
 
+/// What is wrong, and how many directories may not be looked at.
 async fn examine(
     keeper: &Keeper,
     server: &Server,
     order: &Doctor,
-) -> Result<Vec<Finding>, Failure> {
+) -> Result<(Vec<Finding>, usize), Failure> {
     let (before, denied) = read(keeper).await?;
-    for error in denied {
+    for error in &denied {
         report::say(format_args!("not looked at: {error}"));
     }
     let doing = process::of(tickets(&before)).await;
@@ -116,7 +120,7 @@ async fn examine(
             "not looked for tickets without a session: {why}"
         )),
     }
-    Ok(findings)
+    Ok((findings, denied.len()))
 }
 
 fn tickets(queues: &[Queue]) -> impl Iterator<Item = &QueueEntry> {

@@ -8,6 +8,7 @@ import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Comparator;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -77,7 +78,7 @@ public final class Member {
                 InterProcessMutex mutex = new InterProcessMutex(curator, path);
                 mutex.acquire();
                 try {
-                    work(who, 'w', own(mutex.getParticipantNodes()));
+                    work(who, 'w', first());
                 } finally {
                     mutex.release();
                 }
@@ -89,7 +90,8 @@ public final class Member {
                 InterProcessMutex one = reads ? both.readLock() : both.writeLock();
                 one.acquire();
                 try {
-                    work(who, reads ? 'r' : 'w', 0);
+                    // Readers overlap, so their identities are in no order.
+                    work(who, reads ? 'r' : 'w', reads ? 0 : first());
                 } finally {
                     one.release();
                 }
@@ -102,7 +104,7 @@ public final class Member {
                             return;
                         }
                     }
-                    work(who, 'w', 0);
+                    work(who, 'w', first());
                 }
                 break;
             case "selector":
@@ -119,7 +121,7 @@ public final class Member {
             @Override
             public void takeLeadership(CuratorFramework client) throws Exception {
                 try {
-                    work(who, 'w', 0);
+                    work(who, 'w', first());
                 } finally {
                     led.countDown();
                 }
@@ -136,8 +138,10 @@ public final class Member {
     }
 
     /** The identity of the first of the queue, which is ours while we hold. */
-    private long own(java.util.Collection<String> nodes) throws Exception {
-        return curator.checkExists().forPath(nodes.iterator().next()).getCzxid();
+    private long first() throws Exception {
+        List<String> nodes = curator.getChildren().forPath(path);
+        nodes.sort(Comparator.comparing(node -> node.substring(node.length() - 10)));
+        return curator.checkExists().forPath(path + "/" + nodes.get(0)).getCzxid();
     }
 
     private void work(String who, char mode, long token) throws IOException, InterruptedException {

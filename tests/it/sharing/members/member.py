@@ -42,15 +42,18 @@ def main():
             note(f"= {who} {count + 1}")
         note(f"- {who} {mode}")
 
+    def identity(lock):
+        return client.exists(f"{path}/{lock.node}").czxid
+
     def locked(lock, who, mode):
         with lock:
             # Readers overlap, so their identities are in no order.
-            token = client.exists(f"{path}/{lock.node}").czxid if mode == "w" else 0
-            turn(who, mode, token)
+            turn(who, mode, identity(lock) if mode == "w" else 0)
 
     def once(who):
         if recipe == "election":
-            client.Election(path, who).run(lambda: turn(who, "w", 0))
+            election = client.Election(path, who)
+            election.run(lambda: turn(who, "w", identity(election.lock)))
             return
         kinds = {
             "mutex": client.Lock,
