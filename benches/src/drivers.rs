@@ -36,11 +36,14 @@ pub(crate) struct DriverArgs {
     aside: String,
 }
 
-/// Something that can do the three workloads.
+/// Something that can do the workloads.
 trait Workloads {
     async fn uncontended(&self, rounds: usize) -> Result<Answer>;
     async fn hand_over(&self, waiters: usize, repeats: usize) -> Result<Answer>;
     async fn independent(&self, locks: usize, milliseconds: u64) -> Result<Answer>;
+    async fn linger(&self, _milliseconds: u64) -> Result<Answer> {
+        Err("nobody else keeps a place".into())
+    }
 }
 
 /// Serves orders until the runner closes the pipe.
@@ -97,6 +100,7 @@ async fn obey(workloads: &impl Workloads, package: &str) -> Result<()> {
                 locks,
                 milliseconds,
             } => workloads.independent(locks, milliseconds).await,
+            Order::Linger { milliseconds } => workloads.linger(milliseconds).await,
         };
         let spent = Spent::so_far().since(before);
         let answer = answer.unwrap_or_else(|error| Answer {

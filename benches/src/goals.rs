@@ -71,6 +71,12 @@ pub(crate) fn all(results: &Results) -> Vec<Goal> {
         let what = format!("64 locks, rate to that of {}", peer.title());
         goals.push(at_least(&what, rate(peer), 1.0));
     }
+    let rate = results.spread(Row::Linger, ours).map(|rate| rate.median);
+    goals.push(Goal {
+        what: "one lock that lingers, by two tasks".into(),
+        wanted: "over 500 000 a second".into(),
+        found: rate.map(|rate| (whole(rate), rate > 500_000.0)),
+    });
     for waiters in [1_000, 10_000, 20_000] {
         let found = results.memory_of(ours, waiters);
         goals.push(Goal {

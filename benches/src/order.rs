@@ -21,6 +21,8 @@ pub(crate) enum Order {
     HandOver { waiters: usize, repeats: usize },
     /// So many tasks, each with a lock of its own, lock and release for so long through one connection.
     Independent { locks: usize, milliseconds: u64 },
+    /// Two tasks lock and release one lock that lingers, for so long. Of Lockkeeper alone.
+    Linger { milliseconds: u64 },
 }
 
 /// The first line of a driver: it is connected, and this is what it drives.

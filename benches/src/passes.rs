@@ -105,7 +105,7 @@ impl Crossing {
         let operations = match self.order {
             Order::Uncontended { rounds } => rounds,
             Order::HandOver { waiters, repeats } => waiters * repeats,
-            Order::Independent { .. } => 1,
+            Order::Independent { .. } | Order::Linger { .. } => 1,
         };
         total as f64 / operations as f64
     }

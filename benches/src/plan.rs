@@ -66,7 +66,7 @@ impl Plan {
     pub(crate) fn rows(&self) -> Vec<Row> {
         let crowds = self.crowds.iter();
         let crowds = crowds.map(|waiters| Row::HandOver { waiters: *waiters });
-        [Row::Uncontended, Row::Independent]
+        [Row::Uncontended, Row::Independent, Row::Linger]
             .into_iter()
             .chain(crowds)
             .collect()
@@ -86,6 +86,9 @@ impl Plan {
                 let seconds = if self.quick { 1 } else { 2 };
                 Order::independent(LOCKS, Duration::from_secs(seconds))
             }
+            Row::Linger => Order::Linger {
+                milliseconds: if self.quick { 200 } else { 1_000 },
+            },
             // Each of etcd's queues takes a tenth of a second to be ready.
             Row::HandOver { waiters: 1 } if peer == Peer::Etcd => Order::HandOver {
                 waiters: 1,
@@ -115,6 +118,7 @@ impl Plan {
 
     pub(crate) fn rounds_of(&self, row: Row, peer: Peer) -> usize {
         match row {
+            Row::Linger if peer != Peer::Lockkeeper => 0,
             Row::HandOver { waiters } if peer.refuses(waiters).is_some() => 0,
             Row::HandOver { waiters } if peer.is_slow_at(waiters) => self.rounds.min(SLOW_ROUNDS),
             _ => self.rounds,

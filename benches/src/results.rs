@@ -19,7 +19,11 @@ use crate::relay::Traffic;
 pub(crate) enum Row {
     Uncontended,
     Independent,
-    HandOver { waiters: usize },
+    /// Of Lockkeeper alone.
+    Linger,
+    HandOver {
+        waiters: usize,
+    },
 }
 
 /// One measurement.
@@ -103,7 +107,7 @@ impl Row {
     pub(crate) fn figure(self, answer: &Answer) -> Option<f64> {
         match self {
             _ if answer.failed > 0 => None,
-            Self::Independent => answer.locks_per_s,
+            Self::Independent | Self::Linger => answer.locks_per_s,
             Self::Uncontended | Self::HandOver { .. } => answer.mean_us,
         }
     }

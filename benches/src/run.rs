@@ -218,6 +218,7 @@ pub(crate) fn title(row: Row) -> String {
     match row {
         Row::Uncontended => "uncontended, us".into(),
         Row::Independent => "independent, locks/s".into(),
+        Row::Linger => "one lock that lingers, locks/s".into(),
         Row::HandOver { waiters } => format!("hand-over to {}, us", whole(waiters as f64)),
     }
 }

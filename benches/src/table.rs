@@ -25,6 +25,7 @@ pub(crate) fn all(results: &Results) -> String {
         hand_over(results),
         enqueue(results),
         independent(results),
+        linger(results),
         memory(results),
         wire(results),
         process(results),
@@ -158,6 +159,14 @@ fn independent(results: &Results) -> String {
         );
     }
     text
+}
+
+fn linger(results: &Results) -> String {
+    let found = cell(results, Row::Linger, Peer::Lockkeeper);
+    format!(
+        "## One lock that lingers\n\nLockkeeper's, taken and released by two tasks of one process while nobody else asks: {found} a second. It asks the \
+         server for nothing meanwhile, so there is nobody beside it.\n"
+    )
 }
 
 fn memory(results: &Results) -> String {

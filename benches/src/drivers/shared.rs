@@ -30,7 +30,7 @@ fn reach(server: &str) -> Reach {
 }
 
 macro_rules! workloads {
-    ($what:ty) => {
+    ($what:ty $(, $more:item)?) => {
         impl Workloads for $what {
             async fn uncontended(&self, rounds: usize) -> Result<Answer> {
                 Ok(Answer::of_times(&self.uncontended(rounds).await?))
@@ -45,9 +45,17 @@ macro_rules! workloads {
                 let time = Duration::from_millis(milliseconds);
                 Ok(Answer::of_rate(self.independent(locks, time).await?))
             }
+
+            $($more)?
         }
     };
 }
 
-workloads!(Ours);
+workloads!(
+    Ours,
+    async fn linger(&self, milliseconds: u64) -> Result<Answer> {
+        let time = Duration::from_millis(milliseconds);
+        Ok(Answer::of_rate(self.linger(time).await?))
+    }
+);
 workloads!(Floor);
