@@ -202,7 +202,13 @@ async fn others_may_look_where_a_list_says_so(world: World) {
 }
 
 async fn every_kind_of_node_has_the_list(world: World) {
-    let ours = with(&world, SECRET, Acl::creator()).await;
+    let builder = Keeper::builder(world.connect_string()).credential("digest", SECRET);
+    let ours = builder
+        .acl(Acl::creator())
+        .journal(3)
+        .connect()
+        .await
+        .unwrap();
     let held = (
         ours.mutex("kinds/mutex").unwrap().lock().await.unwrap(),
         ours.rw_lock("kinds/both")
@@ -228,7 +234,10 @@ async fn every_kind_of_node_has_the_list(world: World) {
     held.3.proclaim("me again").await.unwrap();
 
     let client = raw_with(&world, SECRET).await;
-    let nodes = all_below(&client, "/locks").await;
+    let page = || async { client.get_acl("/locks-journal/kinds/mutex").await.is_ok() };
+    eventually("the journal is written", SOON, page).await;
+    let mut nodes = all_below(&client, "/locks").await;
+    nodes.extend(all_below(&client, "/locks-journal").await);
 
     assert!(nodes.len() > 15, "{nodes:?}");
     for node in nodes {

@@ -116,7 +116,8 @@ async fn kazoos_own_tests_pass_on_the_embedded_server_but_for_those_on_the_list(
     println!(
         "kazoo's own tests on the embedded server: {passed} passed, {failed} failed, {skipped} skipped"
     );
-    assert!(passed > 250, "{said}");
+    // Of this version of kazoo: what is skipped by a whole file hides no more than that.
+    assert_eq!((outcomes.len(), skipped), (493, 181), "{said}");
     outcomes.retain(|_, outcome| outcome != "passed");
     strike_out(&mut outcomes);
     if outcomes.is_empty() {
