@@ -20,10 +20,12 @@ stdout is data, stderr is talk.
 
 Exit codes:
    0  done (`run`: the command ended with 0)
+   1  `break` removed nothing, or `doctor` found something wrong
   64  wrong usage: options, lock name, connect string
   69  no server: unreachable, not ZooKeeper, no such chroot, or the session ended before the command ran
   74  stdout, or a file of `man --out`, cannot be written
   77  the server denies permission
+ 130  INT ended `bench`, and 143 TERM
 `run` has more: see `lockkeeper run --help`";
 
 pub(super) const RUN: &str = "\
@@ -41,10 +43,14 @@ The command sees
                     there with --shared and --permits, which let others in; one for all of several locks
   LOCKKEEPER_NODE   the name of our ticket, as `lockkeeper queue` shows it; of several locks, one a line
 
-Loss: the lock is ours for about half of the session timeout after the servers last answered. When only a quarter of that
-is left and still no answer comes, or when the lock is lost in any other way, the command's process group gets TERM, and
-KILL after --grace. `run` then ends with 70, whatever the command ended with. A command that cannot end in time, or a tool
-that cannot run, may still be working when others have the lock: let the resource refuse lower tokens.
+Loss: the lock is ours for about half of the session timeout after the servers last answered, longer at first: that is
+the lease. When no server answers, and only a quarter is left of the longest lease that the tool has seen, the command's
+process group gets TERM, and KILL after --grace: TERM comes 1 to 2.2 seconds before the lease ends, of a session timeout
+of 10s, if the servers answered in time until then. When the lock is lost in any other way, TERM comes at once. `run` then
+ends with 70, whatever the command ended with. With the defaults KILL comes 3 to 4 seconds after the lease has ended, when
+others may have the lock. If that must not be, choose a --grace below a tenth of the session timeout: 900ms of 10s, or 3s
+of 40s. A command that cannot end in time, or a tool that cannot run, may still be working when others have the lock: let
+the resource refuse lower tokens.
 
 Request: when somebody asks for the lock back (`lockkeeper break`, Curator's Revoker), the command's process group gets TERM and
 no KILL. The lock is given back when the command has ended, and `run` ends with the command's own code.
@@ -72,7 +78,7 @@ Exit codes: the command's own, 128+n when signal n ended it (or ended the wait f
   64   wrong usage; also a LIMIT that is not the semaphore's, and more permits than it has
   69   no server, or the session ended before the command ran
   70   the lock was lost while the command ran, or nearly so and the command was ended
-  75   not granted in time (--wait, --no-wait)
+  75   not granted in time (--wait, --no-wait), or somebody removed our ticket while we waited
   77   the server denies permission
   126  the command cannot be executed
   127  the command is not found";
@@ -114,7 +120,8 @@ null), why (it was lost), holds.";
 pub(super) const DOCTOR: &str = "\
   deadlock  owners (--owner, Owner::named) that wait for each other, in whatever locks and processes; it resolves if a wait has a
             time limit, or if whoever holds for an owner is not the one that waits for it
-  orphan    a ticket whose session no server knows; needs the four-letter word `dump` (4lw.commands.whitelist)
+  orphan    a ticket whose session no server knows; needs the four-letter word `dump` (4lw.commands.whitelist) of every server;
+            not looked for with --tls-ca, because the word is sent without TLS
   paused    the process of a holder or waiter is stopped; only processes of this host are looked at
   dead      the same, and it has ended: the ticket goes when its session times out; wrong where a container or another machine has the
             same host name as this one
@@ -122,7 +129,8 @@ pub(super) const DOCTOR: &str = "\
   numbers   a directory that has given nearly all of its 2147483647 numbers
   many      a session that holds more than --many locks
 
-Reads every queue below the root twice, some at a time. Fields of --json: finding, locks, why.
+Reads every queue below the root twice, some at a time. What it may not read, and why it looked for no orphans, it says on
+stderr; that is no finding. Fields of --json: finding, locks, why.
 
 Exit codes:
    0  nothing is wrong
