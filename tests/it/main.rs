@@ -186,6 +186,9 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     visits::cases,
 ];
 
+/// So many of the slowest cases are named at the end of a run.
+const SLOWEST: usize = 20;
+
 fn main() -> ExitCode {
     #[cfg(feature = "cli")]
     if let Some(ended) = sharing::members::child() {
@@ -245,6 +248,9 @@ fn suite(arguments: &Arguments) -> Result<bool, String> {
         return Ok(true);
     }
     let ran = conclusion.num_passed + conclusion.num_failed;
+    for (taken, name) in runner::slowest(SLOWEST) {
+        println!("slow {:6.1}s  {name}", taken.as_secs_f64());
+    }
     println!("ran {ran} / embedded-only {embedded_only} / real-only {real_only}");
     list::check(lines)?;
     Ok(!conclusion.has_failed())

@@ -4,8 +4,8 @@
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use libtest_mimic::{Failed, Trial};
 use tokio::runtime::Builder;
@@ -30,6 +30,17 @@ const LOUD: &[&str] = &[
     "sharing::crowd::",
 ];
 static ROOM: RwLock<()> = RwLock::new(());
+
+/// How long each case took, without its wait for room.
+static TAKEN: Mutex<Vec<(Duration, String)>> = Mutex::new(Vec::new());
+
+/// The slowest cases of this run, the slowest first.
+pub(crate) fn slowest(count: usize) -> Vec<(Duration, String)> {
+    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    taken.sort_by(|one, other| other.cmp(one));
+    taken.truncate(count);
+    taken
+}
 
 /// The servers that the cases of this run share: none when each starts an embedded one.
 #[derive(Clone, Debug)]
@@ -76,8 +87,11 @@ pub(crate) fn trial(case: Case, field: &Field) -> Trial {
         let alone = is_loud.then(|| ROOM.write().unwrap_or_else(PoisonError::into_inner));
         let beside = (!is_loud).then(|| ROOM.read().unwrap_or_else(PoisonError::into_inner));
         panics::watch(&case.name);
+        let begun = Instant::now();
         let outcome = run(&case, field);
-        drop((alone, beside));
+        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.push((begun.elapsed(), case.name.clone()));
+        drop((taken, alone, beside));
         let panics = panics::taken(&case.name, outcome.is_err());
         match outcome {
             Ok(()) if panics.is_empty() => Ok(()),
