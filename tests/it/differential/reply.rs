@@ -57,7 +57,8 @@ pub(super) fn event(frame: &[u8]) -> Option<Event> {
     }
     let (zxid, error) = (input.long()?, input.int()?);
     let (kind, state, path) = (input.int()?, input.int()?, input.text()?);
-    let is_usual = zxid == -1 && error == 0 && input.0.is_empty();
+    // Since 3.9 ZooKeeper names the write that is told of (ZOOKEEPER-4655), which no client reads.
+    let is_usual = (zxid == -1 || zxid > 0) && error == 0 && input.0.is_empty();
     let odd = (!is_usual).then(|| format!("zxid {zxid} error {error} rest {:?}", input.0));
     Some(Event {
         path,
