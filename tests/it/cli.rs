@@ -18,7 +18,7 @@ pub(crate) mod terminal;
 use std::process::Stdio;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
@@ -77,6 +77,22 @@ impl Holder {
     pub(crate) async fn code(&mut self) -> Option<i32> {
         self.tool.wait().await.unwrap().code()
     }
+}
+
+/// A script whose worker does something on TERM, of which the script itself dies at once.
+pub(crate) fn job(on_term: &str) -> String {
+    format!(
+        "(trap '{on_term}' TERM; echo ready; echo $$; for i in $(seq 2000); do sleep 0.02; done) & wait"
+    )
+}
+
+/// Says when it is done, one second later.
+pub(crate) const DONE_LATER: &str = "sleep 1; echo done $(date +%s%3N); exit";
+
+/// Whether nobody is left in a process group.
+pub(crate) fn is_gone(group: u64) -> bool {
+    let group = i32::try_from(group).expect("a process group");
+    killpg(Pid::from_raw(group), None).is_err()
 }
 
 /// `lockkeeper run NAME -- sh -c SCRIPT`.

@@ -163,9 +163,14 @@ pub(crate) struct Work {
     #[arg(long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
 
-    /// How long the command may take to end after TERM when the lock is lost, before it gets KILL
+    /// How long the command may take to end after TERM when the lock is lost, before it gets KILL; and what it leaves when it
+    /// was told to end
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     pub(crate) grace: Duration,
+
+    /// Holds the lock until all that the command started in its process group has ended too
+    #[arg(long)]
+    pub(crate) wait_group: bool,
 
     /// Writes into the lock's journal who holds it and how that ends, and keeps so many holds there
     #[arg(

@@ -1,39 +1,64 @@
 //! The command as a child process, with a process group of its own.
 //!
 //! It knows nothing of locks. Dropping it does not end the command.
+//!
+//! No event tells that a process group is gone: a pidfd is of one process. So the tool takes in orphans, as process 1 does: then
+//! SIGCHLD tells of the end of all whose parent has ended. What another process has taken out of the group keeps only a look
+//! at it again, after a pause that grows.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{self, Command, ExitStatus};
+use std::os::unix::process::CommandExt;
+use std::process::{self, Command};
+use std::time::Duration;
 
-use nix::sys::signal::{Signal, killpg};
+use nix::errno::Errno;
+use nix::sys::prctl::set_child_subreaper;
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getpgrp};
+use rustix::process::{WaitOptions, wait};
 use tokio::signal::unix::{self, SignalKind};
+use tokio::time::sleep;
 
 use crate::failure::Failure;
+use crate::process::alive_in;
 use crate::shim;
 use crate::terminal::{self, Terminal};
 
 /// Also right when the file of this program was replaced while it ran.
 const MYSELF: &str = "/proc/self/exe";
 
+/// Between two looks at a group that says nothing: at first, and at most.
+const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
+
 pub(crate) struct Child {
-    process: process::Child,
     group: Pid,
     changes: unix::Signal,
     terminal: Option<Terminal>,
     is_stopped: bool,
+    /// The command itself; others of its group may go on.
+    has_ended: bool,
+    pause: Duration,
 }
 
 /// What became of the command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Change {
-    /// It ended, with the exit code that a shell would show.
-    Ended(u8),
+    /// The command itself ended; others of its process group may go on.
+    Ended(Exit),
+    /// After that: nobody of its process group is left.
+    Gone,
     /// A signal stopped it. It may go on.
     Stopped(Signal),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Exit {
+    /// As a shell would show it.
+    pub(crate) code: u8,
+    /// The number of the signal that ended it.
+    pub(crate) signal: Option<i32>,
 }
 
 impl Child {
@@ -57,6 +82,9 @@ impl Child {
                 None => starts.env_remove(name),
             };
         }
+        // Without it, whoever is process 1 takes the orphans in, and the looks alone find the end of the group.
+        set_child_subreaper(true).unwrap_or_default();
+        // Dropped, it is not waited for: `reap` does that, for all children.
         let process = starts
             .arg0("lockkeeper")
             .args([shim::WORD, &process::id().to_string(), place])
@@ -67,30 +95,84 @@ impl Child {
         Ok(Self {
             // A process id is a positive i32 by the system's rules.
             group: Pid::from_raw(process.id() as i32),
-            process,
             changes,
             terminal,
             is_stopped: false,
+            has_ended: false,
+            pause: PAUSES[0],
         })
     }
 
-    /// Waits until the command ends or is stopped.
+    /// Waits until the command ends or is stopped, and then until its process group is gone.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: what it finds it returns at once.
     pub(crate) async fn change(&mut self) -> Result<Change, Failure> {
         loop {
-            if let Some(status) = self.process.try_wait().map_err(Failure::System)? {
-                return Ok(Change::Ended(code(status)));
+            match self.reap()? {
+                Some(exit) if !self.has_ended => {
+                    self.has_ended = true;
+                    return Ok(Change::Ended(exit));
+                }
+                _ => {}
+            }
+            if self.has_ended && self.is_gone() {
+                return Ok(Change::Gone);
             }
             let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
-            if let Ok(WaitStatus::Stopped(_, signal)) = waitid(Id::Pid(self.group), flags) {
+            let whose = match self.has_ended {
+                true => Id::PGid(self.group),
+                false => Id::Pid(self.group),
+            };
+            if let Ok(WaitStatus::Stopped(_, signal)) = waitid(whose, flags) {
                 self.is_stopped = true;
                 return Ok(Change::Stopped(signal));
             }
-            self.changes.recv().await;
+            tokio::select! {
+                _ = self.changes.recv() => {}
+                () = sleep(self.pause), if self.has_ended => {
+                    self.pause = (self.pause * 2).min(PAUSES[1]);
+                    // Nobody may ever wait for the dead of a parent that has left the group.
+                    if self.rest().is_some_and(|rest| rest.is_empty()) {
+                        return Ok(Change::Gone);
+                    }
+                }
+            }
         }
+    }
+
+    /// Waits for all children that have ended; they are the command, and orphans. Returns the end of the command.
+    fn reap(&self) -> Result<Option<Exit>, Failure> {
+        let mut exit = None;
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == self.group.as_raw() => {
+                    let signal = status.terminating_signal();
+                    let code = match signal {
+                        Some(signal) => 128 + signal,
+                        None => status.exit_status().unwrap_or_default(),
+                    };
+                    // Both fit: exit codes have eight bits and signals six.
+                    let code = u8::try_from(code).unwrap_or(u8::MAX);
+                    exit = Some(Exit { code, signal });
+                }
+                Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+                Ok(None) | Err(rustix::io::Errno::CHILD) => return Ok(exit),
+                Err(error) => return Err(Failure::System(error.into())),
+            }
+        }
+    }
+
+    /// Whether nobody of the command's process group is left. The command itself has ended.
+    pub(crate) fn is_gone(&self) -> bool {
+        // The number is given again only when nobody of the group is left; a process that has it is a stranger then.
+        killpg(self.group, None) == Err(Errno::ESRCH) || kill(self.group, None) != Err(Errno::ESRCH)
+    }
+
+    /// Those of its process group that have not ended, if this host shows them.
+    pub(crate) fn rest(&self) -> Option<Vec<Pid>> {
+        alive_in(self.group)
     }
 
     /// Sends a signal to the command's process group.
@@ -98,8 +180,8 @@ impl Child {
         tracing::debug!(%signal, "passed on to the command");
         // It may have ended just now.
         killpg(self.group, signal).unwrap_or_default();
-        if self.is_stopped {
-            // A stopped process would take notice only when it goes on.
+        if self.is_stopped || self.has_ended {
+            // A stopped process would take notice only when it goes on. Not all stops of what the command left are seen.
             self.go_on();
         }
     }
@@ -138,12 +220,4 @@ impl Child {
         // Otherwise somebody stopped the command by hand: we go on and hold the lock for it.
         is_job
     }
-}
-
-fn code(status: ExitStatus) -> u8 {
-    let code = status
-        .code()
-        .unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
-    // Both fit: exit codes have eight bits and signals six.
-    u8::try_from(code).unwrap_or(u8::MAX)
 }

@@ -60,6 +60,45 @@ pub(crate) async fn of(tickets: impl Iterator<Item = &QueueEntry>) -> HashMap<To
         .collect()
 }
 
+/// The processes of a group that have not ended. None if this host shows nobody of the group: `/proc` is of another namespace, or
+/// hides strangers.
+pub(crate) fn alive_in(group: Pid) -> Option<Vec<Pid>> {
+    let myself = std::fs::read_link("/proc/self").ok()?;
+    if myself.to_str() != Some(&std::process::id().to_string()) {
+        return None;
+    }
+    let processes = std::fs::read_dir("/proc").ok()?.flatten();
+    let members = processes.filter_map(|process| {
+        let pid: i32 = process.file_name().to_str()?.parse().ok()?;
+        // It may end meanwhile.
+        let stat = std::fs::read_to_string(process.path().join("stat")).ok()?;
+        let member = Member::of(&stat)?;
+        (member.group == group.as_raw()).then_some((Pid::from_raw(pid), member.is_alive))
+    });
+    let members: Vec<(Pid, bool)> = members.collect();
+    let alive = members.iter().filter(|(_, is_alive)| *is_alive);
+    (!members.is_empty()).then(|| alive.map(|(pid, _)| *pid).collect())
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Member {
+    group: i32,
+    is_alive: bool,
+}
+
+impl Member {
+    /// By `/proc/PID/stat`.
+    fn of(stat: &str) -> Option<Self> {
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        let threads: u32 = fields.get(17)?.parse().ok()?;
+        Some(Self {
+            group: fields.get(2)?.parse().ok()?,
+            // A process whose first thread has ended looks dead, and works on in the others.
+            is_alive: state(stat)? != Doing::Ended || threads > 1,
+        })
+    }
+}
+
 fn look(pid: u32) -> Option<Doing> {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => state(&stat),
@@ -93,5 +132,24 @@ mod tests {
         assert_eq!(state("7 (a) T) T 1 7"), Some(Doing::Stopped));
         assert_eq!(state("7 (a b) Z 1 7"), Some(Doing::Ended));
         assert_eq!(state("7"), None);
+    }
+
+    #[test]
+    fn a_dead_process_has_no_thread_that_works_on() {
+        let member = |state: &str, threads: u32| {
+            let zeros = "0 ".repeat(14);
+            Member::of(&format!("7 (a) b) {state} 1 42 {zeros}{threads} 0 9"))
+        };
+        let of = |is_alive| {
+            Some(Member {
+                group: 42,
+                is_alive,
+            })
+        };
+
+        assert_eq!(member("S", 1), of(true));
+        assert_eq!(member("Z", 1), of(false));
+        assert_eq!(member("Z", 3), of(true));
+        assert_eq!(Member::of("7 (a) S 1 42"), None);
     }
 }

@@ -1,7 +1,8 @@
 //! `run`: holds a lock while a command runs.
 //!
 //! Invariant: the lock is given back only after the command has ended, the command is told to end before others can have
-//! the lock, and it never goes on after a pause without a look whether the lock is still ours.
+//! the lock, and it never goes on after a pause without a look whether the lock is still ours. A command that is told to end has
+//! ended when its process group is gone.
 
 use std::path::Path;
 use std::pin::pin;
@@ -11,6 +12,7 @@ use futures_util::FutureExt;
 use futures_util::future::OptionFuture;
 use lockkeeper::{Keeper, LockName};
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use tokio::time::{Instant, sleep_until};
 
 use crate::args::{Run, Server, Work};
@@ -24,6 +26,8 @@ use crate::trace;
 
 /// The longest label that we choose, in characters.
 const LABEL: usize = 40;
+/// So many processes are told one by one.
+const MOST: usize = 8;
 
 pub(crate) async fn run(server: &Server, order: &Run) -> Result<u8, Failure> {
     let want = |keeper: &Keeper, badge| Wanted::of(keeper, order, badge);
@@ -87,7 +91,9 @@ async fn under_lock(
     };
 
     let mut child = Child::start(&order.command, held.environment())?;
-    let end = ended(&mut child, signals, &held, &name, order.grace).await?;
+    let end = Running::new(&mut child, &name, order)
+        .end(signals, &held)
+        .await?;
     child.take_terminal();
     signals.forget();
 
@@ -95,7 +101,9 @@ async fn under_lock(
         released = held.release() => Some(released),
         _ = signals.next() => None,
     };
-    let code = match (end.told_to, end.code) {
+    // After the release: what was about to end needs no word.
+    say_rest(&child);
+    let code = match (end.is_endangered, end.code) {
         (false, code) => Ok(code),
         (true, _) => Err(Failure::Endangered { name: name.clone() }),
     };
@@ -128,7 +136,7 @@ async fn acquire(wanted: &Wanted, name: &str, order: &Work) -> Result<Held, Fail
 struct End {
     code: u8,
     /// Whether it was told to, for the sake of the lock.
-    told_to: bool,
+    is_endangered: bool,
 }
 
 enum Event {
@@ -139,79 +147,176 @@ enum Event {
     Signal(Signal),
 }
 
-/// Passes signals on until the command has ended, and ends it when the lock is lost or soon may be.
-async fn ended(
-    child: &mut Child,
-    signals: &mut Signals,
-    held: &Held,
-    name: &str,
-    grace: Duration,
-) -> Result<End, Failure> {
-    let mut lease = Lease::of(held);
-    let mut told_to = false;
-    let mut kill_at = None;
-    let mut revoked = pin!(held.revoked().fuse());
-    loop {
-        let grace_over: OptionFuture<_> = kill_at.map(sleep_until).into();
-        let event = tokio::select! {
-            // After a stop of this process all of them may be ready: a command that has ended needs no signal, and none
-            // that came meanwhile goes before the loss.
-            biased;
-            change = child.change() => Event::Child(change?),
-            danger = lease.danger(), if !told_to => Event::Danger(danger),
-            Some(()) = grace_over => Event::GraceOver,
-            // Only a request. That the lock is lost is a danger, and told as one.
-            Ok(()) = &mut revoked, if !told_to => Event::Revoked,
-            signal = signals.next() => Event::Signal(signal),
-        };
-        match event {
-            Event::Child(Change::Ended(code)) => return Ok(End { code, told_to }),
-            // What is to end does not stand still, and does not stop us.
-            Event::Child(Change::Stopped(Signal::SIGTSTP)) if told_to => child.go_on(),
-            Event::Child(Change::Stopped(_)) if told_to => {}
-            Event::Child(Change::Stopped(signal)) => {
-                if child.answer_stop(signal) {
-                    // We stood still with it. If there is something to tell, it is told before it goes on.
-                    if let Some(danger) = lease.danger().now_or_never() {
-                        tell(child, name, &danger, grace);
-                        (told_to, kill_at) = (true, Instant::now().checked_add(grace));
+/// The command, until it has ended.
+struct Running<'a> {
+    child: &'a mut Child,
+    name: &'a str,
+    order: &'a Work,
+    /// Its exit code. Others of its group may go on.
+    code: Option<u8>,
+    /// Whether it was told to end, by whomever: then it has ended when nobody of its group is left.
+    is_told: bool,
+    is_endangered: bool,
+    kill_at: Option<Instant>,
+    is_killed: bool,
+}
+
+impl<'a> Running<'a> {
+    fn new(child: &'a mut Child, name: &'a str, order: &'a Work) -> Self {
+        Self {
+            child,
+            name,
+            order,
+            code: None,
+            is_told: false,
+            is_endangered: false,
+            kill_at: None,
+            is_killed: false,
+        }
+    }
+
+    /// Passes signals on until the command has ended, and ends it when the lock is lost or soon may be.
+    async fn end(mut self, signals: &mut Signals, held: &Held) -> Result<End, Failure> {
+        let mut lease = Lease::of(held);
+        let mut revoked = pin!(held.revoked().fuse());
+        loop {
+            let grace_over: OptionFuture<_> = self.kill_at.map(sleep_until).into();
+            let event = tokio::select! {
+                // After a stop of this process all of them may be ready: a command that has ended needs no signal, and none
+                // that came meanwhile goes before the loss.
+                biased;
+                change = self.child.change() => Event::Child(change?),
+                danger = lease.danger(), if !self.is_endangered => Event::Danger(danger),
+                Some(()) = grace_over => Event::GraceOver,
+                // Only a request. That the lock is lost is a danger, and told as one.
+                Ok(()) = &mut revoked, if !self.is_endangered => Event::Revoked,
+                signal = signals.next() => Event::Signal(signal),
+            };
+            match event {
+                Event::Child(Change::Ended(exit)) => {
+                    self.code = Some(exit.code);
+                    // A terminal sends its signals to the command, and not to us.
+                    self.is_told |= exit.signal.is_some_and(is_ending);
+                    if !self.is_told && !self.order.wait_group {
+                        return Ok(self.ended(exit.code));
                     }
-                    child.go_on();
+                    self.limit_rest();
+                }
+                Event::Child(Change::Gone) => return Ok(self.ended(self.code.unwrap_or_default())),
+                // What is to end does not stand still, and does not stop us.
+                Event::Child(Change::Stopped(Signal::SIGTSTP)) if self.is_endangered => {
+                    self.child.go_on();
+                }
+                Event::Child(Change::Stopped(_)) if self.is_endangered => {}
+                Event::Child(Change::Stopped(signal)) => {
+                    if self.child.answer_stop(signal) {
+                        // We stood still with it. If there is something to tell, it is told before it goes on.
+                        if let Some(danger) = lease.danger().now_or_never() {
+                            self.tell(&danger);
+                        }
+                        self.child.go_on();
+                    }
+                }
+                Event::Danger(danger) => self.tell(&danger),
+                Event::GraceOver => self.kill(),
+                Event::Revoked => {
+                    report::say(format_args!(
+                        "{}: somebody asks for it back; the command gets TERM",
+                        self.name
+                    ));
+                    self.child.send(Signal::SIGTERM);
+                    self.child.go_on();
+                    self.is_told = true;
+                    self.limit_rest();
+                }
+                Event::Signal(signal) => {
+                    self.child.send(signal);
+                    self.is_told |= is_ending(signal as i32);
+                    self.limit_rest();
                 }
             }
-            Event::Danger(danger) => {
-                tell(child, name, &danger, grace);
-                (told_to, kill_at) = (true, Instant::now().checked_add(grace));
-            }
-            Event::GraceOver => {
-                report::say(format_args!(
-                    "the command did not end within {} of TERM: it gets KILL",
-                    humantime::format_duration(grace)
-                ));
-                child.send(Signal::SIGKILL);
-                kill_at = None;
-            }
-            Event::Revoked => {
-                report::say(format_args!(
-                    "{name}: somebody asks for it back; the command gets TERM"
-                ));
-                child.send(Signal::SIGTERM);
-                child.go_on();
-            }
-            Event::Signal(signal) => child.send(signal),
         }
+    }
+
+    fn ended(&self, code: u8) -> End {
+        End {
+            code,
+            is_endangered: self.is_endangered,
+        }
+    }
+
+    /// Tells the command to end, for the sake of the lock.
+    fn tell(&mut self, danger: &Danger) {
+        let grace = self.order.grace;
+        report::say(format_args!(
+            "{}: {danger}; the command gets TERM, and KILL after {}",
+            self.name,
+            humantime::format_duration(grace)
+        ));
+        self.child.send(Signal::SIGTERM);
+        // Not all stops are seen: a shell that is stopped in the middle of starting something does not count as stopped.
+        self.child.go_on();
+        (self.is_told, self.is_endangered) = (true, true);
+        self.limit(grace);
+    }
+
+    fn limit(&mut self, grace: Duration) {
+        let limit = Instant::now().checked_add(grace);
+        self.kill_at = self.kill_at.or(limit);
+    }
+
+    /// A command that is asked to end may take its time. What it leaves has nobody to decide that: it may take the grace.
+    fn limit_rest(&mut self) {
+        if self.is_told && self.code.is_some() && !self.is_killed {
+            self.limit(self.order.grace);
+        }
+    }
+
+    fn kill(&mut self) {
+        let grace = humantime::format_duration(self.order.grace);
+        match (self.code, rest(self.child)) {
+            (None, _) => report::say(format_args!(
+                "the command did not end within {grace} of TERM: it gets KILL"
+            )),
+            (Some(_), rest) => report::say(format_args!(
+                "what the command left{} did not end within {grace}: it gets KILL",
+                rest.unwrap_or_default()
+            )),
+        }
+        self.child.send(Signal::SIGKILL);
+        (self.kill_at, self.is_killed) = (None, true);
     }
 }
 
-/// Tells the command to end.
-fn tell(child: &mut Child, name: &str, danger: &Danger, grace: Duration) {
-    report::say(format_args!(
-        "{name}: {danger}; the command gets TERM, and KILL after {}",
-        humantime::format_duration(grace)
-    ));
-    child.send(Signal::SIGTERM);
-    // Not all stops are seen: a shell that is stopped in the middle of starting something does not count as stopped.
-    child.go_on();
+fn is_ending(signal: i32) -> bool {
+    signals::ENDING
+        .iter()
+        .any(|ending| *ending as i32 == signal)
+}
+
+/// Says what goes on without the lock.
+fn say_rest(child: &Child) {
+    if let Some(rest) = rest(child) {
+        report::say(format_args!(
+            "the command has ended, and what it left{rest} goes on without the lock; --wait-group keeps the lock for it"
+        ));
+    }
+}
+
+/// Who of the command's process group goes on without it, as far as that can be known.
+fn rest(child: &Child) -> Option<String> {
+    if child.is_gone() {
+        return None;
+    }
+    match child.rest().as_deref() {
+        Some([]) => None,
+        Some(pids) if pids.len() <= MOST => {
+            let pids: Vec<String> = pids.iter().map(Pid::to_string).collect();
+            Some(format!(" (pid {})", pids.join(", ")))
+        }
+        Some(pids) => Some(format!(" ({} processes)", pids.len())),
+        None => Some(String::new()),
+    }
 }
 
 /// What those who look at the queue see: the text that was given, or the program's name. Its arguments may be secrets, and everybody

@@ -4,7 +4,8 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use super::{Holder, one_line, outcome, queued, run, tickets};
+use super::loss::{end, next_line, number};
+use super::{DONE_LATER, Holder, job, one_line, outcome, queued, run, tickets};
 use crate::support::World;
 use crate::support::process::{finished, lockkeeper};
 
@@ -13,6 +14,7 @@ cases! {
     both:
         break_removes_the_holder_and_the_next_one_runs,
         break_asks_a_command_to_end_first,
+        break_waits_for_all_that_the_command_started,
         break_removes_a_holder_that_does_not_follow,
         break_removes_the_ticket_that_is_named_and_no_other,
         break_says_when_there_is_nothing_to_remove,
@@ -84,6 +86,28 @@ async fn break_asks_a_command_to_end_first(world: World) {
     assert_eq!(last.as_deref(), Some("asked"));
     assert_eq!(holder.code().await, Some(3), "its command's own");
     assert_eq!(tickets(&world, "asked").await, 0);
+}
+
+async fn break_waits_for_all_that_the_command_started(world: World) {
+    let mut holder = Holder::start(&mut run(&world, "job", &job(DONE_LATER))).await;
+    next_line(&mut holder).await;
+    let mut next = run(&world, "job", "echo granted $(date +%s%3N)");
+    let next = tokio::spawn(async move { finished(&mut next).await });
+    queued(&world, "job", 2).await;
+
+    let broken = outcome(&world, &["break", "job", "--yes", "--grace", "30s"]).await;
+    let done = next_line(&mut holder).await;
+    let granted = next.await.unwrap().stdout;
+
+    assert!(
+        number(&done) <= number(granted.trim_end()),
+        "{done}, and {granted}"
+    );
+    assert!(
+        broken.stderr.contains("has gone from the queue"),
+        "{broken:?}"
+    );
+    assert_eq!(end(holder).await.0, Some(143), "its command's own");
 }
 
 async fn break_removes_a_holder_that_does_not_follow(world: World) {

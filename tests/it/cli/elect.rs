@@ -10,7 +10,8 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
-use super::{Holder, one_line, outcome, tickets};
+use super::loss::{end, next_line, number};
+use super::{DONE_LATER, Holder, job, one_line, outcome, tickets};
 use crate::election::SOON;
 use crate::mutex::keeper;
 use crate::support::World;
@@ -22,6 +23,7 @@ cases! {
         elect_runs_its_command_while_it_leads,
         elect_ends_with_75_while_another_one_leads,
         an_elected_command_that_loses_its_leadership_is_ended,
+        nobody_leads_until_all_that_the_command_started_has_ended,
         a_leader_killed_with_9_is_followed_within_its_session_timeout,
         leader_shows_who_leads,
         that_nobody_leads_is_said_on_stderr_and_is_not_an_error,
@@ -94,6 +96,24 @@ async fn an_elected_command_that_loses_its_leadership_is_ended(world: World) {
 
     let code = timeout(SOON * 2, holder.code()).await.expect("it is told");
     assert_eq!(code, Some(70));
+}
+
+async fn nobody_leads_until_all_that_the_command_started_has_ended(world: World) {
+    let mut holder = Holder::start(&mut elect(&world, &["job"], &job(DONE_LATER))).await;
+    next_line(&mut holder).await;
+    let mut next = elect(&world, &["job"], "echo elected $(date +%s%3N)");
+    let next = tokio::spawn(async move { finished(&mut next).await });
+    super::queued(&world, "job", 2).await;
+
+    holder.signal(Signal::SIGTERM);
+    let done = next_line(&mut holder).await;
+    let elected = next.await.unwrap().stdout;
+
+    assert!(
+        number(&done) <= number(elected.trim_end()),
+        "{done}, and {elected}"
+    );
+    assert_eq!(end(holder).await, (Some(143), Vec::new()));
 }
 
 async fn a_leader_killed_with_9_is_followed_within_its_session_timeout(world: World) {

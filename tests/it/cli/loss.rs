@@ -10,7 +10,7 @@ use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::{Holder, queued, run};
+use super::{Holder, is_gone, job, queued, run};
 use crate::support::process::{finished, lockkeeper};
 use crate::support::relay::{Relay, Way};
 use crate::support::{World, eventually};
@@ -20,6 +20,7 @@ cases! {
     both:
         the_command_gets_term_before_anybody_else_can_have_the_lock,
         a_command_that_ignores_term_is_killed_after_the_grace,
+        a_worker_that_ignores_term_is_killed_after_the_grace,
         a_tool_that_stood_still_while_its_lock_was_given_away_ends_its_command,
         a_ticket_that_somebody_removed_ends_the_command,
         a_part_of_the_command_that_stands_still_gets_term_too,
@@ -46,7 +47,7 @@ fn run_by(relay: &Relay, world: &World, options: &[&str], script: &str) -> Comma
 }
 
 /// The exit code and what the tool said; a shell tells of what was ended under it too.
-async fn end(mut holder: Holder) -> (Option<i32>, Vec<String>) {
+pub(crate) async fn end(mut holder: Holder) -> (Option<i32>, Vec<String>) {
     let code = timeout(LONG, holder.code()).await.expect("the tool ends");
     let mut text = String::new();
     let mut stderr = holder.tool.stderr.take().unwrap();
@@ -55,13 +56,13 @@ async fn end(mut holder: Holder) -> (Option<i32>, Vec<String>) {
     (code, said.map(str::to_owned).collect())
 }
 
-async fn next_line(holder: &mut Holder) -> String {
+pub(crate) async fn next_line(holder: &mut Holder) -> String {
     let line = timeout(LONG, holder.lines.next_line());
     line.await.expect("a line in time").unwrap().unwrap()
 }
 
 /// The number at the end of a line.
-fn number(line: &str) -> u64 {
+pub(crate) fn number(line: &str) -> u64 {
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
@@ -116,6 +117,24 @@ async fn a_command_that_ignores_term_is_killed_after_the_grace(world: World) {
     );
     let gone = || async { kill(Pid::from_raw(-(group as i32)), None).is_err() };
     eventually("the command is gone", Duration::from_secs(2), gone).await;
+}
+
+async fn a_worker_that_ignores_term_is_killed_after_the_grace(world: World) {
+    let relay = Relay::to(world.servers()[0]).await;
+    let command = &mut run_by(&relay, &world, &["--grace", "300ms"], &job(""));
+    let mut holder = Holder::start(command).await;
+    let group = number(&next_line(&mut holder).await);
+
+    relay.set(Way::Refusing);
+    let (code, stderr) = end(holder).await;
+
+    assert!(is_gone(group), "nobody works on: {stderr:?}");
+    assert_eq!(code, Some(70), "{stderr:?}");
+    assert!(
+        stderr[1].starts_with("lockkeeper: what the command left (pid ")
+            && stderr[1].ends_with(") did not end within 300ms: it gets KILL"),
+        "{stderr:?}"
+    );
 }
 
 async fn a_tool_that_stood_still_while_its_lock_was_given_away_ends_its_command(world: World) {

@@ -8,14 +8,22 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use super::{Holder, outcome, queued, run, tickets};
-use crate::support::process::{heed_signals, lockkeeper};
+use super::loss::{end, next_line, number};
+use super::{DONE_LATER, Holder, is_gone, job, outcome, queued, run, tickets};
+use crate::support::process::{finished, heed_signals, lockkeeper};
 use crate::support::{World, eventually};
 
 cases! {
     feature: "cli";
     both:
         term_is_passed_on_and_the_lock_stays_until_the_command_ended,
+        the_lock_stays_until_the_whole_group_of_the_command_has_ended,
+        what_is_left_of_a_command_that_was_told_to_end_is_killed_after_the_grace,
+        a_second_signal_is_passed_on_to_what_the_command_left,
+        the_dead_of_a_parent_that_left_the_group_do_not_keep_the_lock,
+        what_a_command_leaves_at_its_end_is_said_and_does_not_keep_the_lock,
+        wait_group_keeps_the_lock_for_what_the_command_left,
+        process_1_waits_for_the_children_of_strangers,
         every_signal_is_passed_on_each_time,
         int_while_waiting_leaves_the_queue,
         signals_that_came_before_the_command_ended_do_not_cut_the_release_short,
@@ -42,6 +50,189 @@ async fn term_is_passed_on_and_the_lock_stays_until_the_command_ended(world: Wor
     );
     assert_eq!((meanwhile, code), (1, Some(3)));
     assert_eq!(tickets(&world, "term").await, 0);
+}
+
+async fn the_lock_stays_until_the_whole_group_of_the_command_has_ended(world: World) {
+    let mut holder = Holder::start(&mut run(&world, "job", &job(DONE_LATER))).await;
+    next_line(&mut holder).await;
+    let mut next = run(&world, "job", "echo granted $(date +%s%3N)");
+    let next = tokio::spawn(async move { finished(&mut next).await });
+    queued(&world, "job", 2).await;
+
+    holder.signal(Signal::SIGTERM);
+    let done = next_line(&mut holder).await;
+    let (code, stderr) = end(holder).await;
+    let granted = next.await.unwrap().stdout;
+
+    assert!(
+        number(&done) <= number(granted.trim_end()),
+        "{done}, and {granted}"
+    );
+    assert_eq!(
+        (code, stderr),
+        (Some(143), Vec::new()),
+        "the command's own code"
+    );
+}
+
+async fn what_is_left_of_a_command_that_was_told_to_end_is_killed_after_the_grace(world: World) {
+    let mut command = lockkeeper(&world);
+    let options = ["run", "--grace", "300ms", "left", "--", "sh", "-c"];
+    let mut holder = Holder::start(command.args(options).arg(job(""))).await;
+    let group = number(&next_line(&mut holder).await);
+
+    holder.signal(Signal::SIGTERM);
+    let (code, stderr) = end(holder).await;
+
+    assert!(is_gone(group), "nobody works on: {stderr:?}");
+    assert_eq!(code, Some(143), "{stderr:?}");
+    assert_eq!(stderr.len(), 1, "{stderr:?}");
+    assert!(
+        stderr[0].starts_with("lockkeeper: what the command left (pid ")
+            && stderr[0].ends_with(") did not end within 300ms: it gets KILL"),
+        "{stderr:?}"
+    );
+}
+
+async fn a_second_signal_is_passed_on_to_what_the_command_left(world: World) {
+    let on_term = "n=$((n+1)); echo told $n; if [ $n = 2 ]; then exit; fi";
+    let mut command = lockkeeper(&world);
+    let options = ["run", "--grace", "1h", "again", "--", "sh", "-c"];
+    let mut holder = Holder::start(command.args(options).arg(job(on_term))).await;
+    let group = next_line(&mut holder).await;
+
+    holder.signal(Signal::SIGTERM);
+    assert_eq!(next_line(&mut holder).await, "told 1");
+    ended(&group).await;
+    holder.signal(Signal::SIGTERM);
+
+    assert_eq!(next_line(&mut holder).await, "told 2");
+    assert_eq!(end(holder).await, (Some(143), Vec::new()));
+}
+
+/// Waits until a process has ended, and somebody has waited for it.
+pub(crate) async fn ended(pid: &str) {
+    let process = format!("/proc/{pid}");
+    let is_gone = || async { !std::path::Path::new(&process).exists() };
+    eventually(
+        "the command itself has ended",
+        Duration::from_secs(10),
+        is_gone,
+    )
+    .await;
+}
+
+/// The fields of a process behind its name: its state, its parent, its group, its session.
+fn fields(pid: &str) -> Vec<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let (_, fields) = stat.rsplit_once(") ").unwrap_or_default();
+    fields.split(' ').map(str::to_owned).collect()
+}
+
+async fn the_dead_of_a_parent_that_left_the_group_do_not_keep_the_lock(world: World) {
+    // `sleep 30` never waits for the other one, whose parent it has become.
+    let script = "(sleep 0.2 & echo ready; echo $!; exec setsid sleep 30 >/dev/null 2>&1) & wait";
+    let mut command = lockkeeper(&world);
+    let options = ["run", "--grace", "1h", "dead", "--", "sh", "-c", script];
+    let mut holder = Holder::start(command.args(options)).await;
+    let dead = next_line(&mut holder).await;
+    let parent = fields(&dead)[1].clone();
+    let has_left = || async { fields(&dead)[0] == "Z" && fields(&parent)[3] == parent };
+    let seconds = Duration::from_secs(10);
+    eventually("its parent has left the group", seconds, has_left).await;
+
+    holder.signal(Signal::SIGTERM);
+    let outcome = end(holder).await;
+
+    kill(Pid::from_raw(parent.parse().unwrap()), Signal::SIGKILL).unwrap();
+    assert_eq!(outcome, (Some(143), Vec::new()));
+}
+
+/// Leaves a process that ends with the input, says its own number and that one's, and ends.
+const LEAVES: &str = "exec 3<&0; cat <&3 >/dev/null 2>&1 & echo ready; echo $$; echo $!";
+
+async fn what_a_command_leaves_at_its_end_is_said_and_does_not_keep_the_lock(world: World) {
+    let mut command = run(&world, "leaves", LEAVES);
+    let mut holder = Holder::start(command.stdin(Stdio::piped())).await;
+    let _input = holder.tool.stdin.take();
+    next_line(&mut holder).await;
+    let left = next_line(&mut holder).await;
+
+    let (code, stderr) = end(holder).await;
+
+    assert_eq!(
+        stderr,
+        [format!(
+            "lockkeeper: the command has ended, and what it left (pid {left}) goes on without the lock; \
+             --wait-group keeps the lock for it"
+        )]
+    );
+    assert_eq!(code, Some(0));
+    assert_eq!(tickets(&world, "leaves").await, 0);
+    assert!(!fields(&left).is_empty(), "it goes on");
+}
+
+async fn wait_group_keeps_the_lock_for_what_the_command_left(world: World) {
+    let mut command = lockkeeper(&world);
+    let options = ["run", "--wait-group", "kept", "--", "sh", "-c", LEAVES];
+    let mut holder = Holder::start(command.args(options).stdin(Stdio::piped())).await;
+    let input = holder.tool.stdin.take();
+    let command = next_line(&mut holder).await;
+
+    ended(&command).await;
+    let next = outcome(&world, &["run", "--wait", "1s", "kept", "--", "true"]).await;
+    drop(input);
+
+    assert_eq!(next.code, Some(75), "{next:?}");
+    assert_eq!(end(holder).await, (Some(0), Vec::new()));
+    assert_eq!(tickets(&world, "kept").await, 0);
+}
+
+async fn process_1_waits_for_the_children_of_strangers(world: World) {
+    let Some(unshare) = unshare().await else {
+        eprintln!("nobody here may make a process 1");
+        return;
+    };
+    let script = "for i in 1 2 3 4 5; do (sleep 0.05 &); done; echo ready; read x";
+    let mut command = Command::new("unshare");
+    command
+        .args(unshare)
+        .args(["--kill-child", env!("CARGO_BIN_EXE_lockkeeper")])
+        .args(["run", "first", "--", "sh", "-c", script])
+        .env("LOCKKEEPER_ZK", world.connect_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    let mut holder = Holder::start(&mut command).await;
+    let tool = children(holder.pid().as_raw()).remove(0);
+
+    let only_the_command = || async { children(tool).len() == 1 };
+    let seconds = Duration::from_secs(10);
+    eventually("the orphans are gone", seconds, only_the_command).await;
+    drop(holder.tool.stdin.take());
+
+    assert_eq!(holder.code().await, Some(1), "the command's own code");
+}
+
+/// The options with which this user may make a process 1, if with any.
+async fn unshare() -> Option<&'static [&'static str]> {
+    for options in [&["--pid", "--fork"] as &[&str], &["-r", "--pid", "--fork"]] {
+        let tried = Command::new("unshare").args(options).arg("true").output();
+        if tried.await.is_ok_and(|tried| tried.status.success()) {
+            return Some(options);
+        }
+    }
+    None
+}
+
+fn children(parent: i32) -> Vec<i32> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = processes.filter_map(|process| process.file_name().into_string().ok());
+    let of_parent = |pid: &String| fields(pid).get(1) == Some(&parent.to_string());
+    pids.filter(of_parent)
+        .filter_map(|pid| pid.parse().ok())
+        .collect()
 }
 
 async fn every_signal_is_passed_on_each_time(world: World) {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use nix::pty::openpty;
 use tokio::process::{Child, Command};
 
+use super::signals::ended;
 use super::{Holder, queued, tickets};
 use crate::support::process::heed_signals;
 use crate::support::{World, eventually};
@@ -18,6 +19,8 @@ cases! {
     both:
         the_command_has_the_terminal_and_gives_it_back,
         ctrl_c_ends_the_command_and_not_the_shell,
+        what_ignores_ctrl_c_is_killed_after_the_grace,
+        ctrl_z_stops_a_tool_that_waits_for_what_the_command_left,
         ctrl_z_stops_the_tool_too_and_both_go_on,
         ctrl_z_does_not_stop_a_tool_that_waits,
         ctrl_c_ends_the_wait,
@@ -136,6 +139,41 @@ async fn ctrl_c_ends_the_command_and_not_the_shell(world: World) {
 
     shell.line("code 130").await;
     assert_eq!(tickets(&world, "a").await, 0);
+}
+
+async fn what_ignores_ctrl_c_is_killed_after_the_grace(world: World) {
+    // A shell lets what it starts in the background ignore the key.
+    let script = "$L run --grace 300ms a -- sh -c '(for i in $(seq 2000); do sleep 0.02; done) & \
+                  echo up; exec sleep 60'; echo code $?";
+    let mut shell = Shell::start(&world, script);
+    shell.line("up").await;
+
+    shell.types(CTRL_C);
+
+    let told = shell.line("lockkeeper: what the command left (pid ").await;
+    assert!(
+        told.ends_with(") did not end within 300ms: it gets KILL"),
+        "{told}"
+    );
+    shell.line("code 130").await;
+    assert_eq!(tickets(&world, "a").await, 0);
+}
+
+async fn ctrl_z_stops_a_tool_that_waits_for_what_the_command_left(world: World) {
+    let script = "set -m; $L run --session-timeout 30s --wait-group a -- \
+                  sh -c 'exec 3<&0; (read x <&3; echo got $x) & echo up $$'; \
+                  echo stopped $?; fg; echo code $?";
+    let mut shell = Shell::start(&world, script);
+    let command = shell.line("up ").await;
+    ended(&command).await;
+
+    shell.types(CTRL_Z);
+    // 128 and TSTP
+    shell.line("stopped 148").await;
+    shell.types("word\n");
+
+    shell.line("got word").await;
+    shell.line("code 0").await;
 }
 
 async fn ctrl_z_stops_the_tool_too_and_both_go_on(world: World) {

@@ -52,12 +52,21 @@ others may have the lock. If that must not be, choose a --grace below a tenth of
 of 40s. A command that cannot end in time, or a tool that cannot run, may still be working when others have the lock: let
 the resource refuse lower tokens.
 
-Request: when somebody asks for the lock back (`lockkeeper break`, Curator's Revoker), the command's process group gets TERM and
-no KILL. The lock is given back when the command has ended, and `run` ends with the command's own code.
+Request: when somebody asks for the lock back (`lockkeeper break`, Curator's Revoker), the command's process group gets TERM.
+The lock is given back when the command has ended, and `run` ends with the command's own code.
 
-Signals: HUP, INT, QUIT, TERM, USR1 and USR2 are passed on to the command's process group, and the lock is given back
-only after the command ended. While still waiting for the lock they end the tool, and nothing stays in the queue. If
-the tool itself is killed, the command (not its children) gets TERM, and the lock is free when the session times out.
+Signals: HUP, INT, QUIT, TERM, USR1 and USR2 are passed on to the command's process group, each time. While the tool still
+waits for the lock they end it, and nothing stays in the queue.
+
+End: a command that nobody told to end has ended when its first process has. The lock is given back then; what it left running in
+its process group is named on stderr and goes on without the lock, unless --wait-group keeps the lock until the group is gone. A
+command that was told to end (HUP, INT, QUIT, TERM, a request, a loss) has ended when its whole process group is gone: the lock is
+held until then. When its first process has ended, the rest has --grace to follow and gets KILL then; the first process itself gets
+KILL after a loss only. A process that has left the group (`setsid`, a daemon) is not waited for and gets no signal. One of another
+user in the group (`sudo`) is waited for, and gets only the signals that the system allows.
+
+If the tool itself is killed, the first process gets TERM from the system, the others of its group get nothing, and the lock is free
+when the session times out. As process 1 of a container the tool waits for orphans as an init does, so none is needed.
 
 Trace: a TRACEPARENT (W3C) in the environment names the trace that the work belongs to. The ticket says its trace id, which
 `lockkeeper queue --json` shows, and whoever waits right behind it has it in the log (-vv). The command inherits the variable.
