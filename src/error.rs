@@ -201,7 +201,7 @@ pub enum Error {
     },
 
     /// In the lock's directory is a ticket that cannot share this queue, of another recipe or of another
-    /// [`Dialect`](crate::Dialect): one of the two would pass the other by. Our ticket leaves, with the [`Place`](crate::Place) if there is
+    /// [`Dialect`](crate::Dialect), or the name is a [`Semaphore`](crate::Semaphore)'s: one of the two would pass the other by. Our ticket leaves, with the [`Place`](crate::Place) if there is
     /// one.
     #[error(
         "{name} cannot be locked beside {node}, which is {what}: use another name, or the same recipe and dialect everywhere"

@@ -11,10 +11,11 @@ use crate::embedded::fuzzing as server;
 use crate::error::Error;
 use crate::keeper::Keeper;
 use crate::link::probe::with_port;
+use crate::link::{Found, Node};
 use crate::name::LockName;
 use crate::queue::dialect::{check_company, doubts};
 use crate::queue::mark::DirectoryData;
-use crate::queue::permits::{self, Verdict};
+use crate::queue::permits::{self, HELD, LIMIT, Verdict};
 use crate::queue::ticket::{Claim, DataLine, Kind, Ticket, asking, in_order, is_revoked};
 
 /// Frames and what is in them: see [`server::codec`].
@@ -123,11 +124,27 @@ fn company_is_named(claim: Claim, children: &[String], mine: Option<&Ticket>, da
     assert!(check_company(&name, Some(claim), &ours).is_ok());
 
     let doubts = doubts(Some(claim), children, mine);
-    assert!(doubts.len() <= 32, "each is read");
+    assert!(doubts.len() <= 34, "each is read");
+    let (data, held) = (data.to_vec(), Found::Children(children.to_vec()));
+    let persistent = Found::Node(Node {
+        data,
+        czxid: 1,
+        version: 0,
+        owner: 0,
+        num_children: 0,
+        pzxid: 1,
+    });
     for doubt in doubts {
         assert!(children.contains(&doubt.node));
-        let persistent = doubt.settle(&name, data, 0);
-        assert!(persistent.is_ok() || Ticket::parse(&doubt.node).is_some());
+        let is_below =
+            !matches!(&*doubt.node, HELD | LIMIT) && Ticket::parse(&doubt.node).is_none();
+        assert!(doubt.settle(&name, &persistent).is_ok() || !is_below && doubt.node != HELD);
+        assert!(
+            doubt.settle(&name, &held).is_ok()
+                || children
+                    .iter()
+                    .any(|child| permits::weight(child).is_some())
+        );
     }
 }
 

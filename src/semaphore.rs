@@ -34,9 +34,12 @@ use crate::tenure::{GuardState, Lost, Tenure};
 /// # At the servers
 ///
 /// Below `<root>/<name>`: `queue` with a ticket for everybody who waits, `held` with a node for each permit holder, and
-/// `limit`. So no other lock can have one of these three names. `limit` stays, and with it the name's own directory; to
-/// forget a semaphore that nobody uses any more, remove the node `limit`, after which the servers remove the rest. Another lock of the
-/// same name has nothing to do with it.
+/// `limit`. So no other lock can have one of these three names; other names below the semaphore's are free, also to locks. `limit`
+/// stays, and with it the name's own directory; to forget a semaphore that nobody uses any more, remove the node `limit`, after which
+/// the servers remove the rest.
+///
+/// The name is the semaphore's alone: while `limit` is there, or a permit in `held`, any other lock of the same name is refused with
+/// [`Error::UnsafeMix`], and so is the semaphore while somebody holds or waits for such a lock.
 ///
 /// The [lock delay](crate::KeeperBuilder::lock_delay) does not apply to semaphores.
 ///
@@ -139,6 +142,7 @@ impl Semaphore {
     /// [`Error::InvalidOption`] for 0 permits. [`Error::TooManyPermits`] if so many are never there: before anything is sent if the
     /// limit of this handle says so, and also in the middle of the wait if the semaphore was made smaller meanwhile.
     /// [`Error::LimitMismatch`] if the stored limit is another one than this handle's.
+    /// [`Error::UnsafeMix`] if another lock has this name, or another library's semaphore.
     /// [`is_lost`](Error::is_lost) if our ticket was removed by somebody else or the keeper was closed while we waited.
     /// [`Error::Unreachable`] if a new session was needed and no server gave one within the connect timeout.
     /// [`Error::Denied`] or [`Error::Refused`] if the server refuses what is needed.

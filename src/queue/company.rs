@@ -4,11 +4,11 @@
 
 use super::dialect::Doubt;
 use crate::error::Result;
-use crate::link::{Found, Read};
+use crate::link::Read;
 use crate::name::LockName;
 use crate::session::{Session, failed};
 
-/// Refuses those that cannot share it. What may not be read, or is gone, is nobody.
+/// Refuses those that cannot share it.
 pub(super) async fn ask(
     session: &Session,
     name: &LockName,
@@ -22,13 +22,18 @@ pub(super) async fn ask(
         .iter()
         .map(|doubt| format!("{directory}/{}", doubt.node));
     let paths: Vec<String> = paths.collect();
-    let reads: Vec<Read<'_>> = paths.iter().map(|path| Read::Data(path)).collect();
+    let reads = doubts.iter().zip(&paths).map(|(doubt, path)| {
+        if doubt.asks_for_children() {
+            Read::Children(path)
+        } else {
+            Read::Data(path)
+        }
+    });
+    let reads: Vec<Read<'_>> = reads.collect();
     let found = session.read(|link| link.multi_read(&reads)).await;
     let found = found.map_err(|failure| failed(session, "look at", name, directory, failure))?;
     for (doubt, found) in doubts.iter().zip(found) {
-        if let Found::Node(node) = found {
-            doubt.settle(name, &node.data, node.owner)?;
-        }
+        doubt.settle(name, &found)?;
     }
     Ok(())
 }

@@ -5,8 +5,10 @@
 
 use uuid::Uuid;
 
+use super::permits::{self, HELD, LIMIT};
 use super::ticket::{Claim, DataLine, Ticket, in_order, is_hex, is_revoked, parse_digits};
 use crate::error::{Error, Result};
+use crate::link::Found;
 use crate::name::LockName;
 
 /// Which other libraries a keeper shares its locks with: how its tickets are named, and with whose they may stand in a queue.
@@ -72,11 +74,15 @@ pub(crate) fn check_company<'a>(
     let Some((node, what)) = strangers.next() else {
         return Ok(());
     };
-    Err(Error::UnsafeMix {
+    Err(mixed(name, node.clone(), what))
+}
+
+fn mixed(name: &LockName, node: String, what: &'static str) -> Error {
+    Error::UnsafeMix {
         name: name.to_string(),
-        node: node.clone(),
+        node,
         what,
-    })
+    }
 }
 
 /// A node whose name does not tell whether it can share the queue; what it is then.
@@ -86,8 +92,9 @@ pub(crate) struct Doubt {
     what: &'static str,
 }
 
-/// Those whose names do not tell, a bounded number: names of other recipes, which locks below this one may have as well; and
-/// tickets that may be .NET's, whose names are like ours, where others stand that .NET does not see, the nearest before `mine`.
+/// Those whose names do not tell, a bounded number: names of other recipes and of a semaphore's nodes, which locks below this one may
+/// have as well; and tickets that may be .NET's, whose names are like ours, where others stand that .NET does not see, the nearest
+/// before `mine`.
 pub(crate) fn doubts(
     claim: Option<Claim>,
     children: &[String],
@@ -103,6 +110,16 @@ pub(crate) fn doubts(
         })
     });
     let mut doubts: Vec<Doubt> = others.take(MOST).collect();
+    if claim.is_some() {
+        let are_there = SEMAPHORES.iter().filter(|(node, _)| {
+            let is_it = |child: &String| child == node;
+            children.iter().any(is_it)
+        });
+        doubts.extend(are_there.map(|(node, what)| Doubt {
+            node: (*node).to_owned(),
+            what,
+        }));
+    }
 
     let tickets = || children.iter().filter_map(|child| Ticket::parse(child));
     let may_be_nets = |ticket: &Ticket| ticket.is_bare() && ticket.tag_text() == "lock-";
@@ -124,22 +141,40 @@ pub(crate) fn doubts(
     doubts
 }
 
+/// The nodes of a semaphore of the same name, by which others hold beside our queue.
+const SEMAPHORES: [(&str, &str); 2] = [
+    (
+        LIMIT,
+        "the limit of a semaphore with this name (once nobody uses that, remove the node to free the name)",
+    ),
+    (HELD, "a held permit of a semaphore with this name"),
+];
+
 impl Doubt {
-    /// Refuses the node by what is in it and whose it is.
-    pub(crate) fn settle(&self, name: &LockName, data: &[u8], owner: i64) -> Result<()> {
-        let is_fine = match Ticket::parse(&self.node) {
-            Some(_) => DataLine::parse(data).is_some() || is_revoked(data),
-            // A directory of locks below this one has no session.
-            None => !is_of_a_session(owner),
+    /// Whether its children tell what it is.
+    pub(crate) fn asks_for_children(&self) -> bool {
+        self.node == HELD
+    }
+
+    /// Refuses the node by what is in it and whose it is. What may not be read, or is gone, is nobody.
+    pub(crate) fn settle(&self, name: &LockName, found: &Found) -> Result<()> {
+        let refused = match found {
+            Found::Node(node) => {
+                let is_fine = match Ticket::parse(&self.node) {
+                    Some(_) => DataLine::parse(&node.data).is_some() || is_revoked(&node.data),
+                    None if self.node == LIMIT => permits::parse_limit(&node.data).is_none(),
+                    // A directory of locks below this one has no session.
+                    None => !is_of_a_session(node.owner),
+                };
+                (!is_fine).then(|| self.node.clone())
+            }
+            Found::Children(held) => {
+                let permit = held.iter().find(|child| permits::weight(child).is_some());
+                permit.map(|permit| format!("{}/{permit}", self.node))
+            }
+            Found::Failed(_) => None,
         };
-        if is_fine {
-            return Ok(());
-        }
-        Err(Error::UnsafeMix {
-            name: name.to_string(),
-            node: self.node.clone(),
-            what: self.what,
-        })
+        refused.map_or(Ok(()), |node| Err(mixed(name, node, self.what)))
     }
 }
 
@@ -247,6 +282,7 @@ fn other_recipe(node: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::mark::DirectoryData;
 
     const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
     const HEX: &str = "0123456789abcdef0123456789abcdef";
@@ -317,11 +353,59 @@ mod tests {
 
             // A lock below this one may have such a name.
             for owner in [0, i64::MIN, 0xff00_0000_0000_0001_u64 as i64] {
-                assert!(doubt.settle(&name, b"", owner).is_ok(), "{node}: {owner:x}");
+                let below = found(b"", owner);
+                assert!(doubt.settle(&name, &below).is_ok(), "{node}: {owner:x}");
             }
-            let error = doubt.settle(&name, b"", 0x0100_0000_0000_0001).unwrap_err();
+            let theirs = found(b"", 0x0100_0000_0000_0001);
+            let error = doubt.settle(&name, &theirs).unwrap_err();
             assert!(error.to_string().contains(&node), "{error}");
         }
+    }
+
+    fn found(data: &[u8], owner: i64) -> Found {
+        Found::Node(crate::link::Node {
+            data: data.to_vec(),
+            czxid: 1,
+            version: 0,
+            owner,
+            num_children: 0,
+            pzxid: 1,
+        })
+    }
+
+    #[test]
+    fn a_semaphore_is_told_by_what_is_in_its_nodes() {
+        let name = LockName::new("shared").unwrap();
+        let children = ["queue", "held", "limit"].map(String::from);
+        for claim in [Claim::Lock, Claim::Read, Claim::Lead, Claim::KazooLock] {
+            let [limit, held] = &doubts(Some(claim), &children, None)[..] else {
+                panic!("two tell");
+            };
+            assert!(!limit.asks_for_children() && held.asks_for_children());
+
+            let error = limit
+                .settle(&name, &found(b"3", 0))
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.contains("beside limit, which is the limit of a semaphore"),
+                "{error}"
+            );
+            let permit = ["notes", "permit-2-0000000007"].map(String::from);
+            let error = held.settle(&name, &Found::Children(permit.to_vec()));
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains("beside held/permit-2-0000000007"), "{error}");
+
+            // Locks below this one, in use or not.
+            for data in [&b""[..], b"another program's", &DirectoryData::note(7)] {
+                assert!(limit.settle(&name, &found(data, 0)).is_ok());
+            }
+            let tickets = Found::Children(vec![Ticket::ours(claim, 7).name]);
+            for below in [tickets, Found::Failed(crate::link::Code::NoNode)] {
+                assert!(held.settle(&name, &below).is_ok(), "{below:?}");
+            }
+        }
+        assert_eq!(doubts(None, &children, None), [], "its own nodes");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::Queue;
 use super::mark::Exit;
-use super::supply::{HELD, QUEUE};
+use super::permits::{HELD, QUEUE};
 use super::view::QueueEntry;
 use crate::error::{Error, Result};
 use crate::link::{Code, Right};
@@ -33,7 +33,7 @@ impl Queue {
         // In doubt, because the name may be somebody else's by now.
         let leaving = session
             .janitor
-            .leave_and_tell(seat, Exit::Plain, Begun::Doubtful);
+            .leave_and_tell(seat, Exit::Plain, Begun::Doubtful, None);
         let name = || self.name.to_string();
         match leaving.await {
             Left::Now => {

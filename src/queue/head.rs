@@ -28,7 +28,7 @@ impl Queue {
     pub(crate) fn supply(&mut self, limit: u32) -> Supply {
         let base: Directory = self.directory.clone();
         let supply = Supply::new(self.name.clone(), base, limit);
-        self.directory = self.directory.below(super::supply::QUEUE);
+        self.directory = self.directory.below(permits::QUEUE);
         self.head_watches = supply.watched_len();
         // A permit excludes nobody by itself, so there is nobody to wait for after its end.
         self.delay = std::time::Duration::ZERO;

@@ -3,6 +3,11 @@
 //! Invariants: what is not named as a permit is none and is never counted; a sum cannot overflow; and nothing fits beside more
 //! than the limit allows, as after a resize down. It never decides who may take them: that is the head of the queue alone.
 
+/// What is below a semaphore's name: the tickets of those who wait, the permits that are held, and the limit.
+pub(crate) const QUEUE: &str = "queue";
+pub(crate) const HELD: &str = "held";
+pub(crate) const LIMIT: &str = "limit";
+
 /// The start of a permit's name; then how many it holds, a dash, and what tells it from others.
 const START: &str = "permit-";
 

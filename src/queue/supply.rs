@@ -11,16 +11,12 @@ use super::company;
 use super::dialect::{check_company, doubts};
 use super::directory::Directory;
 use super::joining::MOST_SETBACKS;
-use super::permits;
+use super::permits::{self, HELD, LIMIT};
 use crate::error::{Error, Result};
 use crate::link::{Code, Create, Fault, Found, Read, Write};
 use crate::name::LockName;
 use crate::session::{Failure, Session, failed, refused};
 
-/// What is below a semaphore's name.
-pub(super) const QUEUE: &str = "queue";
-pub(super) const HELD: &str = "held";
-pub(super) const LIMIT: &str = "limit";
 /// What Curator's semaphore has below the same name.
 const CURATORS_LEASES: &str = "leases";
 
@@ -303,16 +299,18 @@ impl Supply {
     }
 
     /// What has to be read for a stock, in one request.
-    pub(super) fn reads(&self) -> [Read<'_>; 3] {
+    pub(super) fn reads(&self) -> [Read<'_>; 4] {
         let held = &*self.held.path;
         [
             Read::Children(held),
             Read::Data(held),
             Read::Data(&self.limit),
+            Read::Children(&self.base.path),
         ]
     }
 
-    /// Takes in what the reads found.
+    /// Takes in what the reads found. Refuses a name whose own queue somebody stands in: with the limit stored nobody comes to be
+    /// the first in there, so whoever does was there before it, and is seen here.
     pub(super) fn stock(
         &self,
         session: &Session,
@@ -330,6 +328,9 @@ impl Supply {
             other => return Err(unreadable(other)),
         };
         let limit = self.read_limit(session, found.next())?;
+        if let Some(Found::Children(beside)) = found.next() {
+            check_company(&self.name, None, &beside)?;
+        }
         Ok(Stock {
             children,
             held,

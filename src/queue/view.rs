@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use super::dialect;
-use super::permits;
+use super::permits::{self, HELD, LIMIT, QUEUE};
 use super::rule::{self, Verdict};
-use super::supply::{HELD, LIMIT, QUEUE, Supply};
+use super::supply::Supply;
 use super::ticket::{DataLine, Kind, Ticket, in_order};
 use super::{Queue, Session};
 use crate::error::{Error, Result};
@@ -58,10 +58,14 @@ impl QueueEntry {
     /// are of recipes or libraries that cannot share a lock (see `docs/sharing.md`), and whoever came last was not refused with
     /// [`Error::UnsafeMix`](crate::Error::UnsafeMix), because it is another program, or could not see it.
     pub fn shares_with(&self, other: &Self) -> bool {
+        let is_of_semaphore = |entry: &Self| matches!(entry.kind, EntryKind::Permit { .. });
+        if is_of_semaphore(self) || is_of_semaphore(other) {
+            // Its permits and its queue are apart from the queue of a lock.
+            return is_of_semaphore(self) == is_of_semaphore(other);
+        }
         let tickets = (Ticket::parse(&self.node), Ticket::parse(&other.node));
         match tickets {
             (Some(one), Some(other)) => dialect::share(&one, &other),
-            // Permits stand in no queue.
             _ => true,
         }
     }
@@ -129,7 +133,7 @@ impl Queue {
         };
         let tickets = self.tickets_in(&session, path, &children).await?;
         let mut entries = with_holders(path, &tickets);
-        if children.iter().any(|child| child == LIMIT) {
+        if children.iter().any(|child| child == LIMIT || child == HELD) {
             entries.extend(self.permits_below(&session, path).await?);
         }
         Ok(entries)
@@ -159,7 +163,10 @@ impl Queue {
         let Ok([in_queue, in_held, limit]) = <[Found; 3]>::try_from(found) else {
             return Ok(Vec::new());
         };
-        if !is_limit(&limit) {
+        // Somebody may have removed the limit while permits are held.
+        let is_permit = |child: &String| permits::weight(child).is_some();
+        let has_permits = matches!(&in_held, Found::Children(held) if held.iter().any(is_permit));
+        if !is_limit(&limit) && !has_permits {
             return Ok(Vec::new());
         }
         let listed = |path, found| match found {

@@ -374,7 +374,8 @@ impl Waiter {
                 let looked = self.look(with_children, tickets).await;
                 let looked = self.in_place(looked)?;
                 check_company(&self.name, Some(self.walk.claim()), &looked.children)?;
-                if !self.knows_company {
+                // Only a list names them.
+                if with_children && !self.knows_company {
                     let took_time = self.asks_company(&looked.children).await?;
                     self.knows_company = true;
                     if took_time {

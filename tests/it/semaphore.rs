@@ -11,7 +11,8 @@ pub mod trouble;
 
 use std::time::Duration;
 
-use lockkeeper::{EntryKind, Error, Keeper, Permit, Semaphore};
+use futures_util::future::BoxFuture;
+use lockkeeper::{EntryKind, Error, Keeper, Owner, Permit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode};
@@ -39,7 +40,10 @@ cases! {
         permits_of_a_lost_session_come_back,
         the_queue_shows_who_holds_permits_and_who_waits,
         locks_shows_a_semaphore_under_its_name,
-        a_mutex_of_the_same_name_is_another_lock,
+        a_name_with_a_limit_or_permits_is_no_other_locks,
+        a_name_with_a_lock_is_no_semaphores,
+        a_limit_that_came_beside_a_queue_lets_nobody_in_beside_it,
+        locks_below_a_lock_may_be_called_like_a_semaphores_nodes,
         a_permit_that_an_operator_removes_is_told_to_its_holder,
         a_removed_limit_is_stored_again,
         a_stored_limit_that_is_no_number_is_refused,
@@ -562,21 +566,150 @@ async fn locks_shows_a_semaphore_under_its_name(world: World) {
     .await;
 }
 
-async fn a_mutex_of_the_same_name_is_another_lock(world: World) {
-    let keeper = keeper(&world).await;
+/// Every way to a lock with this name is refused, because of this node.
+async fn no_lock_has(keeper: &Keeper, name: &str, found: &str) {
+    let (lock, both) = (keeper.mutex(name).unwrap(), keeper.rw_lock(name).unwrap());
+    let (lingering, election) = (lock.clone().linger(SOON), keeper.election(name).unwrap());
+    let owned = lock.clone().with_owner(&Owner::new());
+    let ways: [BoxFuture<'_, lockkeeper::Result<()>>; 14] = [
+        Box::pin(async { lock.lock().await.map(drop) }),
+        Box::pin(async { lock.try_lock().await.map(drop) }),
+        Box::pin(async { lock.lock_timeout(SOON).await.map(drop) }),
+        Box::pin(async { lock.enqueue().await?.granted().await.map(drop) }),
+        Box::pin(async { owned.lock().await.map(drop) }),
+        Box::pin(async { lingering.lock().await.map(drop) }),
+        Box::pin(async { lingering.try_lock().await.map(drop) }),
+        Box::pin(async { both.read().await.map(drop) }),
+        Box::pin(async { both.try_read().await.map(drop) }),
+        Box::pin(async { both.write().await.map(drop) }),
+        Box::pin(async { keeper.lock_all(["free", name]).await.map(drop) }),
+        Box::pin(async {
+            keeper
+                .multi_lock(["free", name])?
+                .try_lock()
+                .await
+                .map(drop)
+        }),
+        Box::pin(async { election.campaign("me").await.map(drop) }),
+        Box::pin(async { election.try_campaign("me").await.map(drop) }),
+    ];
+    for (at, way) in ways.into_iter().enumerate() {
+        let ended = timeout(SOON, way).await.expect("it does not wait");
+        let error = ended.expect_err("it is refused");
+        assert!(
+            matches!(&error, Error::UnsafeMix { node, .. } if node == found),
+            "way {at}: {error}"
+        );
+        assert!(error.to_string().contains(found), "{error}");
+    }
+}
+
+/// Every way to this semaphore is refused, because of a ticket in the queue of its name.
+async fn is_refused(semaphore: &Semaphore) {
+    let ways: [BoxFuture<'_, lockkeeper::Result<()>>; 5] = [
+        Box::pin(async { semaphore.acquire().await.map(drop) }),
+        Box::pin(async { semaphore.try_acquire().await.map(drop) }),
+        Box::pin(async { semaphore.acquire_timeout(SOON).await.map(drop) }),
+        Box::pin(async { semaphore.resize(7).await }),
+        Box::pin(async { semaphore.available_permits().await.map(drop) }),
+    ];
+    for (at, way) in ways.into_iter().enumerate() {
+        let ended = timeout(SOON, way).await.expect("it does not wait");
+        let error = ended.expect_err("it is refused");
+        assert!(
+            matches!(&error, Error::UnsafeMix { node, .. } if node.starts_with("lock-")),
+            "way {at}: {error}"
+        );
+    }
+}
+
+async fn a_name_with_a_limit_or_permits_is_no_other_locks(world: World) {
+    let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let semaphore = keeper.semaphore("both", 1).unwrap();
     let permit = semaphore.acquire().await.unwrap();
+    no_lock_has(&keeper, "both", "limit").await;
 
-    let guard = timeout(SOON, keeper.mutex("both").unwrap().lock())
-        .await
-        .unwrap()
-        .unwrap();
-
+    // Whoever has the limit removed while permits are held frees nothing yet.
+    stranger.delete("/locks/both/limit", None).await.unwrap();
+    no_lock_has(&keeper, "both", &format!("held/{}", permit.node())).await;
     let queue = keeper.queue("both").await.unwrap();
-    let kinds: Vec<_> = queue.iter().map(|entry| entry.kind).collect();
-    assert_eq!(kinds, [EntryKind::Lock, EntryKind::Permit { permits: 1 }]);
-    guard.release().await.unwrap();
+    assert_eq!(queue.len(), 1, "it is still shown: {queue:?}");
+
+    // Nobody holds, and the name is the semaphore's even so.
     permit.release().await.unwrap();
+    semaphore.acquire().await.unwrap().release().await.unwrap();
+    no_lock_has(&keeper, "both", "limit").await;
+
+    stranger.delete("/locks/both/limit", None).await.unwrap();
+    let free = timeout(SOON, keeper.mutex("both").unwrap().lock()).await;
+    free.unwrap().unwrap().release().await.unwrap();
+}
+
+async fn a_name_with_a_lock_is_no_semaphores(world: World) {
+    let (keeper, stranger) = (keeper(&world).await, world.raw().await);
+    let used = keeper.semaphore("both", 1).unwrap();
+    used.acquire().await.unwrap().release().await.unwrap();
+    stranger.delete("/locks/both/limit", None).await.unwrap();
+    let guard = keeper.mutex("both").unwrap().lock().await.unwrap();
+
+    // Also where this handle has looked before.
+    for semaphore in [used, keeper.semaphore("both", 1).unwrap()] {
+        is_refused(&semaphore).await;
+    }
+
+    let node = guard.node().to_owned();
+    guard.release().await.unwrap();
+    assert!(!children(&stranger, "both").await.contains(&node));
+    let permit = keeper.semaphore("both", 1).unwrap().acquire().await;
+    permit.unwrap().release().await.unwrap();
+}
+
+async fn a_limit_that_came_beside_a_queue_lets_nobody_in_beside_it(world: World) {
+    let (keeper, stranger) = (keeper(&world).await, world.raw().await);
+    let lock = keeper.mutex("both").unwrap();
+    let semaphore = keeper.semaphore("both", 1).unwrap();
+    let guard = lock.lock().await.unwrap();
+    let mut next = lock.enqueue().await.unwrap();
+    assert!(timeout(A_WHILE, next.granted()).await.is_err());
+
+    // As by a semaphore that looked before there was a ticket, and stored its limit only now.
+    let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let limit = "/locks/both/limit";
+    stranger.create(limit, b"1", &persistent).await.unwrap();
+
+    is_refused(&semaphore).await;
+    guard.release().await.unwrap();
+    // By the mark of the one before it, which was there before the limit.
+    let guard = timeout(SOON, next.granted()).await.unwrap().unwrap();
+    is_refused(&semaphore).await;
+    guard.release().await.unwrap();
+    no_lock_has(&keeper, "both", "limit").await;
+    semaphore.acquire().await.unwrap().release().await.unwrap();
+}
+
+async fn locks_below_a_lock_may_be_called_like_a_semaphores_nodes(world: World) {
+    let keeper = keeper(&world).await;
+    let names = ["orders/queue", "orders/held", "orders/limit"];
+    for in_use in [true, false] {
+        let mut below = Vec::new();
+        for name in names {
+            below.push(keeper.mutex(name).unwrap().lock().await.unwrap());
+        }
+        if !in_use {
+            for guard in below.drain(..) {
+                guard.release().await.unwrap();
+            }
+        }
+        let lock = keeper.mutex("orders").unwrap();
+        lock.lock().await.unwrap().release().await.unwrap();
+        let taken = lock.try_lock().await.unwrap();
+        let queue = keeper.queue("orders").await.unwrap();
+        let kinds: Vec<_> = queue.iter().map(|entry| entry.kind).collect();
+        assert_eq!(kinds, [EntryKind::Lock]);
+        taken.unwrap().release().await.unwrap();
+        let reader = keeper.rw_lock("orders").unwrap().read().await.unwrap();
+        reader.release().await.unwrap();
+    }
 }
 
 async fn a_permit_that_an_operator_removes_is_told_to_its_holder(world: World) {

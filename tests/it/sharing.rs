@@ -13,10 +13,12 @@ mod tools;
 
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use lockkeeper::{Dialect, Error, Keeper, Owner};
 use tokio::time::timeout;
 use zookeeper_client::{Acls, Client, CreateMode};
 
+use crate::museum::wakeups::watches;
 use crate::mutex::{children, keeper};
 use crate::support::{World, eventually};
 
@@ -32,6 +34,7 @@ cases! {
         locks_below_may_be_called_like_nodes_of_other_recipes,
         an_upgrade_beside_a_stranger_keeps_the_read_lock,
         whoever_waits_learns_of_a_stranger_that_came_meanwhile,
+        whoever_was_woken_before_its_first_list_learns_of_nets_lock,
         in_kazoos_dialect_a_mutex_has_kazoos_names_and_waits_for_them,
         in_kazoos_dialect_readers_and_writers_have_kazoos_names,
         in_kazoos_dialect_a_candidate_is_a_lock,
@@ -318,6 +321,46 @@ async fn whoever_waits_learns_of_a_stranger_that_came_meanwhile(world: World) {
 
     held.release().await.unwrap();
     only(&stranger, "mixed", &path).await;
+}
+
+async fn whoever_was_woken_before_its_first_list_learns_of_nets_lock(world: World) {
+    let (keeper, stranger) = (keeper(&world).await, world.raw().await);
+    let nets = ticket(&stranger, "mixed", "lock-").await;
+    let (lock, both) = (
+        keeper.mutex("mixed").unwrap(),
+        keeper.rw_lock("mixed").unwrap(),
+    );
+    let ways: [(_, BoxFuture<'static, lockkeeper::Result<()>>); 2] = [
+        (
+            "__READ__",
+            Box::pin(async move { both.write().await.map(drop) }),
+        ),
+        (
+            "lock-",
+            Box::pin(async move { lock.lock().await.map(drop) }),
+        ),
+    ];
+    for (start, way) in ways {
+        // Whom .NET's does not see.
+        let unseen = ticket(
+            &stranger,
+            "mixed",
+            &format!("{CURATOR}{}", &start.replace("READ", "WRIT")),
+        )
+        .await;
+        // It leaves without a mark, and who waits behind it has not listed the queue.
+        let before = ticket(&stranger, "mixed", start).await;
+        let waiting = tokio::spawn(way);
+        let watching = || async { watches(&world).await == 1 };
+        eventually("it watches the number before its own", SOON, watching).await;
+
+        stranger.delete(&before, None).await.unwrap();
+
+        let ended = timeout(SOON, waiting).await;
+        refused(ended.expect("it does not wait behind it").unwrap(), &nets);
+        stranger.delete(&unseen, None).await.unwrap();
+        only(&stranger, "mixed", &nets).await;
+    }
 }
 
 async fn in_kazoos_dialect_a_mutex_has_kazoos_names_and_waits_for_them(world: World) {

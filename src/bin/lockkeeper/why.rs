@@ -7,6 +7,7 @@ use lockkeeper::{EntryKind, JournalEntry, LockName, QueueEntry};
 use serde_json::{Value, json};
 
 use crate::args::{Server, Why};
+use crate::doctor;
 use crate::failure::Failure;
 use crate::journal::Story;
 use crate::process::{self, Doing};
@@ -38,6 +39,7 @@ pub(crate) async fn run(server: &Server, order: &Why, as_json: bool) -> Result<u
     let case = Case {
         name: name.as_str(),
         places: places.collect(),
+        strangers: doctor::strange_to_each_other(&queue),
         journal: &journal,
         story: &story,
         now: queue::now(),
@@ -54,6 +56,8 @@ pub(crate) async fn run(server: &Server, order: &Why, as_json: bool) -> Result<u
 struct Case<'a> {
     name: &'a str,
     places: Vec<(&'a QueueEntry, Option<Doing>)>,
+    /// Two who do not see each other.
+    strangers: Option<(&'a QueueEntry, &'a QueueEntry)>,
     journal: &'a [JournalEntry],
     story: &'a Story,
     now: Duration,
@@ -114,6 +118,13 @@ impl Case<'_> {
                     }
                 }
             }
+        }
+        if let Some((one, other)) = self.strangers {
+            lines.push(format!(
+                "{} and {} do not see each other: both may hold at once.",
+                doctor::who(one),
+                doctor::who(other)
+            ));
         }
         if let ([holder], false) = (&holders[..], waiting.is_empty()) {
             if holder.0.kind != EntryKind::Candidate {

@@ -24,6 +24,7 @@ cases! {
         a_command_without_a_token_inherits_none,
         an_owner_comes_in_again_from_another_process,
         a_guest_goes_on_when_its_host_is_killed,
+        a_plain_run_and_permits_of_one_name_exclude_each_other,
         mixes_that_cannot_be_end_with_64;
 }
 
@@ -109,6 +110,23 @@ async fn permits_let_so_many_in_and_no_more(world: World) {
     other.done().await;
     let both = at_once(&world, &["--permits", "2/2", "render"]).await;
     assert_eq!(both.stdout, "inside\n", "{both:?}");
+}
+
+async fn a_plain_run_and_permits_of_one_name_exclude_each_other(world: World) {
+    let permit = holder(&world, &["--permits", "1/1", "job"]).await;
+    for words in [&["job"][..], &["--shared", "job"], &["other", "job"]] {
+        let plain = at_once(&world, words).await;
+        assert_eq!((plain.code, &*plain.stdout), (Some(64), ""), "{plain:?}");
+        let said = "job cannot be locked beside limit, which is the limit of a semaphore";
+        assert!(one_line(&plain).contains(said), "{plain:?}");
+    }
+    permit.done().await;
+
+    let plain = holder(&world, &["task"]).await;
+    let permit = at_once(&world, &["--permits", "1/1", "task"]).await;
+    assert_eq!((permit.code, &*permit.stdout), (Some(64), ""), "{permit:?}");
+    assert!(one_line(&permit).contains("task cannot be locked beside lock-"));
+    plain.done().await;
 }
 
 async fn permits_of_another_limit_end_with_64(world: World) {

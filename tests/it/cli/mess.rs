@@ -22,6 +22,7 @@ cases! {
         the_doctor_names_a_holder_that_is_paused,
         the_doctor_names_owners_that_wait_in_a_circle,
         the_doctor_names_tickets_that_do_not_see_each_other,
+        the_doctor_and_why_name_a_lock_beside_permits,
         the_doctor_names_sessions_with_many_locks,
         the_doctor_finds_nothing_where_nothing_is_wrong,
         the_journal_tells_released_from_killed,
@@ -247,6 +248,30 @@ async fn the_doctor_names_tickets_that_do_not_see_each_other(world: World) {
         why.contains("lock-0000000000") && why.contains("__lock__0000000001"),
         "{why}"
     );
+}
+
+async fn the_doctor_and_why_name_a_lock_beside_permits(world: World) {
+    let stranger = world.raw().await;
+    let permits = holder(&world, &["--permits", "1/1", "job"]).await;
+    assert_eq!(findings(&world).await, []);
+    let ephemeral = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let path = "/locks/job/lock-";
+    stranger.create(path, b"", &ephemeral).await.unwrap();
+
+    let found = findings(&world).await;
+    let why_it_is = why(&world, "job").await.stdout;
+
+    let [(what, locks, why)] = &found[..] else {
+        panic!("{found:?}");
+    };
+    assert_eq!((what.as_str(), locks.as_str()), ("mixed", "job"));
+    assert!(
+        why.contains("lock-00000000") && why.contains("permit-1-"),
+        "{why}"
+    );
+    assert!(why_it_is.contains("job is shared by 2:"), "{why_it_is}");
+    assert!(why_it_is.contains("do not see each other"), "{why_it_is}");
+    permits.done().await;
 }
 
 async fn the_doctor_names_sessions_with_many_locks(world: World) {

@@ -44,7 +44,7 @@ pub(super) async fn waiter(
 }
 
 /// How many paths of this world are watched.
-pub(super) async fn watches(world: &World) -> usize {
+pub(crate) async fn watches(world: &World) -> usize {
     let sessions = watched_by_session(world).await;
     sessions.values().map(|(paths, _)| paths).sum()
 }

@@ -145,7 +145,8 @@ async fn read(keeper: &Keeper) -> Result<(Vec<Queue>, Vec<Error>), Failure> {
     Ok((queues, denied))
 }
 
-fn who(ticket: &QueueEntry) -> String {
+/// Its node, and whose it is.
+pub(crate) fn who(ticket: &QueueEntry) -> String {
     let mut who = ticket.node.clone();
     if let Some(label) = &ticket.label {
         who += &format!(" {label:?}");
@@ -177,19 +178,9 @@ fn processes(name: &str, queue: &[QueueEntry], doing: &HashMap<Token, Doing>) ->
     places.collect()
 }
 
-/// Tickets in one queue that do not see each other.
+/// Tickets in one queue that do not see each other, or a ticket beside a semaphore's permits.
 fn strangers(name: &str, queue: &[QueueEntry]) -> Option<Finding> {
-    // A semaphore's permits stand in no queue.
-    let tickets = queue
-        .iter()
-        .filter(|ticket| !matches!(ticket.kind, EntryKind::Permit { .. }));
-    let tickets: Vec<&QueueEntry> = tickets.collect();
-    let neighbours = tickets.windows(2).map(|pair| (pair[0], pair[1]));
-    let first = tickets.iter().take(COMPARED);
-    let with_first = first.flat_map(|one| tickets.iter().map(move |other| (*one, *other)));
-    let (one, other) = neighbours
-        .chain(with_first)
-        .find(|(one, other)| !one.shares_with(other))?;
+    let (one, other) = strange_to_each_other(queue)?;
     Some(Finding {
         what: "mixed",
         locks: vec![name.to_owned()],
@@ -199,6 +190,15 @@ fn strangers(name: &str, queue: &[QueueEntry]) -> Option<Finding> {
             who(other)
         ),
     })
+}
+
+/// Two who stand under one name and do not see each other.
+pub(crate) fn strange_to_each_other(queue: &[QueueEntry]) -> Option<(&QueueEntry, &QueueEntry)> {
+    let neighbours = queue.windows(2).map(|pair| (&pair[0], &pair[1]));
+    let first = queue.iter().take(COMPARED);
+    let with_first = first.flat_map(|one| queue.iter().map(move |other| (one, other)));
+    let mut pairs = neighbours.chain(with_first);
+    pairs.find(|(one, other)| !one.shares_with(other))
 }
 
 fn numbers(name: &str, queue: &[QueueEntry]) -> Option<Finding> {
