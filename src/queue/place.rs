@@ -19,6 +19,7 @@ use crate::link::{Code, Fault, Found, Link, Read, Write};
 use crate::session::janitor::{self, Begun, Left, Seat};
 use crate::session::pool::Reservation;
 use crate::session::pulse::{Hold, Witness};
+use crate::session::roll::{Coming, There};
 use crate::session::{End, Failure, Session, failed};
 
 /// For how long a ticket that was read and was ours may be removed by its name alone. No request can ask for an identity
@@ -50,7 +51,7 @@ pub(crate) struct Place {
     hold: Option<Witness>,
     state: State,
     /// An exchange may have made another ticket, in this directory by this attempt.
-    coming: Option<Box<(Arc<str>, Uuid)>>,
+    coming: Option<Box<Coming>>,
     /// The directory's version as our own writes since the grant have left it.
     /// Few tickets' holders write there, and there are many tickets.
     written: OnceLock<Box<Mutex<Option<i32>>>>,
@@ -88,11 +89,11 @@ pub(crate) enum Exchanged {
 #[derive(Debug)]
 enum State {
     /// A create may be on its way; this finds what it made.
-    Armed { attempt: Uuid },
+    Armed(Coming),
     /// The ticket is in the queue and leaves by this exit. `seen`: when it was last read and was ours.
     Seated {
         ticket: Ticket,
-        czxid: i64,
+        there: There,
         exit: Exit,
         begun: Begun,
         seen: Option<Instant>,
@@ -106,13 +107,14 @@ impl Place {
     pub(crate) fn arm(reservation: Reservation, directory: Arc<str>, attempt: Uuid) -> Self {
         let session = Arc::clone(reservation.session());
         session.pulse.ticket_comes();
+        let coming = session.janitor.roll.coming(Arc::clone(&directory), attempt);
         Self {
             session,
             hold: None,
             reservation: Some(reservation),
             watches_on: false,
             directory,
-            state: State::Armed { attempt },
+            state: State::Armed(coming),
             coming: None,
             written: OnceLock::new(),
         }
@@ -126,9 +128,10 @@ impl Place {
 
     /// The create made this ticket. Until it is granted it leaves in doubt.
     pub(crate) fn seat(&mut self, ticket: Ticket, czxid: i64) {
+        let there = self.session.janitor.roll.there(&self.directory, czxid);
         self.state = State::Seated {
             ticket,
-            czxid,
+            there,
             exit: Exit::Plain,
             begun: Begun::Doubtful,
             seen: None,
@@ -233,8 +236,8 @@ impl Place {
     /// The ticket and its identity, once the create was answered.
     pub(crate) fn ticket(&self) -> Option<(&Ticket, i64)> {
         match &self.state {
-            State::Seated { ticket, czxid, .. } => Some((ticket, *czxid)),
-            State::Armed { .. } | State::Gone => None,
+            State::Seated { ticket, there, .. } => Some((ticket, there.czxid())),
+            State::Armed(_) | State::Gone => None,
         }
     }
 
@@ -283,11 +286,12 @@ impl Place {
 
     /// What the outcome is not known of, of an exchange that was dropped on its way.
     fn unsettled(&self) -> Option<(Arc<str>, Uuid)> {
-        match (self.coming.as_deref(), &self.state) {
-            (Some(coming), _) => Some(coming.clone()),
-            (None, State::Armed { attempt }) => Some((Arc::clone(&self.directory), *attempt)),
-            (None, _) => None,
-        }
+        let armed = match &self.state {
+            State::Armed(coming) => Some(coming),
+            State::Seated { .. } | State::Gone => None,
+        };
+        let coming = self.coming.as_deref().or(armed)?;
+        Some((Arc::clone(&coming.directory), coming.attempt))
     }
 
     /// Exchanges the ticket for another. It was seen to be ours a moment ago, and `with` sees to it that this has not changed.
@@ -323,7 +327,8 @@ impl Place {
         });
         writes.push(Write::delete(&old));
         // Armed before anything is sent: building the request sends it.
-        self.coming = Some(Box::new((Arc::clone(directory), attempt)));
+        let roll = &session.janitor.roll;
+        self.coming = Some(Box::new(roll.coming(Arc::clone(directory), attempt)));
         let answer = tokio::select! {
             answer = link.attempt(&writes) => answer,
             end = session.ended() => return Err(Failure::Ended(end)),
@@ -332,7 +337,7 @@ impl Place {
         let made = match answer {
             Ok(Ok(made)) => {
                 // The old one is gone; the attempt finds the new one until its identity is known.
-                self.come(State::Armed { attempt });
+                self.come();
                 made.into_iter().next_back()
             }
             Ok(Err((at, code))) => {
@@ -393,12 +398,12 @@ impl Place {
         let found = self.session.janitor.find_out(directory, attempt).await;
         let found = found.map_err(Failure::Ended)?;
         if let Some((name, czxid)) = found {
-            self.come(State::Armed { attempt });
+            self.come();
             self.seat_exchanged(exchange, name, czxid);
             return Ok(true);
         }
         self.coming = None;
-        if matches!(self.state, State::Armed { .. }) {
+        if matches!(self.state, State::Armed(_)) {
             // The old ticket went for the new one, and that one is gone.
             self.state = State::Gone;
         }
@@ -406,11 +411,11 @@ impl Place {
     }
 
     /// The exchange was done.
-    fn come(&mut self, state: State) {
+    fn come(&mut self) {
         if let Some(coming) = self.coming.take() {
-            self.directory = coming.0;
+            self.directory = Arc::clone(&coming.directory);
+            self.state = State::Armed(*coming);
         }
-        self.state = state;
     }
 
     fn seat_exchanged(&mut self, exchange: &Exchange<'_>, name: String, czxid: i64) {
@@ -523,15 +528,15 @@ impl Place {
         }
         drop(link);
         let rest = places.iter_mut().map(|place| async move {
-            let (ticket, czxid, exit, begun) =
+            let (ticket, there, exit, begun) =
                 match std::mem::replace(&mut place.state, State::Gone) {
                     State::Seated {
                         ticket,
-                        czxid,
+                        there,
                         exit,
                         begun,
                         ..
-                    } => (ticket, czxid, exit, begun),
+                    } => (ticket, there, exit, begun),
                     // Whatever a create on its way makes is swept with the drop.
                     state => {
                         place.state = state;
@@ -541,13 +546,13 @@ impl Place {
             let seat = Seat {
                 directory: Arc::clone(&place.directory),
                 ticket: ticket.name,
-                czxid,
+                czxid: there.czxid(),
             };
             // From its first poll on the janitor has the ticket, and nobody else may remove it.
             place
                 .session
                 .janitor
-                .leave_and_tell(seat, exit, begun)
+                .leave_and_tell(seat, exit, begun, Some(there))
                 .await
         });
         join_all(rest).await
@@ -575,10 +580,10 @@ impl Place {
             match (&mut place.state, found) {
                 (
                     State::Seated {
-                        czxid, begun, seen, ..
+                        there, begun, seen, ..
                     },
                     Found::Node(node),
-                ) if node.czxid == *czxid => {
+                ) if node.czxid == there.czxid() => {
                     (*begun, *seen) = (Begun::Fresh, Some(Instant::now()));
                 }
                 // Each leaves by itself, and finds out what became of it.
@@ -591,7 +596,7 @@ impl Place {
     fn direct_departure(&self) -> Option<Departure> {
         let State::Seated {
             ticket,
-            czxid,
+            there,
             exit,
             begun,
             ..
@@ -605,7 +610,7 @@ impl Place {
             let seat = Seat {
                 directory: Arc::clone(&self.directory),
                 ticket: ticket.name.clone(),
-                czxid: *czxid,
+                czxid: there.czxid(),
             };
             (seat, exit.clone())
         })
@@ -645,15 +650,15 @@ impl Drop for Place {
         self.follow_writes();
         self.forgo_mark_if_lost();
         if let Some(coming) = self.coming.take() {
-            let (directory, attempt) = *coming;
-            self.session.janitor.sweep(directory, attempt);
+            let directory = Arc::clone(&coming.directory);
+            self.session.janitor.sweep(directory, coming.attempt);
         }
         let directory = Arc::clone(&self.directory);
         match std::mem::replace(&mut self.state, State::Gone) {
-            State::Armed { attempt } => self.session.janitor.sweep(directory, attempt),
+            State::Armed(coming) => self.session.janitor.sweep(directory, coming.attempt),
             State::Seated {
                 ticket,
-                czxid,
+                there,
                 exit,
                 begun,
                 seen,
@@ -661,9 +666,10 @@ impl Drop for Place {
                 let seat = Seat {
                     directory,
                     ticket: ticket.name,
-                    czxid,
+                    czxid: there.czxid(),
                 };
-                self.session.janitor.leave(seat, exit, begun.by_now(seen));
+                let begun = begun.by_now(seen);
+                self.session.janitor.leave(seat, exit, begun, there);
             }
             State::Gone => {}
         }

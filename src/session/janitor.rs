@@ -16,10 +16,12 @@ use tracing::Instrument;
 use uuid::Uuid;
 
 use super::ending::Ending;
+use super::roll::{Roll, There};
 use super::{End, LONGEST_PAUSE, reconnected};
 use crate::link::{Code, Fault, Found, Link, Read, SessionState, Write};
 use crate::queue::mark::Exit;
-use crate::queue::ticket::DataLine;
+use crate::queue::permits;
+use crate::queue::ticket::{DataLine, Ticket};
 
 /// The shortest pause between two looks at a ticket that cannot be read.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
@@ -79,6 +81,8 @@ enum Task {
         seat: Seat,
         exit: Exit,
         begun: Begun,
+        /// Gone with the ticket.
+        there: Option<There>,
         done: Option<oneshot::Sender<Left>>,
     },
     Settle {
@@ -96,6 +100,8 @@ enum Task {
 pub(crate) struct Janitor {
     tasks: mpsc::UnboundedSender<Task>,
     task: AbortHandle,
+    /// What somebody else than the janitor answers for, or it already.
+    pub(crate) roll: Arc<Roll>,
     /// Why it does not answer, if it does not.
     ending: Ending,
 }
@@ -107,10 +113,13 @@ impl Janitor {
             "janitor",
             session = format_args!("{:#x}", link.session_id())
         );
+        let roll = Arc::<Roll>::default();
+        let known = Arc::clone(&roll);
         let work = async move {
             Work {
                 states: link.states(),
                 link,
+                roll: known,
             }
             .serve(inbox)
             .await;
@@ -120,6 +129,7 @@ impl Janitor {
         Self {
             tasks,
             task,
+            roll,
             ending,
         }
     }
@@ -140,22 +150,30 @@ impl Janitor {
     }
 
     /// Has a ticket removed; nobody waits for it.
-    pub(crate) fn leave(&self, seat: Seat, exit: Exit, begun: Begun) {
+    pub(crate) fn leave(&self, seat: Seat, exit: Exit, begun: Begun, there: There) {
         self.give(Task::Leave {
             seat,
             exit,
             begun,
+            there: Some(there),
             done: None,
         });
     }
 
     /// Has a ticket removed and tells what became of it.
-    pub(crate) async fn leave_and_tell(&self, seat: Seat, exit: Exit, begun: Begun) -> Left {
+    pub(crate) async fn leave_and_tell(
+        &self,
+        seat: Seat,
+        exit: Exit,
+        begun: Begun,
+        there: Option<There>,
+    ) -> Left {
         let (done, told) = oneshot::channel();
         self.give(Task::Leave {
             seat,
             exit,
             begun,
+            there,
             done: Some(done),
         });
         told.await.unwrap_or_else(|_| match self.end() {
@@ -212,6 +230,7 @@ impl Janitor {
 struct Work {
     link: Arc<dyn Link>,
     states: watch::Receiver<SessionState>,
+    roll: Arc<Roll>,
 }
 
 impl Work {
@@ -230,6 +249,12 @@ impl Work {
                 received = inbox.recv_many(&mut batch, AT_ONCE), if is_open => Some(received),
                 Some(()) = under_way.next() => None,
                 Some(()) = searching.next() => None,
+                doubtful = self.roll.settled(), if finish.is_none() => {
+                    for directory in doubtful {
+                        wanted.entry(directory).or_default();
+                    }
+                    None
+                }
                 else => break,
             };
             if received == Some(0) {
@@ -242,9 +267,11 @@ impl Work {
                         seat,
                         exit,
                         begun,
+                        there,
                         done,
                     } => {
-                        under_way.push(self.remove_and_tell(seat, exit, begun, done).boxed());
+                        let removal = self.remove_and_tell(seat, exit, begun, done);
+                        under_way.push(removal.map(|()| drop(there)).boxed());
                     }
                     Task::Settle {
                         directory,
@@ -358,7 +385,7 @@ impl Work {
         let mut pause = SHORTEST_PAUSE;
         loop {
             match self.find(&wanted).await {
-                Ok(found) => return self.answer(found, wanted).await,
+                Ok((found, lost)) => return self.answer(found, lost, wanted).await,
                 Err(why) => tracing::debug!(why, "a create has an unknown outcome"),
             }
             if let Err(reason) = self.reconnected(pause).await {
@@ -372,9 +399,10 @@ impl Work {
         }
     }
 
-    /// Tells the callers what was found. A ticket whose caller is gone is removed.
-    async fn answer(&self, found: Vec<Orphan>, mut wanted: Wanted) {
-        let mut orphans = Vec::new();
+    /// Tells the callers what was found. A ticket whose caller is gone is removed, and so is what is lost.
+    async fn answer(&self, found: Vec<Orphan>, lost: Vec<Seat>, mut wanted: Wanted) {
+        // Somebody asks for these back, and nobody has them.
+        let mut orphans = lost;
         for Orphan { attempt, seat } in found {
             let there = wanted.get_mut(&seat.directory);
             let Some(wish) = there.and_then(|there| there.remove(&attempt)) else {
@@ -407,8 +435,9 @@ impl Work {
     }
 
     /// Finds our tickets by their attempts among this session's own nodes. A node of an older session of ours is not in
-    /// that list, so it is never taken for ours.
-    async fn find(&self, wanted: &Wanted) -> Result<Vec<Orphan>, String> {
+    /// that list, so it is never taken for ours. Beside them those whose data somebody has written over, so that they cannot be found, if
+    /// nobody answers for them.
+    async fn find(&self, wanted: &Wanted) -> Result<(Vec<Orphan>, Vec<Seat>), String> {
         let link = &*self.link;
         let common = common_start(wanted.keys());
         // One directory will do for all; if it is gone it cannot be synced everywhere, and that is an answer too.
@@ -423,32 +452,47 @@ impl Work {
             directory.is_some_and(|directory| wanted.contains_key(directory))
         };
         let candidates: Vec<&String> = listed.iter().filter(in_wanted).collect();
-        let mut found = Vec::new();
+        let (mut found, mut lost) = (Vec::new(), Vec::new());
         for paths in candidates.chunks(READ_AT_ONCE) {
             let reads: Vec<Read<'_>> = paths.iter().map(|path| Read::Data(path)).collect();
             let nodes = link
                 .multi_read(&reads)
                 .await
                 .map_err(|fault| format!("{fault:?}"))?;
-            let nodes = paths.iter().zip(nodes);
-            found.extend(nodes.filter_map(|(path, node)| self.recognise(path, node, wanted)));
+            for (path, node) in paths.iter().zip(nodes) {
+                match self.recognise(path, node, wanted) {
+                    Some((Some(attempt), seat)) => found.push(Orphan { attempt, seat }),
+                    Some((None, seat)) => lost.push(seat),
+                    None => {}
+                }
+            }
         }
-        Ok(found)
+        Ok((found, lost))
     }
 
-    /// What an attempt that is looked for has made, if this is it.
-    fn recognise(&self, path: &str, node: Found, wanted: &Wanted) -> Option<Orphan> {
+    /// What an attempt that is looked for has made, if this is it; or, without one, what was made by nobody knows which and is
+    /// nobody's.
+    fn recognise(&self, path: &str, node: Found, wanted: &Wanted) -> Option<(Option<Uuid>, Seat)> {
         let Found::Node(node) = node else { return None };
-        let attempt = DataLine::parse(&node.data)?.attempt;
         let (directory, name) = path.rsplit_once('/')?;
         let (directory, there) = wanted.get_key_value(directory)?;
-        there.get(&attempt)?;
+        let attempt = DataLine::parse(&node.data).map(|line| line.attempt);
+        let is_ours = node.owner == self.link.session_id()
+            && match &attempt {
+                Some(attempt) => there.contains_key(attempt),
+                None => {
+                    (Ticket::parse(name).is_some() || permits::weight(name).is_some())
+                        && self.roll.is_nobodys(directory, node.czxid, |attempt| {
+                            there.contains_key(attempt)
+                        })
+                }
+            };
         let seat = Seat {
             directory: Arc::clone(directory),
             ticket: name.to_owned(),
             czxid: node.czxid,
         };
-        (node.owner == self.link.session_id()).then_some(Orphan { attempt, seat })
+        is_ours.then_some((attempt, seat))
     }
 
     /// Waits for the connection, with a pause if it is not seen to go; `Err` with the reason when the session is over.

@@ -10,6 +10,7 @@ pub(crate) mod janitor;
 pub(crate) mod lease;
 pub(crate) mod pool;
 pub(crate) mod pulse;
+pub(crate) mod roll;
 pub(crate) mod watchman;
 
 use std::sync::atomic::AtomicUsize;

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use lockkeeper::Error;
 use lockkeeper::embedded::{Code, Match, Op};
+use lockkeeper::{Error, Place};
 use tokio::time::timeout;
 use zookeeper_client::Client;
 
@@ -18,6 +18,10 @@ use crate::support::{World, eventually};
 cases! {
     both:
         museum_01_a_ticket_whose_create_had_no_reply_is_adopted,
+        museum_01_a_ticket_that_curator_wrote_over_before_its_reply_was_lost_goes,
+        museum_01_a_set_of_which_curator_wrote_over_one_is_made_again,
+        museum_01_a_waiting_ticket_that_curator_wrote_over_stays,
+        museum_01_an_answer_that_nobody_took_in_is_no_orphan,
         museum_02_a_ticket_that_came_of_a_given_up_create_is_removed,
         museum_03_a_connection_lost_at_any_request_leaves_nothing,
         museum_04_a_lock_dropped_at_any_poll_after_a_lost_reply_leaves_nothing,
@@ -49,6 +53,130 @@ async fn museum_01_a_ticket_whose_create_had_no_reply_is_adopted(world: World) {
     assert_eq!(children(&stranger, "adopted").await, [guard.node()]);
     guard.release().await.unwrap();
     is_empty(&stranger, "adopted").await;
+}
+
+/// What Curator's `Revoker` writes.
+async fn revoke(stranger: &Client, lock: &str, node: &str) {
+    let path = format!("/locks/{lock}/{node}");
+    stranger.set_data(&path, b"__REVOKE__", None).await.unwrap();
+}
+
+/// Waits for so many tickets in a lock's queue. Their names, in order.
+async fn tickets(stranger: &Client, lock: &str, count: usize) -> Vec<String> {
+    let are_there = || async { children(stranger, lock).await.len() == count };
+    eventually("the create has happened", SOON, are_there).await;
+    let mut nodes = children(stranger, lock).await;
+    nodes.sort();
+    nodes
+}
+
+async fn takes_its_turn(mut place: Place) {
+    let granted = timeout(SOON, place.granted()).await.unwrap();
+    granted.unwrap().release().await.unwrap();
+}
+
+async fn museum_01_a_ticket_that_curator_wrote_over_before_its_reply_was_lost_goes(world: World) {
+    let (keeper, wire) = on_a_wire(&world).await;
+    let stranger = world.raw().await;
+    let lock = keeper.mutex("asked").unwrap();
+    lock.lock().await.unwrap().release().await.unwrap();
+    // Somebody who waits, and somebody who has given up by then.
+    for waits in [true, false] {
+        let lock = lock.clone();
+        let locking = async move {
+            let guard = lock.lock().await.unwrap();
+            let node = guard.node().to_owned();
+            guard.release().await.unwrap();
+            node
+        };
+        wire.mute();
+        let locking = tokio::spawn(locking);
+        let orphan = tickets(&stranger, "asked", 1).await.remove(0);
+        revoke(&stranger, "asked", &orphan).await;
+        if !waits {
+            locking.abort();
+        }
+        wire.fail().await;
+
+        if waits {
+            let granted = timeout(SOON, locking)
+                .await
+                .expect("it is not behind itself");
+            assert_ne!(granted.unwrap(), orphan);
+        }
+        is_empty(&stranger, "asked").await;
+    }
+}
+
+async fn museum_01_a_set_of_which_curator_wrote_over_one_is_made_again(world: World) {
+    let (keeper, wire) = on_a_wire(&world).await;
+    let stranger = world.raw().await;
+    let set = || keeper.lock_all(["one", "two"]);
+    set().await.unwrap().release().await.unwrap();
+    wire.mute();
+
+    let (granted, ()) = tokio::join!(timeout(SOON * 2, set()), async {
+        let orphan = tickets(&stranger, "two", 1).await.remove(0);
+        revoke(&stranger, "two", &orphan).await;
+        wire.fail().await;
+    });
+
+    let granted = granted.expect("it is not behind itself").unwrap();
+    for lock in ["one", "two"] {
+        assert_eq!(children(&stranger, lock).await.len(), 1);
+    }
+    granted.release().await.unwrap();
+}
+
+async fn museum_01_a_waiting_ticket_that_curator_wrote_over_stays(world: World) {
+    let (keeper, wire) = on_a_wire(&world).await;
+    let stranger = world.raw().await;
+    let lock = keeper.mutex("known").unwrap();
+    let guard = lock.lock().await.unwrap();
+    let place = lock.enqueue().await.unwrap();
+    let known = tickets(&stranger, "known", 2).await;
+    for node in &known {
+        revoke(&stranger, "known", node).await;
+    }
+
+    wire.lose(Loss::Reply, 0, 1);
+    let last = timeout(SOON, lock.enqueue()).await.unwrap().unwrap();
+
+    assert!(!wire.forget(), "the reply was lost");
+    assert_eq!(tickets(&stranger, "known", 3).await[..2], known);
+    guard.release().await.unwrap();
+    takes_its_turn(place).await;
+    takes_its_turn(last).await;
+}
+
+async fn museum_01_an_answer_that_nobody_took_in_is_no_orphan(world: World) {
+    let (keeper, wire) = on_a_wire(&world).await;
+    let stranger = world.raw().await;
+    let lock = keeper.mutex("unpolled").unwrap();
+    lock.lock().await.unwrap().release().await.unwrap();
+    // Answered, and not polled any more.
+    let mut asked = Box::pin(lock.lock());
+    assert!(futures_util::poll!(&mut asked).is_pending());
+    let first = tickets(&stranger, "unpolled", 1).await;
+    keeper.queue("unpolled").await.unwrap();
+    revoke(&stranger, "unpolled", &first[0]).await;
+
+    wire.mute();
+    let (next, ()) = tokio::join!(timeout(SOON, lock.enqueue()), async {
+        let both = tickets(&stranger, "unpolled", 2).await;
+        revoke(&stranger, "unpolled", &both[1]).await;
+        wire.fail().await;
+    });
+
+    // Whose is whose is known as soon as the first one is.
+    let next = next.unwrap().unwrap();
+    assert_eq!(children(&stranger, "unpolled").await.len(), 3);
+    let guard = timeout(SOON, asked).await.unwrap().unwrap();
+    assert_eq!(guard.node(), first[0]);
+    let two = || async { children(&stranger, "unpolled").await.len() == 2 };
+    eventually("the one that nobody has goes", SOON, two).await;
+    guard.release().await.unwrap();
+    takes_its_turn(next).await;
 }
 
 async fn museum_02_a_ticket_that_came_of_a_given_up_create_is_removed(world: World) {

@@ -37,6 +37,8 @@ struct Line {
     plan: Mutex<Option<Plan>>,
     connections: AtomicUsize,
     requests: AtomicUsize,
+    /// Connections that are relayed just now.
+    open: watch::Sender<usize>,
 }
 
 /// What all connections go through.
@@ -120,6 +122,16 @@ impl Wire {
         self.plan().take().is_some()
     }
 
+    /// Ends every connection and with it what was swallowed, and waits until they are gone; then the network is well again.
+    pub(crate) async fn fail(&self) {
+        self.down();
+        let mut open = self.line.open.subscribe();
+        open.wait_for(|open| *open == 0)
+            .await
+            .expect("the line is there");
+        self.up();
+    }
+
     /// How many connections got through to a server's handshake.
     pub(crate) fn connections(&self) -> usize {
         self.line.connections.load(Ordering::SeqCst)
@@ -187,11 +199,13 @@ async fn relay(near: TcpStream, server: SocketAddr, line: Arc<Line>) {
         (near.into_split(), far.into_split());
     // The number of the request whose reply is to be lost.
     let doomed = Mutex::new(None);
+    line.open.send_modify(|open| *open += 1);
     tokio::select! {
         _ = requests(from_client, to_server, &line, &doomed) => {}
         _ = replies(from_server, to_client, &line, &doomed) => {}
         _ = weather.wait_for(is_over) => {}
     }
+    line.open.send_modify(|open| *open -= 1);
 }
 
 async fn requests(

@@ -1,0 +1,167 @@
+//! The roll: which tickets of a session something of ours answers for.
+//!
+//! Invariant: from before a create is sent until its ticket is known to be gone, its attempt or its identity stands here. So a ticket of
+//! the session that stands here under neither was made by a create whose reply was lost, even if its data no longer says by which. It
+//! sends nothing, and removes nothing: the janitor does.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+#[derive(Debug, Default)]
+pub(crate) struct Roll {
+    entries: Mutex<Entries>,
+    settled: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    /// Creates that may be under way, or answered and not taken in yet.
+    coming: HashSet<(Arc<str>, Uuid)>,
+    /// Tickets by identity; those of one transaction have the same in several directories.
+    there: HashSet<(Arc<str>, i64)>,
+    /// Where a ticket was that may be that of a create under way.
+    doubtful: HashSet<Arc<str>>,
+}
+
+/// A create that may make a ticket.
+#[derive(Debug)]
+pub(crate) struct Coming {
+    roll: Arc<Roll>,
+    pub(crate) directory: Arc<str>,
+    pub(crate) attempt: Uuid,
+}
+
+/// A ticket whose identity is known.
+#[derive(Debug)]
+pub(crate) struct There {
+    roll: Arc<Roll>,
+    directory: Arc<str>,
+    czxid: i64,
+}
+
+impl Roll {
+    pub(crate) fn coming(self: &Arc<Self>, directory: Arc<str>, attempt: Uuid) -> Coming {
+        let entry = (Arc::clone(&directory), attempt);
+        self.entries().coming.insert(entry);
+        Coming {
+            roll: Arc::clone(self),
+            directory,
+            attempt,
+        }
+    }
+
+    /// To be called before what may have made it goes.
+    pub(crate) fn there(self: &Arc<Self>, directory: &Arc<str>, czxid: i64) -> There {
+        let entry = (Arc::clone(directory), czxid);
+        self.entries().there.insert(entry);
+        There {
+            roll: Arc::clone(self),
+            directory: Arc::clone(directory),
+            czxid,
+        }
+    }
+
+    /// Whether nobody answers for the ticket with this identity, which is none of those that these creates have made. If a create
+    /// under way may have made it, the directory is kept in mind until that is settled.
+    pub(super) fn is_nobodys(
+        &self,
+        directory: &Arc<str>,
+        czxid: i64,
+        are_settled: impl Fn(&Uuid) -> bool,
+    ) -> bool {
+        let mut entries = self.entries();
+        if entries.there.contains(&(Arc::clone(directory), czxid)) {
+            return false;
+        }
+        let mut here = entries
+            .coming
+            .iter()
+            .filter(|(there, _)| there == directory);
+        let is_open = here.any(|(_, attempt)| !are_settled(attempt));
+        if is_open {
+            entries.doubtful.insert(Arc::clone(directory));
+        }
+        !is_open
+    }
+
+    /// Waits until a create is settled in a directory that is kept in mind.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is forgotten before it is told.
+    pub(super) async fn settled(&self) -> HashSet<Arc<str>> {
+        self.settled.notified().await;
+        std::mem::take(&mut self.entries().doubtful)
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        let mut entries = self.roll.entries();
+        entries
+            .coming
+            .remove(&(Arc::clone(&self.directory), self.attempt));
+        if entries.coming.is_empty() {
+            // A crowd that has come would leave its room behind.
+            entries.coming = HashSet::new();
+        }
+        if entries.doubtful.contains(&self.directory) {
+            self.roll.settled.notify_one();
+        }
+    }
+}
+
+impl There {
+    pub(crate) fn czxid(&self) -> i64 {
+        self.czxid
+    }
+}
+
+impl Drop for There {
+    fn drop(&mut self) {
+        let entry = (Arc::clone(&self.directory), self.czxid);
+        self.roll.entries().there.remove(&entry);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn a_ticket_is_nobodys_if_neither_its_identity_nor_an_open_create_speaks_for_it() {
+        let roll = Arc::<Roll>::default();
+        let [here, elsewhere]: [Arc<str>; 2] = ["/a".into(), "/b".into()];
+        let asked = Uuid::from_u128(1);
+        let are_settled = |attempt: &Uuid| *attempt == asked;
+
+        let there = roll.there(&here, 7);
+        assert!(!roll.is_nobodys(&here, 7, are_settled));
+        assert!(
+            roll.is_nobodys(&elsewhere, 7, are_settled),
+            "of one transaction"
+        );
+        drop(there);
+        assert!(roll.is_nobodys(&here, 7, are_settled));
+
+        let _asks = roll.coming(Arc::clone(&here), asked);
+        let _other = roll.coming(elsewhere, Uuid::from_u128(2));
+        assert!(roll.is_nobodys(&here, 7, are_settled));
+        assert_eq!(roll.settled().now_or_never(), None);
+
+        let open = roll.coming(Arc::clone(&here), Uuid::from_u128(3));
+        assert!(!roll.is_nobodys(&here, 7, are_settled));
+        assert_eq!(roll.settled().now_or_never(), None);
+        drop(open);
+        assert_eq!(roll.settled().now_or_never(), Some([here].into()));
+    }
+}
