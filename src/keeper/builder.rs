@@ -1,7 +1,10 @@
 //! The options of a keeper, and what is refused before anything is sent.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
+
+use tracing::warn;
 
 use super::Keeper;
 use crate::access::{Acl, Credential};
@@ -40,6 +43,7 @@ pub struct KeeperBuilder {
     journal: usize,
     credentials: Vec<Credential>,
     acl: Acl,
+    requires_tls: bool,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
 }
@@ -58,6 +62,7 @@ impl KeeperBuilder {
             journal: 0,
             credentials: Vec::new(),
             acl: Acl::default(),
+            requires_tls: false,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -112,7 +117,8 @@ impl KeeperBuilder {
     }
 
     /// Proves to the servers who we are, with each connection: `("digest", "user:password")`. May be given several times. The secret is
-    /// shown by nothing, but it crosses the network as it is: use TLS.
+    /// shown by nothing. Without TLS it crosses the network as it is, to whoever listens at an address of the connect string, and a warning is
+    /// logged: see [`require_tls`](Self::require_tls).
     ///
     /// A server that does not know the scheme, or does not believe it, ends the session.
     pub fn credential(mut self, scheme: impl Into<String>, secret: impl Into<Vec<u8>>) -> Self {
@@ -134,6 +140,27 @@ impl KeeperBuilder {
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
+    }
+
+    /// Refuses to connect without TLS.
+    pub fn require_tls(mut self) -> Self {
+        self.requires_tls = true;
+        self
+    }
+
+    /// Whether a credential would cross the network as it is: there is one, there is no TLS, and not all servers are on this machine (`localhost`
+    /// or a loopback address). [`connect`](Self::connect) logs a warning then.
+    pub fn sends_secrets_in_clear(&self) -> bool {
+        let (servers, _) = split(self.connect_string.trim());
+        let is_remote = !servers.split(',').all(is_loopback);
+        is_remote && !self.has_tls() && !self.credentials.is_empty()
+    }
+
+    fn has_tls(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        false
     }
 
     /// What proves to a guard that its session lives; default [`LeaseStrength::Quorum`].
@@ -168,6 +195,9 @@ impl KeeperBuilder {
     pub async fn connect(self) -> Result<Keeper> {
         let target = self.target()?;
         let root = self.checked_root()?;
+        if self.sends_secrets_in_clear() {
+            warn!("a credential crosses the network as it is, because there is no TLS");
+        }
         meter::describe();
         let pool = Pool::open(Access {
             opener: Arc::new(target),
@@ -210,7 +240,7 @@ impl KeeperBuilder {
             given: given.into(),
             why,
         };
-        let (servers, chroot) = given.find('/').map_or((given, ""), |at| given.split_at(at));
+        let (servers, chroot) = split(given);
         let chroot = if chroot == "/" { "" } else { chroot };
         for server in servers.split(',') {
             check_server(server).map_err(refuse)?;
@@ -235,6 +265,13 @@ impl KeeperBuilder {
             if i32::try_from(given.as_millis()).map_or(true, |ms| ms < 1) {
                 return Err(too_short(what, given));
             }
+        }
+        if self.requires_tls && !self.has_tls() {
+            return Err(Error::InvalidOption {
+                what: "connection",
+                given: given.into(),
+                why: "TLS is required, and no authority was given to trust".into(),
+            });
         }
         if self.acl.needs_credential() && self.credentials.is_empty() {
             return Err(Error::InvalidOption {
@@ -274,6 +311,26 @@ impl KeeperBuilder {
                 why,
             })
     }
+}
+
+/// The servers and the chroot of a connect string.
+fn split(connect_string: &str) -> (&str, &str) {
+    let chroot = connect_string.find('/');
+    chroot.map_or((connect_string, ""), |at| connect_string.split_at(at))
+}
+
+/// Whether a server is on this machine by its address; no name is looked up.
+fn is_loopback(server: &str) -> bool {
+    let host = match server
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once(']'))
+    {
+        Some((host, _)) => host,
+        None => server.rsplit_once(':').map_or(server, |(host, _)| host),
+    };
+    let address = host.parse::<IpAddr>();
+    host.eq_ignore_ascii_case("localhost")
+        || address.is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 fn check_server(server: &str) -> Result<(), String> {
@@ -356,6 +413,44 @@ mod tests {
             .await
             .unwrap_err();
         assert!(error.to_string().contains("session timeout"), "{error}");
+    }
+
+    #[test]
+    fn a_secret_is_in_clear_without_tls_beyond_this_machine() {
+        let in_clear = |servers: &str| {
+            let builder = Keeper::builder(servers).credential("digest", "user:password");
+            builder.sends_secrets_in_clear()
+        };
+
+        for servers in [
+            "zk1",
+            "localhost:1,10.0.0.1:1",
+            "[2001:db8::1]:1/app",
+            "localhost.example",
+        ] {
+            assert!(in_clear(servers), "{servers}");
+            assert!(!Keeper::builder(servers).sends_secrets_in_clear());
+        }
+        for servers in [
+            "localhost",
+            "LocalHost:1/app",
+            "127.0.0.1:1,127.3.2.1",
+            "[::1]:1/app",
+            "[::ffff:127.0.0.1]",
+        ] {
+            assert!(!in_clear(servers), "{servers}");
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_connects_without_tls_where_it_is_required() {
+        let error = Keeper::builder("zk1:2181").require_tls().connect().await;
+
+        let error = error.unwrap_err();
+        assert!(
+            error.is_invalid() && error.to_string().contains("TLS is required"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub(crate) struct Access {
     /// In PEM, like the certificate and the key.
     pub(crate) ca: Option<String>,
     pub(crate) identity: Option<(String, String)>,
+    pub(crate) requires_tls: bool,
 }
 
 impl Access {
@@ -26,6 +27,9 @@ impl Access {
                 Some((certificate, key)) => tls.identity(certificate, key),
                 None => tls,
             });
+        }
+        if self.requires_tls {
+            builder = builder.require_tls();
         }
         builder
     }

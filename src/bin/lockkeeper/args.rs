@@ -3,21 +3,25 @@
 mod notes;
 
 use std::ffi::OsString;
+use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::NonEmptyStringValueParser;
+use clap::builder::{FalseyValueParser, NonEmptyStringValueParser};
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use humantime::parse_duration;
 use lockkeeper::{Acl, Dialect, Keeper};
+use tokio::task::spawn_blocking;
 
 use crate::access::Access;
 use crate::bench::Order as Bench;
 use crate::failure::Failure;
+use crate::files;
 use crate::grammar::{Permits, Secret};
+use crate::report;
 
 /// Fair distributed locks on Apache ZooKeeper.
 #[derive(Debug, Parser)]
@@ -68,7 +72,7 @@ pub(crate) enum Order {
     Man(Man),
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct Server {
     /// ZooKeeper servers, and a chroot if there is one: zk1:2181,zk2:2181/app
@@ -100,25 +104,47 @@ pub(crate) struct Server {
     )]
     pub(crate) auth: Option<Secret>,
 
-    /// The same, from the first line of a file, in place of --auth
+    /// The same, from the first line of a file or pipe, in place of --auth
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) auth_file: Option<PathBuf>,
 
     /// Who may do what with the nodes that are made, as ZooKeeper's tools write it: auth::cdrwa,world:anyone:r
-    #[arg(long, global = true, value_name = "LIST", env = "LOCKKEEPER_ACL")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "LIST",
+        env = "LOCKKEEPER_ACL",
+        hide_env_values = true
+    )]
     pub(crate) acl: Option<Acl>,
 
     /// Speaks TLS with the servers, and believes those whose certificate an authority in this file (PEM) has signed
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", env = "LOCKKEEPER_TLS_CA")]
     pub(crate) tls_ca: Option<PathBuf>,
 
     /// The certificate (PEM) that is shown to servers which ask for one
-    #[arg(long, global = true, value_name = "FILE", requires_all = ["tls_ca", "tls_key"])]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "LOCKKEEPER_TLS_CERT",
+        requires_all = ["tls_ca", "tls_key"]
+    )]
     pub(crate) tls_cert: Option<PathBuf>,
 
     /// The key (PEM) of that certificate
-    #[arg(long, global = true, value_name = "FILE", requires = "tls_cert")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "LOCKKEEPER_TLS_KEY",
+        requires = "tls_cert"
+    )]
     pub(crate) tls_key: Option<PathBuf>,
+
+    /// Refuses to connect without TLS
+    #[arg(long, global = true, env = "LOCKKEEPER_REQUIRE_TLS", value_parser = FalseyValueParser::new())]
+    pub(crate) require_tls: bool,
 
     /// How long the servers wait for a silent client before its locks go to others
     #[arg(long, global = true, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
@@ -181,6 +207,10 @@ pub(crate) struct Work {
         hide_default_value = true
     )]
     pub(crate) journal: usize,
+
+    /// Takes LOCKKEEPER_AUTH out of the command's environment
+    #[arg(long)]
+    pub(crate) unset_auth: bool,
 
     /// What others see beside our ticket, in place of the command's name: no secrets
     #[arg(long, value_name = "TEXT")]
@@ -339,19 +369,12 @@ impl From<DialectWord> for Dialect {
     }
 }
 
-fn text_of(file: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(file).map_err(|source| Failure::File {
-        file: file.to_owned(),
-        source,
-    })
-}
-
 impl Server {
     /// The scheme and the secret of what proves who we are.
     fn credential(&self) -> Result<Option<(String, String)>, Failure> {
         let secret = match (&self.auth_file, &self.auth) {
             (Some(file), _) => {
-                let text = text_of(file)?;
+                let text = files::secret(file)?;
                 Secret::from(text.lines().next().unwrap_or_default())
             }
             (None, Some(secret)) => secret.clone(),
@@ -360,18 +383,30 @@ impl Server {
         secret.credential().ok_or(Failure::NoCredential).map(Some)
     }
 
-    /// All of it, with what is in the files.
-    pub(crate) fn access(&self) -> Result<Access, Failure> {
+    fn read_access(&self) -> Result<Access, Failure> {
         let identity = match (&self.tls_cert, &self.tls_key) {
-            (Some(certificate), Some(key)) => Some((text_of(certificate)?, text_of(key)?)),
+            (Some(certificate), Some(key)) => {
+                Some((files::text(certificate)?, files::secret(key)?))
+            }
             _ => None,
         };
         Ok(Access {
             credential: self.credential()?,
             acl: self.acl.clone(),
-            ca: self.tls_ca.as_deref().map(text_of).transpose()?,
+            ca: self.tls_ca.as_deref().map(files::text).transpose()?,
             identity,
+            requires_tls: self.require_tls,
         })
+    }
+
+    /// All of it, with what is in the files. A pipe can be read once, and may let us wait.
+    pub(crate) async fn access(&self) -> Result<Access, Failure> {
+        let server = self.clone();
+        let reading = spawn_blocking(move || server.read_access());
+        reading
+            .await
+            .map_err(io::Error::other)
+            .map_err(Failure::System)?
     }
 
     pub(crate) async fn connect(&self) -> Result<Keeper, Failure> {
@@ -380,14 +415,29 @@ impl Server {
 
     /// With a keeper that writes so many holds of each lock into the journal.
     pub(crate) async fn connect_and_write(&self, journal: usize) -> Result<Keeper, Failure> {
+        self.connect_as(&self.access().await?, journal).await
+    }
+
+    pub(crate) async fn connect_as(
+        &self,
+        access: &Access,
+        journal: usize,
+    ) -> Result<Keeper, Failure> {
         let builder = Keeper::builder(&self.zk)
             .root(&self.root)
             .dialect(self.dialect.into())
             .session_timeout(self.session_timeout)
             .connect_timeout(self.connect_timeout)
             .journal(journal);
+        let builder = access.give(builder);
+        // The log says so too, where there is one.
+        if builder.sends_secrets_in_clear() && !tracing::enabled!(tracing::Level::WARN) {
+            report::say(
+                "the credential crosses the network as it is, because there is no TLS: see --tls-ca and --require-tls",
+            );
+        }
         // On the heap: every order waits for it.
-        Ok(Box::pin(self.access()?.give(builder).connect()).await?)
+        Ok(Box::pin(builder.connect()).await?)
     }
 }
 

@@ -65,7 +65,7 @@ impl Child {
     /// Starts the command; what has no value in the environment is taken out of it. Must be called on the main thread: the command gets TERM when that thread dies.
     pub(crate) fn start(
         command: &[OsString],
-        environment: [(&str, Option<String>); 3],
+        environment: impl IntoIterator<Item = (&'static str, Option<String>)>,
     ) -> Result<Self, Failure> {
         // Before the start, so that no change is missed.
         let changes = unix::signal(SignalKind::child()).map_err(Failure::System)?;

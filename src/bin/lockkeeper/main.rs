@@ -12,6 +12,7 @@ mod completions;
 mod doctor;
 mod elect;
 mod failure;
+mod files;
 mod grammar;
 mod held;
 mod journal;

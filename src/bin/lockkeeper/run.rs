@@ -90,7 +90,9 @@ async fn under_lock(
         Err(signal) => return Ok(signals::code(signal)),
     };
 
-    let mut child = Child::start(&order.command, held.environment())?;
+    let kept = order.unset_auth.then_some(("LOCKKEEPER_AUTH", None));
+    let environment = held.environment().into_iter().chain(kept);
+    let mut child = Child::start(&order.command, environment)?;
     let end = Running::new(&mut child, &name, order)
         .end(signals, &held)
         .await?;

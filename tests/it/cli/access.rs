@@ -1,12 +1,17 @@
 //! Credentials and access lists on the command line.
 
 use std::collections::BTreeMap;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::io::AsyncWriteExt;
 use zookeeper_client::Client;
 
-use super::{Holder, one_line, run};
+use super::{Holder, one_line, outcome, run};
 use crate::support::process::{finished, lockkeeper};
 use crate::support::{World, eventually};
 
@@ -18,7 +23,16 @@ cases! {
         what_may_not_be_read_is_said,
         whatever_bench_makes_has_the_list,
         a_credential_that_is_none_ends_with_64_and_is_not_shown,
-        a_credential_is_in_no_log_no_title_and_no_node;
+        a_credential_is_in_no_log_no_title_and_no_node,
+        help_prints_no_value_of_the_environment,
+        the_command_sees_no_credential_with_unset_auth,
+        a_credential_in_clear_is_said_once_beyond_this_machine,
+        nothing_is_sent_without_tls_where_it_is_required,
+        the_files_of_tls_are_named_by_the_environment,
+        a_secret_that_everybody_may_read_is_said,
+        a_secret_of_a_pipe_is_read_once,
+        a_file_that_never_ends_is_refused,
+        a_pipe_that_nobody_writes_into_can_be_interrupted;
 }
 
 const SOON: Duration = Duration::from_secs(5);
@@ -212,4 +226,196 @@ async fn a_credential_is_in_no_log_no_title_and_no_node(world: World) {
         let text = String::from_utf8_lossy(&bytes);
         assert!(!text.contains(secret), "{text}");
     }
+}
+
+async fn help_prints_no_value_of_the_environment(world: World) {
+    for words in [
+        &["--help"] as &[&str],
+        &["-h"],
+        &["run", "--help"],
+        &["man"],
+    ] {
+        let mut command = lockkeeper(&world);
+        command
+            .env("LOCKKEEPER_AUTH", AUTH)
+            .env("LOCKKEEPER_ACL", "digest:locksmith:97531=:cdrwa");
+
+        let ended = finished(command.args(words)).await;
+
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.stdout.contains("LOCKKEEPER_ACL"), "{ended:?}");
+        assert!(!ended.stdout.contains("97531"), "{ended:?}");
+    }
+}
+
+async fn the_command_sees_no_credential_with_unset_auth(world: World) {
+    for (option, seen) in [(None, AUTH), (Some("--unset-auth"), "unset")] {
+        let mut command = lockkeeper(&world);
+        command
+            .env("LOCKKEEPER_AUTH", AUTH)
+            .args(["--acl", "auth::cdrwa", "run"])
+            .args(option)
+            .args(["vault", "--", "sh", "-c", "echo ${LOCKKEEPER_AUTH-unset}"]);
+
+        let ended = finished(&mut command).await;
+
+        assert_eq!((ended.code, ended.stdout.trim()), (Some(0), seen));
+    }
+}
+
+const IN_CLEAR: &str = "the credential crosses the network as it is";
+
+async fn a_credential_in_clear_is_said_once_beyond_this_machine(world: World) {
+    let far = ["--zk", "no-such-host.invalid", "--connect-timeout", "1s"];
+    for words in [&["ls"] as &[&str], &["-v", "ls"], &["bench"]] {
+        let mut command = lockkeeper(&world);
+        command.env("LOCKKEEPER_AUTH", AUTH).args(far).args(words);
+
+        let ended = finished(&mut command).await;
+
+        let said = ended
+            .stderr
+            .matches("credential crosses the network")
+            .count();
+        assert_eq!((ended.code, said), (Some(69), 1), "{ended:?}");
+    }
+    let mut without = lockkeeper(&world);
+    let without = finished(without.args(far).arg("ls")).await;
+    assert!(!without.stderr.contains(IN_CLEAR), "{without:?}");
+    let mut here = lockkeeper(&world);
+    let here = finished(here.env("LOCKKEEPER_AUTH", AUTH).arg("ls")).await;
+    assert_eq!(
+        (here.code, here.stderr.contains(IN_CLEAR)),
+        (Some(0), false)
+    );
+}
+
+async fn nothing_is_sent_without_tls_where_it_is_required(world: World) {
+    let option = finished(lockkeeper(&world).args(["--require-tls", "ls"])).await;
+    let variable = |value: &'static str| {
+        let mut command = lockkeeper(&world);
+        command.env("LOCKKEEPER_REQUIRE_TLS", value).arg("ls");
+        command
+    };
+    let set = finished(&mut variable("1")).await;
+    let not_set = finished(&mut variable("false")).await;
+
+    for ended in [option, set] {
+        assert_eq!(ended.code, Some(64), "{ended:?}");
+        assert!(one_line(&ended).contains("TLS is required"), "{ended:?}");
+    }
+    assert_eq!(not_set.code, Some(0), "{not_set:?}");
+}
+
+async fn the_files_of_tls_are_named_by_the_environment(world: World) {
+    let there = "/dev/null/no-file";
+    for (missing, others) in [
+        ("LOCKKEEPER_TLS_CA", &[] as &[&str]),
+        (
+            "LOCKKEEPER_TLS_CERT",
+            &["LOCKKEEPER_TLS_CA", "LOCKKEEPER_TLS_KEY"],
+        ),
+        (
+            "LOCKKEEPER_TLS_KEY",
+            &["LOCKKEEPER_TLS_CA", "LOCKKEEPER_TLS_CERT"],
+        ),
+    ] {
+        let mut command = lockkeeper(&world);
+        command.env(missing, there).arg("ls");
+        for other in others {
+            command.env(other, "/etc/passwd");
+        }
+
+        let ended = finished(&mut command).await;
+
+        assert_eq!(ended.code, Some(64), "{ended:?}");
+        assert!(one_line(&ended).contains(there), "{missing}: {ended:?}");
+    }
+}
+
+async fn a_secret_that_everybody_may_read_is_said(world: World) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("auth");
+    std::fs::write(&file, AUTH).unwrap();
+    for (mode, is_said) in [(0o600, false), (0o640, false), (0o644, true)] {
+        std::fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+
+        let ended = outcome(
+            &world,
+            &["--auth-file", file.to_str().unwrap(), "ls", "--json"],
+        )
+        .await;
+
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let said = ended
+            .stderr
+            .contains("everybody on this machine can read the secret in ");
+        assert_eq!(said, is_said, "{mode:o}: {ended:?}");
+    }
+}
+
+async fn a_secret_of_a_pipe_is_read_once(world: World) {
+    let mut command = lockkeeper(&world);
+    command
+        .args(["--auth-file", "/dev/stdin", "--acl", "auth::cdrwa", "bench"])
+        .args([
+            "--rounds",
+            "1",
+            "--waiters",
+            "1",
+            "--time",
+            "50ms",
+            "--json",
+        ])
+        .stdin(Stdio::piped());
+    let mut tool = command.spawn().unwrap();
+    let mut pipe = tool.stdin.take().unwrap();
+    pipe.write_all(AUTH.as_bytes()).await.unwrap();
+    drop(pipe);
+
+    let ended = tool.wait_with_output().await.unwrap();
+
+    let stderr = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!((ended.status.code(), &*stderr), (Some(0), ""));
+}
+
+async fn a_file_that_never_ends_is_refused(world: World) {
+    let folder = tempfile::tempdir().unwrap();
+    let long = folder.path().join("long");
+    File::create(&long).unwrap().set_len((1 << 20) + 1).unwrap();
+    for (file, why) in [
+        ("/dev/zero", "neither a file nor a pipe"),
+        ("/dev", "neither a file nor a pipe"),
+        (long.to_str().unwrap(), "longer than 1 MiB"),
+    ] {
+        for option in ["--auth-file", "--tls-ca"] {
+            let ended = outcome(&world, &[option, file, "ls"]).await;
+
+            assert_eq!(ended.code, Some(64), "{ended:?}");
+            let line = one_line(&ended);
+            assert!(line.contains(file) && line.contains(why), "{line}");
+        }
+    }
+}
+
+async fn a_pipe_that_nobody_writes_into_can_be_interrupted(world: World) {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let mut command = lockkeeper(&world);
+    command.arg("--auth-file").arg(&pipe);
+    let mut tool = command.args(["run", "a", "--", "true"]).spawn().unwrap();
+    let pid = tool.id().unwrap();
+    let listens = || async {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = u64::from_str_radix(caught.unwrap().trim(), 16).unwrap();
+        caught & (1 << (Signal::SIGINT as u64 - 1)) != 0
+    };
+    eventually("it listens for signals", SOON, listens).await;
+
+    kill(Pid::from_raw(pid as i32), Signal::SIGINT).unwrap();
+
+    assert_eq!(tool.wait().await.unwrap().code(), Some(130));
 }

@@ -180,6 +180,14 @@ async fn the_tool_speaks_tls(_world: World) {
     );
     assert!(ended.stderr.contains("granted"), "{ended:?}");
     hides(&ended.stderr, &key);
+    let mut by_variables = tool(None, None);
+    by_variables
+        .env("LOCKKEEPER_TLS_CA", &ca)
+        .env("LOCKKEEPER_TLS_CERT", &ours.0)
+        .env("LOCKKEEPER_TLS_KEY", &ours.1)
+        .env("LOCKKEEPER_REQUIRE_TLS", "1");
+    let ended = finished(&mut by_variables).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
     for (whose, mut tool) in [
         ("no certificate of ours", tool(Some(&ca), None)),
         ("one that nobody has signed", tool(Some(&ca), Some(&theirs))),

@@ -68,12 +68,13 @@ async fn measure(
     order: &Order,
     interrupts: &mut Interrupts,
 ) -> Result<Measured, Stop> {
-    // It finds out why there is no server, and can be dropped at any time: nothing of ours is there yet.
-    let probe = interrupts
-        .or(server.connect())
+    let access = interrupts
+        .or(server.access())
         .await
-        .map_err(Stop::Signal)?;
-    probe?.close().await;
+        .map_err(Stop::Signal)??;
+    // It finds out why there is no server, and can be dropped at any time: nothing of ours is there yet.
+    let probe = interrupts.or(server.connect_as(&access, 0)).await;
+    probe.map_err(Stop::Signal)??.close().await;
 
     let id = Uuid::new_v4().simple().to_string();
     let path = format!("{}/bench-{}", server.root.trim_end_matches('/'), &id[..8]);
@@ -81,7 +82,7 @@ async fn measure(
         servers: server.zk.clone(),
         session_timeout: server.session_timeout,
         connect_timeout: server.connect_timeout,
-        access: server.access()?,
+        access,
     };
     let ground = Ground::open(&reach, &path)
         .await

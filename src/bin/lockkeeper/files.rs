@@ -1,0 +1,48 @@
+//! Files with secrets and certificates. None is read without a bound, and none that never ends.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use crate::failure::Failure;
+use crate::report;
+
+/// Several times what all authorities of a usual system take.
+const MOST: u64 = 1 << 20;
+
+/// The text of a file that others may know too.
+pub(crate) fn text(file: &Path) -> Result<String, Failure> {
+    read(file).map(|(text, _)| text)
+}
+
+/// The text of one that they should not. It says on stderr if they can.
+pub(crate) fn secret(file: &Path) -> Result<String, Failure> {
+    let (text, is_open) = read(file)?;
+    if is_open {
+        report::say(format_args!(
+            "everybody on this machine can read the secret in {0}: `chmod o-r {0}` ends that",
+            file.display()
+        ));
+    }
+    Ok(text)
+}
+
+/// The text, and whether everybody may read it.
+fn read(file: &Path) -> Result<(String, bool), Failure> {
+    let refused = |source| Failure::File {
+        file: file.to_owned(),
+        source,
+    };
+    let opened = File::open(file).map_err(refused)?;
+    let about = opened.metadata().map_err(refused)?;
+    if !about.is_file() && !about.file_type().is_fifo() {
+        return Err(refused(io::Error::other("it is neither a file nor a pipe")));
+    }
+    let mut text = String::new();
+    let read = opened.take(MOST + 1).read_to_string(&mut text);
+    if read.map_err(refused)? as u64 > MOST {
+        return Err(refused(io::Error::other("it is longer than 1 MiB")));
+    }
+    Ok((text, about.is_file() && about.mode() & 0o004 != 0))
+}
