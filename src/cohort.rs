@@ -9,12 +9,13 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use crate::latch::{Latch, Latched};
 use crate::tenure::{GuardState, Tenure};
 
 /// Guards that one ticket has at most, one after the other. Even if no word of a competitor arrives, it waits for no more.
@@ -25,13 +26,13 @@ const FEW_COHORTS: usize = 64;
 /// The cohorts of one keeper, by the lock's directory.
 #[derive(Debug, Default)]
 pub(crate) struct Cohorts {
-    all: Mutex<HashMap<Arc<str>, Weak<Cohort>>>,
+    all: Latch<HashMap<Arc<str>, Weak<Cohort>>>,
 }
 
 impl Cohorts {
     /// The cohort of the lock with this directory.
     pub(crate) fn of(&self, path: &Arc<str>) -> Arc<Cohort> {
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.all.lock();
         if let Some(cohort) = all.get(path).and_then(Weak::upgrade) {
             return cohort;
         }
@@ -47,7 +48,7 @@ impl Cohorts {
     /// Gives back what is kept and not used.
     pub(crate) fn give_back(&self) {
         let cohorts: Vec<_> = {
-            let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+            let all = self.all.lock();
             all.values().filter_map(Weak::upgrade).collect()
         };
         for cohort in cohorts {
@@ -72,7 +73,7 @@ pub(crate) struct Cohort {
     /// One permit, given in the order of the calls.
     baton: Arc<Semaphore>,
     /// A hold that nobody uses just now.
-    kept: Mutex<Option<Kept>>,
+    kept: Latch<Option<Kept>>,
 }
 
 struct Kept {
@@ -91,7 +92,7 @@ impl Cohort {
     fn new() -> Self {
         Self {
             baton: Arc::new(Semaphore::new(1)),
-            kept: Mutex::new(None),
+            kept: Latch::new(None),
         }
     }
 
@@ -155,22 +156,31 @@ impl Cohort {
         if passing.is_over() {
             return Err(tenure);
         }
-        *kept = Some(Kept {
+        let before = kept.replace(Kept {
             tenure,
             passing: Arc::clone(passing),
             until,
         });
-        let mut looks_at = passing.looks_at();
+        let is_sooner = {
+            let mut looks_at = passing.looks_at();
+            let is_sooner = looks_at.is_none_or(|looks_at| until < looks_at);
+            if is_sooner {
+                *looks_at = Some(until);
+            }
+            is_sooner
+        };
+        drop(kept);
+        // None, because whoever keeps has the baton.
+        drop(before);
         // Not each time: a task that is woken costs more than all of this.
-        if looks_at.is_none_or(|looks_at| until < looks_at) {
-            *looks_at = Some(until);
+        if is_sooner {
             passing.let_go.notify_one();
         }
         Ok(())
     }
 
-    fn kept(&self) -> MutexGuard<'_, Option<Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn kept(&self) -> Latched<'_, Option<Kept>> {
+        self.kept.lock()
     }
 }
 
@@ -193,11 +203,11 @@ pub(crate) struct Passing {
     /// Guards that it may still have.
     left: AtomicU32,
     /// The baton of whoever uses the hold; it goes on without them once the hold is lost.
-    baton: Mutex<Option<Baton>>,
+    baton: Latch<Option<Baton>>,
     /// Whoever used the hold does so no longer.
     let_go: Notify,
     /// When whoever follows the hold looks at it again without being told.
-    looks_at: Mutex<Option<Instant>>,
+    looks_at: Latch<Option<Instant>>,
 }
 
 impl Passing {
@@ -206,9 +216,9 @@ impl Passing {
         Arc::new(Self {
             is_over: AtomicBool::new(!is_alone),
             left: AtomicU32::new(MOST_GUARDS - 1),
-            baton: Mutex::new(Some(baton)),
+            baton: Latch::new(Some(baton)),
             let_go: Notify::new(),
-            looks_at: Mutex::new(None),
+            looks_at: Latch::new(None),
         })
     }
 
@@ -231,12 +241,12 @@ impl Passing {
         drop(self.take_baton());
     }
 
-    fn looks_at(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.looks_at.lock().unwrap_or_else(PoisonError::into_inner)
+    fn looks_at(&self) -> Latched<'_, Option<Instant>> {
+        self.looks_at.lock()
     }
 
-    fn baton(&self) -> MutexGuard<'_, Option<Baton>> {
-        self.baton.lock().unwrap_or_else(PoisonError::into_inner)
+    fn baton(&self) -> Latched<'_, Option<Baton>> {
+        self.baton.lock()
     }
 
     pub(crate) fn take_baton(&self) -> Option<Baton> {
@@ -245,6 +255,7 @@ impl Passing {
 
     /// One guard more. Whoever takes the last one does not pass on.
     fn pass(&self, baton: Baton) {
+        // There was none: whoever had it has just given it back.
         *self.baton() = Some(baton);
         if self.left.fetch_sub(1, Ordering::Relaxed) <= 1 {
             self.is_over.store(true, Ordering::SeqCst);
@@ -276,14 +287,16 @@ impl Baton {
     /// The hold that was kept, if it is still good. One that is doubtful or lost goes back.
     pub(crate) fn take_over(self) -> Result<(Arc<Tenure>, Arc<Passing>), Self> {
         let cohort = Arc::clone(&self.cohort);
+        let looked_at = cohort.kept().as_ref().map(|kept| Arc::clone(&kept.tenure));
+        // Without the latch, because a look may find a loss. Nobody else keeps anything: we have the baton.
+        let is_held = looked_at.is_some_and(|tenure| tenure.state() == GuardState::Held);
         let mut kept = cohort.kept();
         let taken = kept.take();
-        let is_good =
-            |kept: &Kept| !kept.passing.is_over() && kept.tenure.state() == GuardState::Held;
         match taken {
-            Some(good) if is_good(&good) => {
-                // Under the lock, so that whoever follows the hold finds it kept or used.
+            Some(good) if is_held && !good.passing.is_over() => {
+                // With the latch, so that whoever follows the hold finds it kept or used.
                 good.passing.pass(self);
+                drop(kept);
                 Ok((good.tenure, good.passing))
             }
             bad => {
@@ -311,7 +324,7 @@ mod tests {
             cohorts.of(&format!("/locks/{name}").into());
         }
 
-        let known = cohorts.all.lock().unwrap().capacity();
+        let known = cohorts.all.lock().capacity();
         assert!(known < 4 * FEW_COHORTS, "{known}");
         assert!(Arc::ptr_eq(&kept, &cohorts.of(&used)));
     }

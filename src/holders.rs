@@ -4,13 +4,14 @@
 //! sends nothing.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::{self, ThreadId};
 
 use tokio::sync::Notify;
 use tokio::task;
 
 use crate::cohort::Cohorts;
+use crate::latch::Latch;
 use crate::meter::Meters;
 use crate::name::LockName;
 use crate::owner::Owner;
@@ -28,8 +29,8 @@ type GateWithBell = (Arc<Gate>, Arc<Notify>);
 /// The holds of one keeper.
 #[derive(Debug, Default)]
 pub(crate) struct Holders {
-    gates: Mutex<Gates>,
-    tasks: Mutex<Tasks>,
+    gates: Latch<Gates>,
+    tasks: Latch<Tasks>,
     pub(crate) cohorts: Cohorts,
     pub(crate) meters: Meters,
 }
@@ -66,7 +67,7 @@ impl Holders {
     /// The same, with the bell that whoever has the gate listens to while it waits in the queue: the owner may have come to hold
     /// elsewhere.
     pub(crate) fn gate_with_bell(&self, path: &Arc<str>, owner: &Owner) -> GateWithBell {
-        let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gates = self.gates.lock();
         if gates.all.len() >= gates.most {
             gates.all.retain(|_, (gate, _)| {
                 let is_used = Arc::strong_count(gate) > 1;
@@ -82,7 +83,7 @@ impl Holders {
     /// The current task holds the lock with this directory, for as long as what is returned lives.
     pub(crate) fn enter(self: &Arc<Self>, path: &Arc<str>, kind: Kind) -> Presence {
         let task = Task::current();
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.tasks.lock();
         tasks
             .entry(Arc::clone(path))
             .or_default()
@@ -101,11 +102,10 @@ impl Holders {
             *task == current && (*held == Kind::Exclusive || kind == Kind::Exclusive)
         };
         let would_wait = {
-            let tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+            let tasks = self.tasks.lock();
             let held = tasks.get(path);
             held.is_some_and(|held| held.iter().any(conflicts))
         };
-        // Whoever listens to events may use locks, so none of ours is held.
         if would_wait {
             tracing::warn!(
                 name = name.as_str(),
@@ -125,11 +125,7 @@ pub(crate) struct Presence {
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        let mut tasks = self
-            .holders
-            .tasks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.holders.tasks.lock();
         if let Some(held) = tasks.get_mut(&self.path) {
             if let Some(at) = held.iter().position(|task| *task == self.task) {
                 held.swap_remove(at);

@@ -60,7 +60,9 @@
 //! - `metrics`: waits, holds, losses and sessions are counted on the facade of the `metrics` crate, by the class of a lock
 //!   ([`Mutex::with_class`]) and its kind, never by its name. `docs/metrics.md` says what each means.
 //!
-//! Needs ZooKeeper 3.6 or newer and a tokio runtime.
+//! Needs ZooKeeper 3.6 or newer and a tokio runtime with I/O and time enabled (`enable_all`). The tasks of a keeper run in the runtime in
+//! which it was connected, and end with it. Its locks may be used from any other runtime with time enabled, and guards may be asked,
+//! and dropped, on any thread.
 
 // Says in the pages at docs.rs, which are built with nightly, what needs a feature. No other build sees it.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -82,6 +84,7 @@ pub mod fuzzing;
 mod guard;
 mod holders;
 mod keeper;
+mod latch;
 mod linger;
 mod link;
 mod meter;

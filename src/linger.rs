@@ -107,7 +107,8 @@ impl Linger {
         // For as long as the hold, so it is no part of what the caller does.
         let path = &**door.queue.path();
         let span = tracing::debug_span!(parent: None, "linger", path);
-        tokio::spawn(end.follow(watch, tenure.lost()).instrument(span));
+        let follow = end.follow(watch, tenure.lost());
+        tenure.seat().session().spawn(follow.instrument(span));
         self.guard(door, tenure, passing)
     }
 

@@ -21,7 +21,7 @@ pub(crate) use form::{Holding, Meter, Meters, OpenSession, Waiting, describe, re
 mod form {
     use std::collections::HashMap;
     use std::fmt;
-    use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
+    use std::sync::{Arc, Once, OnceLock};
     use std::time::Instant;
 
     use metrics::{Counter, Gauge, Histogram, Unit};
@@ -30,6 +30,7 @@ mod form {
     };
 
     use super::Reason;
+    use crate::latch::Latch;
 
     const WAIT: &str = "lockkeeper_wait_seconds";
     const WAITING: &str = "lockkeeper_waiting";
@@ -92,11 +93,11 @@ mod form {
 
     /// The meters of one keeper, however many locks are counted by each.
     #[derive(Debug, Default)]
-    pub(crate) struct Meters(Mutex<HashMap<(&'static str, &'static str), Meter>>);
+    pub(crate) struct Meters(Latch<HashMap<(&'static str, &'static str), Meter>>);
 
     impl Meters {
         pub(crate) fn of(&self, class: &'static str, kind: &'static str) -> Meter {
-            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = self.0.lock();
             let meter = all.entry((class, kind));
             meter.or_insert_with(|| Meter::new(class, kind)).clone()
         }
@@ -132,8 +133,12 @@ mod form {
 
     impl Counts {
         fn handles(&self) -> &Handles {
-            self.handles
-                .get_or_init(|| Handles::register(self.class, self.kind))
+            if let Some(handles) = self.handles.get() {
+                return handles;
+            }
+            // Registered before the cell is locked: a recorder may look at a lock. Twice is as good as once.
+            let handles = Handles::register(self.class, self.kind);
+            self.handles.get_or_init(|| handles)
         }
     }
 

@@ -11,18 +11,20 @@ mod referee;
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tracing::dispatcher::{self, Dispatch};
 
 use crate::door::Door;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
+use crate::latch::Listener;
 use crate::link::Create;
 use crate::link::simulated::tree::{Action, Change};
 use crate::link::simulated::{Author, CALL, Dice, Entry, SimOpener, SimWorld, Step};
@@ -42,6 +44,12 @@ const DIRECTORY: &str = "/locks/it";
 /// After the storm nothing may take longer than this (virtual time).
 const PATIENCE: Duration = Duration::from_secs(30);
 const FOREIGN_SESSION: i64 = 9_999;
+
+/// The same for all seeds, because each new one is made known to everything that could tell it something.
+static LISTENER: LazyLock<(Listener, Dispatch)> = LazyLock::new(|| {
+    let listener = Listener::default();
+    (listener.clone(), Dispatch::new(listener))
+});
 
 #[test]
 fn no_storm_breaks_the_queue() {
@@ -87,6 +95,9 @@ fn no_storm_breaks_the_queue() {
         panic!("{}\n{}", trace(world), whys.join("\n"));
     }
     assert!(grants as u64 > seeds * 5, "only {grants} grants");
+    let listener = &LISTENER.0;
+    assert!(listener.told() > grants, "the listener hears nothing");
+    assert_eq!(listener.too_early(), None, "with a latch");
 }
 
 /// The runtime's paused clock.
@@ -138,7 +149,7 @@ fn run(seed: u64) -> (Result<usize, String>, Arc<SimWorld>) {
         .start_paused(true)
         .build()
         .unwrap();
-    runtime.block_on(async {
+    let storm = async {
         let mut dice = Dice::new(seed, 0);
         let is_near_end = dice.percent(6);
         let first_number = if is_near_end {
@@ -154,7 +165,8 @@ fn run(seed: u64) -> (Result<usize, String>, Arc<SimWorld>) {
             Referee::judge(log.iter().map(|(_, entry)| entry))
         };
         (judged.and_then(|grants| outcome.map(|()| grants)), world)
-    })
+    };
+    dispatcher::with_default(&LISTENER.1, || runtime.block_on(storm))
 }
 
 async fn storm(world: &Arc<SimWorld>, mut dice: Dice, is_near_end: bool) -> Result<(), String> {

@@ -8,7 +8,7 @@ mod entry;
 pub use entry::{Ending, JournalEntry};
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{self, StreamExt};
@@ -23,6 +23,7 @@ use super::directory::Directory;
 use super::now_ms;
 use super::ticket::DataLine;
 use crate::error::{Error, Result};
+use crate::latch::{self, Latch, Latched};
 use crate::link::{Code, Create, Fault, Found, Read, Write};
 use crate::name::LockName;
 use crate::session::pool::Pool;
@@ -52,7 +53,7 @@ pub(crate) struct Scribe {
     base: String,
     /// So many holds stay on a page.
     most: usize,
-    desk: Mutex<Desk>,
+    desk: Latch<Desk>,
     /// Whether everything is written, and nothing is about to be.
     is_idle: watch::Sender<bool>,
 }
@@ -85,14 +86,13 @@ pub(crate) fn base(root: &str) -> String {
 }
 
 impl Scribe {
-    /// To be called in the keeper's runtime.
     pub(crate) fn new(pool: &Arc<Pool>, root: &str, most: usize) -> Arc<Self> {
         Arc::new(Self {
             pool: Arc::downgrade(pool),
-            runtime: Handle::current(),
+            runtime: pool.runtime(),
             base: base(root),
             most,
-            desk: Mutex::default(),
+            desk: Latch::default(),
             is_idle: watch::Sender::new(true),
         })
     }
@@ -117,12 +117,20 @@ impl Scribe {
         }
     }
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn desk(&self) -> Latched<'_, Desk> {
+        self.desk.lock()
     }
 
-    fn note(self: &Arc<Self>, mut desk: MutexGuard<'_, Desk>, name: &LockName, line: Line) {
+    /// Says whether all is written, with the desk as it is now, and wakes who waits for it when nobody has the desk.
+    fn put_down(&self, desk: Latched<'_, Desk>) {
+        latch::set(&self.is_idle, desk.is_idle());
+        drop(desk);
+        latch::tell(&self.is_idle);
+    }
+
+    fn note(self: &Arc<Self>, mut desk: Latched<'_, Desk>, name: &LockName, line: Line) {
         if desk.pages.len() >= MOST_PAGES && !desk.pages.contains_key(name) {
+            drop(desk);
             tracing::warn!(%name, "not in the journal: too much is still to be written");
             return;
         }
@@ -133,13 +141,12 @@ impl Scribe {
             return;
         }
         desk.is_writing = true;
-        self.is_idle.send_replace(false);
+        self.put_down(desk);
         let shift = Shift {
             scribe: Arc::clone(self),
             is_over: false,
         };
         // It ends by itself: when there is nothing to write, and with the keeper's sessions.
-        drop(desk);
         let span = tracing::debug_span!("journal");
         self.runtime.spawn(shift.write_all().instrument(span));
     }
@@ -150,6 +157,7 @@ impl Scribe {
         if let Some(since) = desk.pages.remove(&name) {
             page.put_all(&since);
         } else if desk.pages.len() >= MOST_PAGES {
+            drop(desk);
             tracing::warn!(%name, "not in the journal: too much is still to be written");
             return;
         }
@@ -261,7 +269,7 @@ impl Shift {
         if desk.pages.is_empty() {
             self.is_over = true;
             desk.is_writing = false;
-            self.scribe.is_idle.send_replace(desk.is_idle());
+            self.scribe.put_down(desk);
             return None;
         }
         Some(std::mem::take(&mut desk.pages))
@@ -414,7 +422,7 @@ impl Record {
             let mut desk = self.scribe.desk();
             self.is_ours = desk.open.remove(&self.hold.line.id).is_some();
             desk.releasing += usize::from(self.is_ours);
-            self.scribe.is_idle.send_replace(desk.is_idle());
+            self.scribe.put_down(desk);
         }
     }
 

@@ -4,8 +4,6 @@
 //! cannot wait for each other in a circle, whatever the order of their names. Invariant: no hold begins before all tickets
 //! have their turn and were seen at one moment to be ours. It decides nothing about turns.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use futures_util::future::try_join_all;
 
 use super::joining::Joining;
@@ -13,6 +11,7 @@ use super::place::Place;
 use super::waiter::WAITING;
 use super::{Queue, Waiter};
 use crate::error::{Error, Result};
+use crate::latch::Latch;
 use crate::link::{Found, Read};
 use crate::name::LockName;
 use crate::session::failed;
@@ -33,26 +32,22 @@ pub(crate) struct Several {
 
 /// Which locks of a set are still waited for: for whoever gives up.
 #[derive(Debug, Default)]
-pub(crate) struct Awaited(Mutex<Vec<LockName>>);
+pub(crate) struct Awaited(Latch<Vec<LockName>>);
 
 impl Awaited {
     /// The names, with commas.
     pub(crate) fn names(&self) -> String {
-        let names = self.names_mut();
+        let names = self.0.lock();
         let names: Vec<&str> = names.iter().map(LockName::as_str).collect();
         names.join(", ")
     }
 
     fn begin<'a>(&self, all: impl Iterator<Item = &'a LockName>) {
-        *self.names_mut() = all.cloned().collect();
+        *self.0.lock() = all.cloned().collect();
     }
 
     fn is_there(&self, name: &LockName) {
-        self.names_mut().retain(|awaited| awaited != name);
-    }
-
-    fn names_mut(&self) -> MutexGuard<'_, Vec<LockName>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().retain(|awaited| awaited != name);
     }
 }
 

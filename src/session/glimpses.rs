@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 
 use futures_util::future::join_all;
@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot::{self, Receiver, Sender};
 
 use super::ending::Ending;
+use crate::latch::Latch;
 use crate::link::{Found, Link, Node, Read};
 
 /// The most directories in one request: all that stands in them comes back in one answer.
@@ -29,7 +30,7 @@ pub(super) struct Glimpses {
     /// The session's own, with which it ends.
     runtime: Handle,
     /// What is asked for and not sent yet; while there is anything, a task is about to send it.
-    asked: Arc<Mutex<Asked>>,
+    asked: Arc<Latch<Asked>>,
 }
 
 impl Glimpses {
@@ -54,8 +55,7 @@ impl Glimpses {
             );
             self.runtime.spawn(async move {
                 step_back().await;
-                let asked =
-                    std::mem::take(&mut *asked.lock().unwrap_or_else(PoisonError::into_inner));
+                let asked = std::mem::take(&mut *asked.lock());
                 tokio::select! {
                     () = send(&*link, asked) => {}
                     // The link is let go of.
@@ -68,7 +68,7 @@ impl Glimpses {
 
     /// Adds one to those who ask; whether nobody had asked before.
     fn is_first(&self, directory: &Arc<str>, answer: Sender<Node>) -> bool {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = self.asked.lock();
         let is_first = asked.is_empty();
         asked.entry(Arc::clone(directory)).or_default().push(answer);
         is_first

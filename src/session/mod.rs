@@ -13,16 +13,18 @@ pub(crate) mod pulse;
 pub(crate) mod roll;
 pub(crate) mod watchman;
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::Instrument;
 
 use crate::error::Error;
+use crate::latch::Latch;
 use crate::link::{Code, Fault, Found, Link, Node, Read, Reply, SessionState};
 use crate::meter::OpenSession;
 use clock::Clock;
@@ -47,7 +49,7 @@ pub(crate) enum Failure {
 #[derive(Debug)]
 pub(crate) struct Session {
     /// Taken out by `close` or when we renounce it, because the server's session lives until the last reference to the link is gone.
-    link: Arc<Mutex<Option<Arc<dyn Link>>>>,
+    link: Arc<GivenLink>,
     states: watch::Receiver<SessionState>,
     ending: Ending,
     pub(crate) janitor: Janitor,
@@ -55,11 +57,20 @@ pub(crate) struct Session {
     beating: AbortHandle,
     recognising: tokio::sync::Mutex<()>,
     glimpses: Glimpses,
+    runtime: Handle,
     /// Bytes of paths that this session watches or is about to watch; the pool keeps it below its limit.
     watched_bytes: AtomicUsize,
     /// Bytes of paths of tickets that this session has or is about to create; the pool keeps it below its limit.
     ticket_bytes: AtomicUsize,
     id: i64,
+}
+
+/// The link, until it is given up.
+type GivenLink = Latch<Option<Arc<dyn Link>>>;
+
+fn give_up(link: &GivenLink) {
+    let last = link.lock().take();
+    drop(last);
 }
 
 /// What a session needs to know of its keeper.
@@ -75,7 +86,7 @@ pub(crate) struct Circumstances {
 }
 
 impl Session {
-    /// Wraps a fresh link. The tasks end when the session is dropped or closed.
+    /// Wraps a fresh link, in the keeper's runtime. The tasks end when the session is dropped or closed.
     pub(crate) fn start(link: Arc<dyn Link>, around: Circumstances) -> Arc<Self> {
         let id = link.session_id();
         tracing::info!(session = format_args!("{id:#x}"), "session begun");
@@ -91,7 +102,7 @@ impl Session {
         let span = tracing::debug_span!("pulse", session = format_args!("{id:#x}"));
         let janitor = Janitor::start(Arc::clone(&link), ending.clone(), around.alive);
         let beating = Arc::clone(&pulse).run(Arc::clone(&link), crier);
-        let link = Arc::new(Mutex::new(Some(link)));
+        let link = Arc::new(Latch::new(Some(link)));
         let (given_up, tidying, renounced) = (Arc::clone(&link), janitor.task(), ending.clone());
         let (open, last_look) = (OpenSession::begin(), LastLook(Arc::clone(&pulse)));
         let beating = async move {
@@ -101,12 +112,7 @@ impl Session {
             // Nobody else ends it: guards that are lost, and observers, may be kept for long, and whatever it has made would stay.
             if renounced.is_renounced() {
                 tidying.abort();
-                drop(
-                    given_up
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .take(),
-                );
+                give_up(&given_up);
             }
         };
         Arc::new(Self {
@@ -115,6 +121,7 @@ impl Session {
             ending,
             janitor,
             beating: tokio::spawn(beating.instrument(span)).abort_handle(),
+            runtime: Handle::current(),
             pulse,
             recognising: tokio::sync::Mutex::default(),
             link,
@@ -128,13 +135,17 @@ impl Session {
         self.id
     }
 
+    /// Runs a task where those of the session run, and not where its caller does.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(task);
+    }
+
     /// The link, unless the session is over or the keeper closed.
     pub(crate) fn link(&self) -> Result<Arc<dyn Link>, End> {
         if let Some(end) = self.end() {
             return Err(end);
         }
-        let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
-        link.clone().ok_or(End::Closed)
+        self.link.lock().clone().ok_or(End::Closed)
     }
 
     /// How the session ended, if it has.
@@ -290,12 +301,7 @@ impl Session {
         let finished = timeout_at(deadline, self.janitor.finish()).await;
         // Whatever the janitor could not do, the end of the session does.
         self.janitor.abort();
-        drop(
-            self.link
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take(),
-        );
+        give_up(&self.link);
         let closed = timeout_at(deadline, over(&mut states)).await;
         if finished.is_err() || closed.is_err() {
             tracing::warn!(

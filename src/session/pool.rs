@@ -6,11 +6,12 @@
 //! that no impatient caller can throw it away. The pool never moves a place to another session.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use futures_util::future::{BoxFuture, FutureExt, Shared, join_all};
-use tokio::sync::{mpsc, watch};
+use futures_util::future::{FutureExt, Shared, join_all};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 
@@ -19,6 +20,7 @@ use super::pulse::LeaseStrength;
 use super::watchman::{self, SessionEvent, SessionEvents};
 use super::{Circumstances, End, Session};
 use crate::error::{Error, Result};
+use crate::latch::{Latch, Latched};
 use crate::link::{Code, Fault, Found, Link, Opener, Read, probe};
 
 /// The most bytes of paths that one session watches.
@@ -47,11 +49,13 @@ pub(crate) struct Access {
 #[derive(Debug)]
 pub(crate) struct Pool {
     access: Access,
-    sessions: Mutex<Sessions>,
+    /// Where all tasks of the sessions run, whoever needs a session first: where the keeper was connected.
+    runtime: Latch<Handle>,
+    sessions: Latch<Sessions>,
     closing: watch::Sender<bool>,
     events: Arc<watch::Sender<SessionEvent>>,
     /// Every janitor holds a sender; `close` waits until all are gone.
-    alive: Mutex<Option<mpsc::Sender<()>>>,
+    alive: Latch<Option<mpsc::Sender<()>>>,
     all_gone: tokio::sync::Mutex<mpsc::Receiver<()>>,
 }
 
@@ -63,7 +67,8 @@ struct Sessions {
     opening: Option<Opening>,
 }
 
-type Opening = Shared<BoxFuture<'static, Result<Arc<Session>>>>;
+/// Without an answer where the keeper's runtime has ended.
+type Opening = Shared<oneshot::Receiver<Result<Arc<Session>>>>;
 
 /// A claim on some of the bytes that a session may watch and have tickets of; given back on drop.
 #[derive(Debug)]
@@ -167,11 +172,12 @@ impl Pool {
         let (alive, all_gone) = mpsc::channel(1);
         let pool = Arc::new(Self {
             access,
-            sessions: Mutex::default(),
+            runtime: Latch::new(Handle::current()),
+            sessions: Latch::default(),
             closing: watch::Sender::new(false),
             // Until the first session is there nobody can look.
             events: Arc::new(watch::Sender::new(SessionEvent::Closed)),
-            alive: Mutex::new(Some(alive)),
+            alive: Latch::new(Some(alive)),
             all_gone: tokio::sync::Mutex::new(all_gone),
         });
         pool.home("connect").await?;
@@ -189,6 +195,7 @@ impl Pool {
         doing: &'static str,
     ) -> Result<Reservation> {
         let mut closing = self.closing.subscribe();
+        let mut has_moved = false;
         loop {
             let opening = match self.room_or_opening(path_len) {
                 _ if *closing.borrow() => return Err(End::Closed.while_trying(doing, "the keeper")),
@@ -199,10 +206,27 @@ impl Pool {
                 opened = opening => opened,
                 _ = closing.wait_for(|closing| *closing) => continue,
             };
+            let opened = match opened {
+                Ok(opened) => opened,
+                Err(_) if has_moved => return Err(End::Closed.while_trying("open", "a session")),
+                Err(_) => {
+                    has_moved = true;
+                    self.move_if_gone().await;
+                    continue;
+                }
+            };
             // A further session lives by its places alone: take one before letting go of it.
             if let Some(reservation) = Reservation::try_new(&opened?, path_len) {
                 return Ok(reservation);
             }
+        }
+    }
+
+    /// Goes on in the caller's runtime if the keeper's own has ended, and with it all of its sessions.
+    async fn move_if_gone(&self) {
+        let is_gone = self.runtime().spawn(async {}).await.is_err();
+        if let (true, Ok(ours)) = (is_gone, Handle::try_current()) {
+            *self.runtime.lock() = ours;
         }
     }
 
@@ -236,20 +260,21 @@ impl Pool {
                 .chain(sessions.further.iter().filter_map(Weak::upgrade))
                 .collect()
         };
-        drop(
-            self.alive
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take(),
-        );
+        let alive = self.alive.lock().take();
+        drop(alive);
         join_all(sessions.iter().map(|session| session.close(limit))).await;
-        drop(sessions);
-        self.sessions().home = None;
+        let home = self.sessions().home.take();
+        drop((sessions, home));
         // Sessions whose last place went a moment ago are no longer in the list, but their janitors may still work.
         let mut all_gone = self.all_gone.lock().await;
         if timeout(limit, all_gone.recv()).await.is_err() {
             tracing::warn!("a janitor did not finish in time");
         }
+    }
+
+    /// The keeper's runtime.
+    pub(crate) fn runtime(&self) -> Handle {
+        self.runtime.lock().clone()
     }
 
     /// Follows the home session.
@@ -266,12 +291,14 @@ impl Pool {
         self.access.opener.chroot().len()
     }
 
-    fn sessions(&self) -> MutexGuard<'_, Sessions> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sessions(&self) -> Latched<'_, Sessions> {
+        self.sessions.lock()
     }
 
     /// Room in a session that is there, or else the session that is being opened.
     fn room_or_opening(self: &Arc<Self>, path_len: usize) -> Result<Reservation, Opening> {
+        // Whatever is let go of here goes after the latch is open again: it may be the last of a session.
+        let mut looked_at = Vec::new();
         let mut sessions = self.sessions();
         let mut home = sessions.home.iter().filter(|home| home.end().is_none());
         if let Some(reservation) = home.find_map(|home| Reservation::try_new(home, path_len)) {
@@ -280,32 +307,40 @@ impl Pool {
         sessions
             .further
             .retain(|session| session.strong_count() > 0);
-        let mut alive = sessions
-            .further
-            .iter()
-            .filter_map(Weak::upgrade)
-            .filter(|session| session.end().is_none());
-        if let Some(reservation) =
-            alive.find_map(|session| Reservation::try_new(&session, path_len))
-        {
-            return Ok(reservation);
+        for session in sessions.further.iter().filter_map(Weak::upgrade) {
+            let alive = session.end().is_none();
+            let room = alive.then(|| Reservation::try_new(&session, path_len));
+            looked_at.push(session);
+            if let Some(reservation) = room.flatten() {
+                return Ok(reservation);
+            }
         }
         // One that ended without a word, with its runtime, opens nothing any more.
-        sessions.opening.take_if(|opening| opening.peek().is_some());
-        Err(sessions
-            .opening
-            .get_or_insert_with(|| Arc::clone(self).begin_opening())
-            .clone())
+        let over = sessions.opening.take_if(|opening| opening.peek().is_some());
+        let mut begun = None;
+        let opening = sessions.opening.get_or_insert_with(|| {
+            let (opened, opening) = oneshot::channel();
+            begun = Some(opened);
+            opening.shared()
+        });
+        let opening = opening.clone();
+        drop(sessions);
+        drop(over);
+        if let Some(opened) = begun {
+            self.begin_opening(opened);
+        }
+        Err(opening)
     }
 
-    /// Opens a session in a task of its own: it is not lost with the caller who was the first to need it, and no handshake
-    /// is dropped in the middle, which would leave a session at the server until it expires.
-    fn begin_opening(self: Arc<Self>) -> Opening {
-        let opening = tokio::spawn(async move { self.open_session().await }.in_current_span());
-        let result = opening.map(|ended| {
-            ended.unwrap_or_else(|_| Err(End::Closed.while_trying("open", "a session")))
-        });
-        result.boxed().shared()
+    /// Opens a session in a task of its own: it is not lost with the caller who was the first to need it, nor with the runtime of
+    /// that, and no handshake is dropped in the middle, which would leave a session at the server until it expires.
+    fn begin_opening(self: &Arc<Self>, opened: oneshot::Sender<Result<Arc<Session>>>) {
+        let pool = Arc::clone(self);
+        let open = async move {
+            // Nobody may wait for it any more.
+            opened.send(pool.open_session().await).ok();
+        };
+        self.runtime().spawn(open.in_current_span());
     }
 
     /// Connects within the connect timeout. Servers that gave no session are asked again, because they come back: they elect a
@@ -334,48 +369,70 @@ impl Pool {
         }
     }
 
-    async fn open_session(self: Arc<Self>) -> Result<Arc<Session>> {
+    async fn open_session(self: &Arc<Self>) -> Result<Arc<Session>> {
         let opening = self.access.clock.now();
         let is_first = self.sessions().home.is_none();
         let connected = self.connect(is_first).await;
-        let alive = self
-            .alive
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        let mut sessions = self.sessions();
-        sessions.opening = None;
-        let link = connected?;
-        // Looked at under the lock under which `close` looks for sessions: one of the two sees the other.
-        let alive = alive.filter(|_| !*self.closing.borrow());
-        let alive = alive.ok_or_else(|| End::Closed.while_trying("open", "a session"))?;
-        let session = Session::start(
-            link,
-            Circumstances {
+        let closed = || End::Closed.while_trying("open", "a session");
+        let alive = self.alive.lock().clone();
+        let started = connected.and_then(|link| {
+            let around = Circumstances {
                 closing: self.closing.subscribe(),
-                alive,
+                alive: alive.ok_or_else(closed)?,
                 clock: Arc::clone(&self.access.clock),
                 strength: self.access.strength,
                 opening,
-            },
-        );
-        match &sessions.home {
-            Some(home) if home.end().is_none() => sessions.further.push(Arc::downgrade(&session)),
-            _ => {
-                sessions.home = Some(Arc::clone(&session));
-                let session_id = session.id();
-                self.events.send_replace(SessionEvent::Connected {
-                    session: session_id,
-                });
-                let follow = watchman::follow(
-                    Arc::downgrade(&session),
-                    Arc::downgrade(&self),
-                    Arc::clone(&self.events),
-                );
-                tokio::spawn(follow.in_current_span());
+            };
+            Ok(Session::start(link, around))
+        });
+        let mut sessions = self.sessions();
+        let over = sessions.opening.take();
+        // Looked at under the latch under which `close` looks for sessions: one of the two sees the other.
+        let is_closing = *self.closing.borrow();
+        let mut before = None;
+        let mut is_home = false;
+        if let (Ok(session), false) = (&started, is_closing) {
+            is_home = sessions
+                .home
+                .as_ref()
+                .is_none_or(|home| home.end().is_some());
+            if is_home {
+                before = sessions.home.replace(Arc::clone(session));
+            } else {
+                sessions.further.push(Arc::downgrade(session));
             }
         }
+        drop(sessions);
+        drop((over, before));
+        let session = started?;
+        if is_closing {
+            return Err(closed());
+        }
+        if is_home {
+            self.watch_over(&session);
+        }
         Ok(session)
+    }
+
+    /// Says what becomes of the home session.
+    fn watch_over(self: &Arc<Self>, session: &Arc<Session>) {
+        let connected = SessionEvent::Connected {
+            session: session.id(),
+        };
+        self.events.send_if_modified(|event| {
+            // After that nothing follows.
+            let is_news = !*self.closing.borrow();
+            if is_news {
+                *event = connected;
+            }
+            is_news
+        });
+        let follow = watchman::follow(
+            Arc::downgrade(session),
+            Arc::downgrade(self),
+            Arc::clone(&self.events),
+        );
+        self.runtime().spawn(follow.in_current_span());
     }
 }
 

@@ -7,9 +7,10 @@
 //! nothing that changes a node, and removes nothing.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::mem;
+use std::ops::{Bound, Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, OptionFuture};
@@ -20,6 +21,7 @@ use super::clock::Clock;
 use super::ending::{Crier, End, Ending};
 use super::lease::{Lease, Moment};
 use crate::error::Error;
+use crate::latch::{self, Latch, Latched};
 use crate::link::{Code, Fault, Found, Link, Read, SessionState, Write};
 use crate::meter::{self, Holding, Meter, Reason};
 
@@ -91,7 +93,7 @@ pub(crate) struct Pulse {
     strength: LeaseStrength,
     ending: Ending,
     states: watch::Receiver<SessionState>,
-    state: Mutex<State>,
+    state: Latch<State>,
     leased: watch::Sender<bool>,
     /// Tickets of ours in queues, also those that wait.
     tickets: AtomicUsize,
@@ -119,11 +121,42 @@ struct Held {
     holding: Option<Holding>,
 }
 
-impl Held {
-    fn lose(self, loss: Loss) {
-        self.told.send_replace(Some(loss));
-        if let Some(holding) = self.holding {
-            holding.lost(loss.reason());
+/// The state for a moment, after whatever the clock and the client have to say. A loss is seen from then on by everybody who looks,
+/// and told of when the latch is open again.
+struct Observed<'a> {
+    // Dropped in this order.
+    state: Latched<'a, State>,
+    untold: Untold<'a>,
+    now: Moment,
+}
+
+/// What is still to be told of.
+struct Untold<'a> {
+    /// So many holds lapsed.
+    lapsed: usize,
+    losses: Vec<(Held, Loss)>,
+    leased: Option<&'a watch::Sender<bool>>,
+}
+
+impl Drop for Untold<'_> {
+    fn drop(&mut self) {
+        if self.lapsed > 0 {
+            tracing::warn!(
+                holds = self.lapsed,
+                "the lease ended: no server confirmed the session in time"
+            );
+        }
+        for (held, loss) in self.losses.drain(..) {
+            if let Loss::Gone(why) = loss {
+                tracing::warn!(ticket = &*held.path, why, "a held lock is lost");
+            }
+            latch::tell(&held.told);
+            if let Some(holding) = held.holding {
+                holding.lost(loss.reason());
+            }
+        }
+        if let Some(leased) = self.leased {
+            latch::tell(leased);
         }
     }
 }
@@ -143,7 +176,7 @@ impl Pulse {
             strength,
             ending,
             states: link.states(),
-            state: Mutex::new(State {
+            state: Latch::new(State {
                 lease,
                 holds: BTreeMap::new(),
                 next: 0,
@@ -182,11 +215,11 @@ impl Pulse {
         path: Arc<str>,
         czxid: i64,
     ) -> Result<Option<Hold>, End> {
-        let (mut state, now) = self.observed_now();
+        let mut state = self.observed();
         if let Some(end) = self.ending.end() {
             return Err(end);
         }
-        if state.lease.valid_until(now).is_none() {
+        if state.lease.valid_until(state.now).is_none() {
             return Ok(None);
         }
         let id = state.next;
@@ -211,8 +244,8 @@ impl Pulse {
 
     /// Whether that moment is no longer ago than the last beat should be.
     pub(crate) fn is_recent(&self, moment: Moment) -> bool {
-        let (state, now) = self.observed_now();
-        now <= moment + state.lease.rhythm()
+        let state = self.observed();
+        state.now <= moment + state.lease.rhythm()
     }
 
     /// The session's clock.
@@ -236,31 +269,34 @@ impl Pulse {
             .unwrap_or_default();
     }
 
-    /// The state, after whatever the clock and the client have to say: everybody who looks sees a loss before acting.
-    fn observed(&self) -> MutexGuard<'_, State> {
-        self.observed_now().0
+    /// The state, after whatever the clock and the client have to say: everybody who looks sees a loss before acting. With the moment:
+    /// whoever asks the clock again may find that the lease has ended since, and nobody was told.
+    fn observed(&self) -> Observed<'_> {
+        let state = self.state.lock();
+        let untold = Untold {
+            lapsed: 0,
+            losses: Vec::new(),
+            leased: None,
+        };
+        // Read with the latch, so that no extension that is based on an earlier moment can follow.
+        let now = self.clock.now();
+        let mut observed = Observed { state, untold, now };
+        if let Some(end) = self.ending.end() {
+            observed.lose_all(Loss::Ended(end));
+        }
+        if observed.lease.end_if_over(now) {
+            observed.untold.lapsed = observed.holds.len();
+            observed.lose_all(Loss::Lapsed);
+            self.set_leased(&mut observed, false);
+        }
+        observed
     }
 
-    /// As [`observed`](Self::observed), with the moment. Whoever asks the clock again may find that the lease has ended since, and
-    /// nobody was told.
-    fn observed_now(&self) -> (MutexGuard<'_, State>, Moment) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(end) = self.ending.end() {
-            state.lose_all(Loss::Ended(end));
+    fn set_leased<'a>(&'a self, observed: &mut Observed<'a>, is_leased: bool) {
+        if *self.leased.borrow() != is_leased {
+            latch::set(&self.leased, is_leased);
+            observed.untold.leased = Some(&self.leased);
         }
-        // Read under the lock, so that no extension that is based on an earlier moment can follow.
-        let now = self.clock.now();
-        if state.lease.end_if_over(now) {
-            if !state.holds.is_empty() {
-                tracing::warn!(
-                    holds = state.holds.len(),
-                    "the lease ended: no server confirmed the session in time"
-                );
-            }
-            state.lose_all(Loss::Lapsed);
-            self.leased.send_replace(false);
-        }
-        (state, now)
     }
 
     /// Tells every hold of the session's end.
@@ -408,37 +444,33 @@ impl Pulse {
 
     /// Takes in an answer.
     fn hear(&self, heard: Heard, rounds: &mut Rounds) {
-        let (mut state, now) = self.observed_now();
         match heard.is_ours() {
             Some((_, false)) => {
                 self.ending.renounce(ANOTHER_SESSION);
-                return state.lose_all(Loss::Ended(End::Over(ANOTHER_SESSION)));
+                return self.observe();
             }
             Some((reconnects, true)) => self.recognised(reconnects),
             // Asked again, about another ticket, until one of them tells.
             None => {}
         }
-        match &heard.answer {
-            Err(Fault::Unknown(why) | Fault::Answered(Code::NotNow(why))) => {
-                tracing::debug!(why, "a beat has no answer");
-                rounds.unanswered += 1;
-                if self.is_connected() && rounds.unanswered >= MOST_UNANSWERED {
-                    self.ending.renounce(DEAF);
-                    state.lose_all(Loss::Ended(End::Over(DEAF)));
-                }
-                return;
+        if let Err(Fault::Unknown(why) | Fault::Answered(Code::NotNow(why))) = &heard.answer {
+            tracing::debug!(why, "a beat has no answer");
+            rounds.unanswered += 1;
+            if self.is_connected() && rounds.unanswered >= MOST_UNANSWERED {
+                self.ending.renounce(DEAF);
             }
-            Ok(Err((at, code))) => {
-                if let Some((id, _)) = heard.batch.get(*at) {
-                    // A check that failed hides those behind it.
-                    rounds.is_urgent = true;
-                    match code {
-                        Code::NoNode => state.miss(*id, "the ticket was removed"),
-                        _ => state.hide(*id),
-                    }
+            return self.observe();
+        }
+        let mut state = self.observed();
+        if let Ok(Err((at, code))) = &heard.answer {
+            if let Some((id, _)) = heard.batch.get(*at) {
+                // A check that failed hides those behind it.
+                rounds.is_urgent = true;
+                match code {
+                    Code::NoNode => state.miss(*id, "the ticket was removed"),
+                    _ => state.hide(*id),
                 }
             }
-            Ok(Ok(())) | Err(Fault::Answered(_)) => {}
         }
         for ((id, ticket), found) in heard.batch.iter().zip(&heard.found) {
             match found {
@@ -449,18 +481,24 @@ impl Pulse {
             }
         }
         rounds.unanswered = 0;
+        let now = state.now;
         state.lease.answered(heard.sent, now);
         let is_leased = state.lease.valid_until(now).is_some();
-        self.leased
-            .send_if_modified(|leased| std::mem::replace(leased, is_leased) != is_leased);
+        self.set_leased(&mut state, is_leased);
     }
 }
 
-impl State {
+impl Observed<'_> {
     fn lose_all(&mut self, loss: Loss) {
-        for held in std::mem::take(&mut self.holds).into_values() {
-            held.lose(loss);
+        for held in mem::take(&mut self.holds).into_values() {
+            self.lose_one(held, loss);
         }
+    }
+
+    /// Set at once, before anybody else looks.
+    fn lose_one(&mut self, held: Held, loss: Loss) {
+        latch::set(&held.told, Some(loss));
+        self.untold.losses.push((held, loss));
     }
 
     /// A beat did not find the ticket.
@@ -473,8 +511,7 @@ impl State {
 
     fn lose(&mut self, id: u64, why: &'static str) {
         if let Some(held) = self.holds.remove(&id) {
-            tracing::warn!(ticket = &*held.path, why, "a held lock is lost");
-            held.lose(Loss::Gone(why));
+            self.lose_one(held, Loss::Gone(why));
         }
     }
 
@@ -482,6 +519,20 @@ impl State {
         if let Some(held) = self.holds.get_mut(&id) {
             held.is_hidden = true;
         }
+    }
+}
+
+impl Deref for Observed<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Observed<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
     }
 }
 
@@ -606,14 +657,14 @@ impl Hold {
     /// Counts it for as long as it lasts.
     pub(crate) fn count(&self, meter: &Meter) {
         let Some(holding) = meter.hold() else { return };
-        let mut state = self.pulse.observed();
-        match state.holds.get_mut(&self.id) {
-            Some(held) => held.holding = Some(holding),
-            // It was lost before anybody had it.
-            None => {
-                let loss = *self.loss.borrow();
-                holding.lost(loss.map_or(Reason::Session, Loss::reason));
-            }
+        let uncounted = match self.pulse.observed().holds.get_mut(&self.id) {
+            Some(held) => held.holding.replace(holding),
+            None => Some(holding),
+        };
+        // It was lost before anybody had it.
+        if let Some(holding) = uncounted {
+            let loss = *self.loss.borrow();
+            holding.lost(loss.map_or(Reason::Session, Loss::reason));
         }
     }
 
@@ -625,17 +676,17 @@ impl Hold {
 
     /// For how long the lease lasts; nothing once the hold is lost.
     pub(crate) fn valid_for(&self) -> Duration {
-        let (state, now) = self.pulse.observed_now();
-        match state.lease.valid_until(now) {
-            Some(end) if self.loss.borrow().is_none() => end - now,
+        let state = self.pulse.observed();
+        match state.lease.valid_until(state.now) {
+            Some(end) if self.loss.borrow().is_none() => end - state.now,
             _ => Duration::ZERO,
         }
     }
 
     /// Whether the connection is down or a beat is missing.
     pub(crate) fn is_suspect(&self) -> bool {
-        let (state, now) = self.pulse.observed_now();
-        !self.pulse.is_connected() || state.lease.is_late(now)
+        let state = self.pulse.observed();
+        !self.pulse.is_connected() || state.lease.is_late(state.now)
     }
 
     /// What tells a loss to somebody who may outlive the guard.
@@ -655,12 +706,9 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let mut state = self
-            .pulse
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        state.holds.remove(&self.id);
+        let held = self.pulse.state.lock().holds.remove(&self.id);
+        // Only now: it is counted until then.
+        drop(held);
     }
 }
 
@@ -707,7 +755,11 @@ impl Witness {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Waker};
+
     use super::*;
+    use crate::latch::Listener;
+    use crate::meter::Meters;
 
     const T: Duration = Duration::from_millis(1200);
 
@@ -739,21 +791,21 @@ mod tests {
         clock: Arc<Steps>,
         _crier: Crier,
         _states: watch::Sender<SessionState>,
-        _closing: watch::Sender<bool>,
+        closing: watch::Sender<bool>,
     }
 
     impl Alive {
         fn new() -> Self {
             let clock = Arc::new(Steps::default());
             let (_states, states) = watch::channel(SessionState::Connected);
-            let (_closing, closing) = watch::channel(false);
-            let (ending, _crier) = Ending::new(states.clone(), closing);
+            let (closing, is_closing) = watch::channel(false);
+            let (ending, _crier) = Ending::new(states.clone(), is_closing);
             let pulse = Arc::new(Pulse {
                 clock: Arc::<Steps>::clone(&clock),
                 strength: LeaseStrength::Quorum,
                 ending,
                 states,
-                state: Mutex::new(State {
+                state: Latch::new(State {
                     lease: Lease::new(T, ms(0), ms(0)),
                     holds: BTreeMap::new(),
                     next: 0,
@@ -768,7 +820,7 @@ mod tests {
                 clock,
                 _crier,
                 _states,
-                _closing,
+                closing,
             }
         }
 
@@ -889,5 +941,52 @@ mod tests {
         hold.lose("the ticket was removed");
 
         assert!(matches!(hold.loss(), Some(Loss::Gone(_))));
+    }
+
+    #[test]
+    fn whatever_is_told_of_a_hold_may_look_at_it() {
+        let listener = Listener::default();
+        let hear = |of: &Alive, at: u64| {
+            let mut rounds = Rounds::default();
+            let batch = of.pulse.next_batch(&mut rounds);
+            of.pulse
+                .hear(Heard::new(ms(at), batch, no_node()), &mut rounds);
+        };
+        let lose: [&dyn Fn(&Alive); 4] = [
+            &|of| hear(of, 10),
+            &|of| of.at(1200, 0),
+            &|of| of.pulse.ending.renounce(DEAF),
+            &|of| of.closing.send(true).unwrap(),
+        ];
+
+        let look = || {
+            for lose in lose {
+                let (alive, before) = (Alive::new(), listener.told());
+                let holds = [alive.hold(1), alive.hold(2)];
+                let waker = Waker::from(Arc::new(listener.clone()));
+                let mut told: Vec<_> = holds
+                    .iter()
+                    .map(|hold| hold.witness().lost().boxed())
+                    .collect();
+                for (hold, told) in holds.iter().zip(&mut told) {
+                    hold.count(&Meters::default().of("orders", "mutex"));
+                    let polled = told.poll_unpin(&mut Context::from_waker(&waker));
+                    assert!(polled.is_pending());
+                }
+
+                lose(&alive);
+                let lost = holds.iter().filter(|hold| hold.loss().is_some()).count();
+
+                assert!(lost > 0 && listener.told() > before);
+                drop(holds);
+            }
+        };
+        let listen = || tracing::subscriber::with_default(listener.clone(), look);
+        #[cfg(feature = "metrics")]
+        metrics::with_local_recorder(&listener, listen);
+        #[cfg(not(feature = "metrics"))]
+        listen();
+
+        assert_eq!(listener.too_early(), None);
     }
 }

@@ -5,14 +5,16 @@
 //! sends nothing, and removes nothing: the janitor does.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::Notify;
 use uuid::Uuid;
 
+use crate::latch::{Latch, Latched};
+
 #[derive(Debug, Default)]
 pub(crate) struct Roll {
-    entries: Mutex<Entries>,
+    entries: Latch<Entries>,
     settled: Notify,
 }
 
@@ -97,8 +99,8 @@ impl Roll {
         std::mem::take(&mut self.entries().doubtful)
     }
 
-    fn entries(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    fn entries(&self) -> Latched<'_, Entries> {
+        self.entries.lock()
     }
 }
 
@@ -112,7 +114,9 @@ impl Drop for Coming {
             // A crowd that has come would leave its room behind.
             entries.coming = HashSet::new();
         }
-        if entries.doubtful.contains(&self.directory) {
+        let is_doubtful = entries.doubtful.contains(&self.directory);
+        drop(entries);
+        if is_doubtful {
             self.roll.settled.notify_one();
         }
     }

@@ -42,6 +42,7 @@ mod mutex;
 mod reconnect;
 mod reentrancy;
 mod revoke;
+mod runtimes;
 mod rwlock;
 mod scale;
 mod security;
@@ -125,6 +126,8 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     #[cfg(feature = "metrics")]
     metrics::cases,
     #[cfg(feature = "metrics")]
+    metrics::lookers::cases,
+    #[cfg(feature = "metrics")]
     metrics::service::cases,
     museum::client::cases,
     museum::designs::cases,
@@ -157,6 +160,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     reentrancy::chance::cases,
     reentrancy::guests::cases,
     reentrancy::hosts::cases,
+    runtimes::cases,
     revoke::cases,
     rwlock::cases,
     rwlock::cancel::cases,

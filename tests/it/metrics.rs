@@ -1,5 +1,6 @@
 //! What is counted of locks: waits, holds, losses, queues and sessions, of each kind, and never more series than there are classes.
 
+pub(crate) mod lookers;
 pub(crate) mod page;
 pub(crate) mod service;
 

@@ -56,16 +56,16 @@ async fn a_runtime_that_ends_takes_no_turn_with_it(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let lock = lingering(&keeper, "runtime");
 
-    // One guard goes on, and the task that follows its hold does not.
+    // One guard goes on, and so does the task that follows its hold: it is in the keeper's runtime.
     let theirs = lock.clone();
     let guard = elsewhere(async move { theirs.lock().await.unwrap() }).await;
     let (token, waits) = (guard.token(), lock.clone());
     let waits = tokio::spawn(async move { once(&waits).await });
     guard.check().await.unwrap();
     guard.release().await.unwrap();
-    assert!(timeout(SOON, waits).await.unwrap().unwrap() > token);
+    assert_eq!(timeout(SOON, waits).await.unwrap().unwrap(), token);
 
-    // What was kept there goes back.
+    // What is held there is passed on.
     let theirs = lock.clone();
     let token = elsewhere(async move {
         let kept = once(&theirs).await;
