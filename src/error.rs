@@ -143,7 +143,7 @@ pub enum Error {
     },
 
     /// The lock was not granted in time. Our ticket has left the queue.
-    #[error("{name} was not granted within {waited:?}")]
+    #[error("{name} was not granted {}", within(.waited))]
     #[non_exhaustive]
     TimedOut {
         /// The lock.
@@ -165,7 +165,7 @@ pub enum Error {
     },
 
     /// A read lock was not upgraded, because others hold the lock or wait in front.
-    #[error("the read lock of {name} cannot be upgraded: {others} others hold it or wait in front")]
+    #[error("the read lock of {name} cannot be upgraded: {}", in_the_way(.others))]
     #[non_exhaustive]
     NotUpgradable {
         /// The lock.
@@ -189,7 +189,7 @@ pub enum Error {
     },
 
     /// More permits were asked for than the semaphore has in all, so that they would never be there.
-    #[error("semaphore {name} has {limit} permits in all, so {asked} at once are never there")]
+    #[error("semaphore {name} has a limit of {limit}, so {asked} permits at once are never there")]
     #[non_exhaustive]
     TooManyPermits {
         /// The semaphore.
@@ -235,6 +235,14 @@ impl Error {
     pub(crate) fn after(mut self, all: Duration) -> Self {
         if let Self::Unreachable { waited, .. } = &mut self {
             *waited = all;
+        }
+        self
+    }
+
+    /// The same of a call that was for this lock.
+    pub(crate) fn about(mut self, lock: impl ToString) -> Self {
+        if let Self::Closed { name, .. } = &mut self {
+            *name = lock.to_string();
         }
         self
     }
@@ -383,6 +391,20 @@ impl fmt::Display for AddressFailure {
     }
 }
 
+fn within(waited: &Duration) -> String {
+    if waited.is_zero() {
+        return "at once".into();
+    }
+    format!("within {waited:?}")
+}
+
+fn in_the_way(others: &usize) -> String {
+    match others {
+        1 => "another one holds it or waits in front".into(),
+        others => format!("{others} others hold it or wait in front"),
+    }
+}
+
 fn list(addresses: &[AddressFailure]) -> String {
     let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     texts.join("; ")
@@ -397,6 +419,50 @@ mod tests {
         fn check<T: Send + Sync + Clone + std::error::Error + 'static>() {}
 
         check::<Error>();
+    }
+
+    #[test]
+    fn messages_say_what_was_done_with_which_lock_and_count_right() {
+        let name = || "x".to_owned();
+        let timed_out = |ms| Error::TimedOut {
+            name: name(),
+            waited: Duration::from_millis(ms),
+        };
+        let not_upgradable = |others| Error::NotUpgradable {
+            name: name(),
+            others,
+        };
+        let closed = Error::Closed {
+            name: "the keeper".into(),
+            doing: "join the queue of",
+        };
+        let too_many = Error::TooManyPermits {
+            name: name(),
+            asked: 2,
+            limit: 1,
+        };
+        for (error, said) in [
+            (timed_out(0), "x was not granted at once"),
+            (timed_out(1500), "x was not granted within 1.5s"),
+            (
+                not_upgradable(1),
+                "the read lock of x cannot be upgraded: another one holds it or waits in front",
+            ),
+            (
+                not_upgradable(2),
+                "the read lock of x cannot be upgraded: 2 others hold it or wait in front",
+            ),
+            (
+                closed.about("x"),
+                "the keeper was closed while trying to join the queue of x",
+            ),
+            (
+                too_many,
+                "semaphore x has a limit of 1, so 2 permits at once are never there",
+            ),
+        ] {
+            assert_eq!(error.to_string(), said);
+        }
     }
 
     #[test]

@@ -218,7 +218,7 @@ impl Keeper {
     ///
     /// Cancel safe: it only reads.
     pub async fn locks(&self) -> Result<Vec<LockSummary>> {
-        let session = self.pool.home("list the locks below").await?;
+        let session = self.pool.home("list the locks below", &self.root).await?;
         view::locks(&session, &self.root).await
     }
 

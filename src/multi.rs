@@ -235,8 +235,8 @@ impl MultiLock {
             self.meter().timed_out();
             let all: Vec<&str> = self.names().map(LockName::as_str).collect();
             let (all, awaited) = (all.join(", "), awaited.names());
-            let name = if awaited.is_empty() {
-                // Each has had its turn, and no server has confirmed all of them together.
+            let name = if awaited.is_empty() || awaited == all {
+                // All; or each has had its turn, and no server has confirmed all of them together.
                 all
             } else {
                 format!("{awaited} (of {all})")

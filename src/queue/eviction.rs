@@ -24,7 +24,7 @@ impl Queue {
     pub(crate) async fn evict(&self, entry: &QueueEntry) -> Result<bool> {
         let path = &*entry.path;
         let directory = self.directory_of(entry)?;
-        let session = self.pool.home(EVICTING).await?;
+        let session = self.pool.home(EVICTING, &self.name).await?;
         let seat = Seat {
             directory: directory.into(),
             ticket: entry.node.clone(),

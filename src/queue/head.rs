@@ -125,7 +125,7 @@ impl Queue {
     }
 
     async fn home(&self) -> Result<Arc<Session>> {
-        self.pool.home("look at").await
+        self.pool.home("look at", &self.name).await
     }
 
     /// This queue, with what is wanted in the ticket.

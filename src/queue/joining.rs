@@ -132,7 +132,8 @@ impl<'a> Joining<'a> {
     async fn reserve(&self) -> Result<Room> {
         let pool = &self.first.pool;
         let lens = self.queues.iter().map(Queue::watched_len);
-        let mut whole = pool.reserve(lens.clone().sum(), JOINING).await?;
+        let whole = pool.reserve(lens.clone().sum(), JOINING).await;
+        let mut whole = whole.map_err(|error| error.about(self.names()))?;
         Ok(Room {
             session: Arc::clone(whole.session()),
             parts: lens.map(|bytes| whole.part(bytes)).collect(),

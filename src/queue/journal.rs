@@ -172,7 +172,7 @@ impl Scribe {
         let began = Instant::now();
         for _ in 0..TRIES {
             let pool = self.pool.upgrade().ok_or_else(closed)?;
-            let session = pool.home(WRITING).await?;
+            let session = pool.home(WRITING, name).await?;
             match self.write_once(&session, name, &directory, added).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => {
@@ -187,9 +187,13 @@ impl Scribe {
                 Err(error) => return Err(error),
             }
         }
-        Err(Error::TimedOut {
+        Err(Error::OutcomeUnknown {
             name: name.to_string(),
-            waited: began.elapsed(),
+            doing: "write the journal",
+            why: format!(
+                "it was not confirmed in {TRIES} tries, {:.1?} long",
+                began.elapsed()
+            ),
         })
     }
 
@@ -291,7 +295,7 @@ pub(crate) async fn read(
     root: &str,
     name: &LockName,
 ) -> Result<Vec<JournalEntry>> {
-    let session = pool.home(READING).await?;
+    let session = pool.home(READING, name).await?;
     let directory = Directory::new(&base(root), name, Create::Persistent);
     let page = look(&session, READING, name, &directory.path).await?;
     Ok(page.map_or_else(Vec::new, |(page, _)| page.entries()))

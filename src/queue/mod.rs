@@ -270,7 +270,7 @@ impl Queue {
     /// Whether a ticket that conflicts is in the queue. The holder of a lock that releases with marks is one number above the
     /// mark, so the answer costs two small reads whatever the length of the queue; a list is the fallback.
     async fn is_busy(&self) -> Result<bool> {
-        let session = self.pool.home("look at").await?;
+        let session = self.pool.home("look at", &self.name).await?;
         let path = &*self.directory.path;
         let read = async |reads: &[Read<'_>]| {
             let found = session.read(|link| link.multi_read(reads)).await;

@@ -219,7 +219,8 @@ impl Observer {
     async fn take_post(&mut self) -> Result<()> {
         let path = self.queue.path();
         let bytes = 2 * (self.queue.pool.chroot_len() + path.len()) + TICKET_LEN;
-        let post = self.queue.pool.reserve(bytes, FOLLOWING).await?;
+        let post = self.queue.pool.reserve(bytes, FOLLOWING).await;
+        let post = post.map_err(|error| error.about(&self.queue.name))?;
         match post.session().read(|link| link.sync(path)).await {
             // What is missing cannot be synced everywhere; that is an answer too.
             Ok(()) | Err(Failure::Answered(_)) => {}
@@ -250,7 +251,7 @@ enum Told {
 impl Queue {
     /// Who leads just now.
     pub(crate) async fn leader(&self) -> Result<Option<Leader>> {
-        let session = self.pool.home(LOOKING).await?;
+        let session = self.pool.home(LOOKING, &self.name).await?;
         match self.look_for_leader(&session).await {
             Ok(leader) => Ok(leader),
             Err(Failure::Answered(Code::NoNode)) => Ok(None),

@@ -76,7 +76,7 @@ impl Queue {
             });
         }
         let (path, czxid) = (&*entry.path, entry.token.czxid());
-        let session = self.pool.home(REVOKING).await?;
+        let session = self.pool.home(REVOKING, &self.name).await?;
         if !self.ask_back(&session, path, czxid).await? {
             return Ok(true);
         }

@@ -124,7 +124,7 @@ pub struct LockSummary {
 impl Queue {
     /// Everybody in the queue, in its order; with a semaphore, those who hold permits and then those who wait.
     pub(crate) async fn entries(&self) -> Result<Vec<QueueEntry>> {
-        let session = self.pool.home(LOOKING).await?;
+        let session = self.pool.home(LOOKING, &self.name).await?;
         let path = &*self.directory.path;
         let children = children(&session, path).await;
         let failed = |failure| failed(&session, LOOKING, &self.name, path, failure);
@@ -141,7 +141,7 @@ impl Queue {
 
     /// Those who hold permits, in the order in which they took them.
     pub(crate) async fn permit_holders(&self, supply: &Supply) -> Result<Vec<QueueEntry>> {
-        let session = self.pool.home(LOOKING).await?;
+        let session = self.pool.home(LOOKING, &self.name).await?;
         let path = &*supply.held.path;
         let children = children(&session, path).await;
         let failed = |failure| failed(&session, LOOKING, &self.name, path, failure);

@@ -180,7 +180,7 @@ impl Pool {
             alive: Latch::new(Some(alive)),
             all_gone: tokio::sync::Mutex::new(all_gone),
         });
-        pool.home("connect").await?;
+        pool.home("open", "a session").await?;
         Ok(pool)
     }
 
@@ -231,8 +231,14 @@ impl Pool {
     }
 
     /// A session to read with.
-    pub(crate) async fn home(self: &Arc<Self>, doing: &'static str) -> Result<Arc<Session>> {
-        Ok(Arc::clone(self.reserve(0, doing).await?.session()))
+    pub(crate) async fn home(
+        self: &Arc<Self>,
+        doing: &'static str,
+        name: impl ToString,
+    ) -> Result<Arc<Session>> {
+        let room = self.reserve(0, doing).await;
+        let room = room.map_err(|error| error.about(name))?;
+        Ok(Arc::clone(room.session()))
     }
 
     /// To be kept while something is waited for before [`close`](Self::close): dropped, it begins to close.

@@ -116,7 +116,7 @@ pub(super) async fn follow(
     tracing::info!(?end, "the keeper's session has ended");
     // Nobody may be asking for a session now, but the next one who does should not have to wait for it.
     while let Some(pool) = pool.upgrade().filter(|pool| !pool.is_closing()) {
-        match pool.home("open").await {
+        match pool.home("open", "a session").await {
             Ok(_) => return,
             Err(error) => tracing::debug!(%error, "no session yet"),
         }

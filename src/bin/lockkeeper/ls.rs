@@ -51,11 +51,11 @@ async fn look(keeper: &Keeper, server: &Server) -> Result<Sight, Failure> {
     let (used, all) = (in_use.clone().count(), in_use.sum::<usize>());
     let denied = match locks.len() - used {
         0 => String::new(),
-        denied => format!("; {denied} directories may not be read"),
+        denied => format!("; directories that may not be read: {denied}"),
     };
     Ok(Sight {
         title: format!(
-            "locks in use below {} on {}: {used}, with {all} tickets{denied}",
+            "locks in use below {} on {}: {used}, tickets: {all}{denied}",
             server.root, server.zk,
         ),
         table: report::rows(["TICKETS", "NAME"], &rows),

@@ -1,15 +1,21 @@
 //! Everything that is printed: data on stdout, talk on stderr.
 //!
-//! Invariant: no failure takes more than one line, and no text from a server reaches a terminal with control
-//! characters in it.
+//! Invariant: no failure takes more than one line, and no text from a server reaches a terminal with characters in it that are
+//! not seen.
 
 use std::error::Error;
-use std::fmt::Display;
+use std::fmt::{Debug, Display};
 use std::io::{self, IsTerminal, Write};
+use std::sync::Once;
 use std::time::Duration;
 
 use serde::Serialize;
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::failure::Failure;
 
@@ -17,7 +23,11 @@ use crate::failure::Failure;
 pub(crate) fn trace(verbose: u8) {
     let filter = match (std::env::var_os("RUST_LOG"), verbose) {
         (Some(_), _) => EnvFilter::from_default_env(),
-        (None, 0) => return,
+        (None, 0) => {
+            return tracing_subscriber::registry()
+                .with(Journal(Once::new()))
+                .init();
+        }
         (None, 1) => EnvFilter::new("lockkeeper=info"),
         (None, 2) => EnvFilter::new("lockkeeper=debug"),
         (None, _) => EnvFilter::new("lockkeeper=trace"),
@@ -27,6 +37,37 @@ pub(crate) fn trace(verbose: u8) {
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
         .init();
+}
+
+/// Says once what the journal lacks: it is written behind everybody's back, and nobody would look for what is missing.
+struct Journal(Once);
+
+impl<S: Subscriber> Layer<S> for Journal {
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        *metadata.level() <= Level::WARN && metadata.target().ends_with("::journal")
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(LevelFilter::WARN)
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        self.0.call_once(|| {
+            let mut words = Words::default();
+            event.record(&mut words);
+            say(words.0.join(": "));
+        });
+    }
+}
+
+/// The message of an event, and then its fields.
+#[derive(Default)]
+struct Words(Vec<String>);
+
+impl Visit for Words {
+    fn record_debug(&mut self, _: &Field, value: &dyn Debug) {
+        self.0.push(format!("{value:?}"));
+    }
 }
 
 /// One line on stderr. It is talk: if nobody hears it, the work goes on.
@@ -78,16 +119,25 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&escape(text))
 }
 
-/// JSON may hold control characters above U+001F as they are; a terminal obeys some of them.
+/// JSON may hold such characters above U+001F as they are; a terminal obeys some of them.
 fn escape(json: String) -> String {
-    if !json.contains(char::is_control) {
+    if !json.contains(is_unseen) {
         return json;
     }
-    let escaped = json.chars().map(|c| match c {
-        c if c.is_control() => format!("\\u{:04x}", u32::from(c)),
-        c => c.into(),
-    });
-    escaped.collect()
+    let mut escaped = String::with_capacity(json.len());
+    for c in json.chars() {
+        if is_unseen(c) {
+            let units = c
+                .encode_utf16(&mut [0; 2])
+                .iter()
+                .map(|unit| format!("\\u{unit:04x}"))
+                .collect::<String>();
+            escaped += &units;
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
 }
 
 /// Columns as wide as their longest cell; no spaces at the ends of lines.
@@ -146,11 +196,33 @@ pub(crate) fn fine_span(long: Duration) -> String {
     span(long)
 }
 
-/// Others write labels and names; what they wrote must not steer our terminal or add lines.
+/// Others write labels and names; what they wrote must not steer our terminal or add lines, nor look like something else.
 fn clean(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
+    let mut cleaned = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            c if c.is_control() => cleaned.push(' '),
+            c if is_unseen(c) => cleaned.extend(c.escape_unicode()),
+            c => cleaned.push(c),
+        }
+    }
+    cleaned
+}
+
+/// Whether a character steers the terminal, turns the order of its neighbours round, or is not seen at all.
+fn is_unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
 }
 
 #[cfg(test)]
@@ -167,6 +239,35 @@ mod tests {
         let text = table(["NAME", "B"], &rows);
 
         assert_eq!(text, "NAME    B\na        [2Jx y\nlonger  z");
+    }
+
+    #[test]
+    fn what_turns_text_round_or_hides_is_made_visible() {
+        let turns = ('\u{202a}'..='\u{202e}').chain('\u{2066}'..='\u{2069}');
+        let hides = ('\u{200b}'..='\u{200f}').chain([
+            '\u{61c}',
+            '\u{ad}',
+            '\u{2060}',
+            '\u{feff}',
+            '\u{e0041}',
+        ]);
+        let breaks = ['\u{2028}', '\u{2029}'];
+        for c in turns.chain(hides).chain(breaks) {
+            let text = format!("ad{c}min");
+
+            let seen = format!("ad\\u{{{:x}}}min", u32::from(c));
+            assert_eq!(clean(&text), seen);
+            assert!(table(["NAME"], &[[text.clone()]]).ends_with(&seen));
+            let json = escape(serde_json::to_string(&text).unwrap());
+            assert!(json.is_ascii(), "{json}");
+            assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+        }
+        for plain in ["é", "日本", "שלום", "e\u{301}", "🦀", "a b\u{a0}c"] {
+            assert_eq!(
+                (clean(plain), escape(plain.into())),
+                (plain.into(), plain.into())
+            );
+        }
     }
 
     #[test]

@@ -27,6 +27,7 @@ cases! {
         the_doctor_finds_nothing_where_nothing_is_wrong,
         the_journal_tells_released_from_killed,
         the_journal_knows_a_guest,
+        a_journal_that_cannot_be_written_is_said_once,
         queue_watch_is_drawn_in_place_and_gives_the_terminal_back,
         ls_watch_looks_again;
     embedded:
@@ -380,6 +381,32 @@ async fn the_journal_tells_released_from_killed(world: World) {
     );
     let said = why(&world, "nightly").await.stdout;
     assert!(said.contains("nobody has written how it ended"), "{said}");
+}
+
+async fn a_journal_that_cannot_be_written_is_said_once(world: World) {
+    let stranger = world.raw().await;
+    let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    stranger.mkdir("/locks-journal", &persistent).await.unwrap();
+    for page in ["/locks-journal/one", "/locks-journal/two"] {
+        stranger.create(page, b"theirs", &persistent).await.unwrap();
+    }
+
+    let words = ["run", "--journal", "9", "one", "two", "--", "echo", "done"];
+    let ended = outcome(&world, &words).await;
+
+    assert_eq!(
+        (ended.code, &*ended.stdout),
+        (Some(0), "done\n"),
+        "{ended:?}"
+    );
+    let said = one_line(&ended);
+    assert!(
+        said.contains("a part of the journal is lost: cannot write the journal of"),
+        "{said}"
+    );
+    assert!(said.contains("another program's data"), "{said}");
+    let fine = outcome(&world, &["run", "--journal", "9", "three", "--", "true"]).await;
+    assert_eq!((fine.code, &*fine.stderr), (Some(0), ""));
 }
 
 async fn the_journal_knows_a_guest(world: World) {
