@@ -79,10 +79,11 @@ impl Holder {
     }
 }
 
-/// A script whose worker does something on TERM, of which the script itself dies at once.
+/// A script whose worker does something on TERM, of which the script itself dies at once. TERM may come as soon as it is ready, and would
+/// end a `seq` that still counts.
 pub(crate) fn job(on_term: &str) -> String {
     format!(
-        "(trap '{on_term}' TERM; echo ready; echo $$; for i in $(seq 2000); do sleep 0.02; done) & wait"
+        "(turns=$(seq 2000); trap '{on_term}' TERM; echo ready; echo $$; for i in $turns; do sleep 0.02; done) & wait"
     )
 }
 
