@@ -7,20 +7,20 @@ use std::str::FromStr;
 
 use crate::error::Error;
 
-/// The letters of ZooKeeper's own tools, by the bits of its protocol.
-const RIGHTS: [(char, u8); 5] = [('r', 1), ('w', 2), ('c', 4), ('d', 8), ('a', 16)];
+/// The letters of ZooKeeper's own tools, in their order, and the bits of its protocol.
+const RIGHTS: [(char, u8); 5] = [('c', 4), ('d', 8), ('r', 1), ('w', 2), ('a', 16)];
 const ALL: u8 = 31;
 
 /// Who may do what with the nodes that a keeper makes: directories, tickets, permits, limits.
 ///
 /// Everybody who shares a lock needs all rights but `a` on its nodes: whoever waits reads them, whoever releases writes and deletes
-/// them, and the next one creates in the same directory. What is there already keeps the list with which it was made. See
-/// `docs/security.md`.
+/// them, and the next one creates in the same directory. What is there already keeps the list with which it was made, and is refused if
+/// that is wider: see [`KeeperBuilder::strict_acl`](crate::KeeperBuilder::strict_acl) and `docs/security.md`.
 ///
 /// # Examples
 ///
 /// The text is that of ZooKeeper's own tools: `scheme:id:rights`, separated by commas, with the rights **c**reate, **d**elete, **r**ead,
-/// **w**rite and **a**dminister.
+/// **w**rite and **a**dminister; or `open`, or `creator`.
 ///
 /// ```
 /// use lockkeeper::Acl;
@@ -44,13 +44,13 @@ pub(crate) struct Entry {
 }
 
 impl Acl {
-    /// Everybody may do everything: the default.
+    /// Everybody may do everything: the default without a [`credential`](crate::KeeperBuilder::credential).
     pub fn open() -> Self {
         Self::of("world", "anyone", ALL)
     }
 
-    /// Whoever proves to be whom we prove to be may do everything, and nobody else anything. It needs a
-    /// [`credential`](crate::KeeperBuilder::credential).
+    /// Whoever proves to be whom we prove to be may do everything, and nobody else anything: the default with a
+    /// [`credential`](crate::KeeperBuilder::credential), which it needs.
     pub fn creator() -> Self {
         Self::of("auth", "", ALL)
     }
@@ -88,6 +88,11 @@ impl Acl {
         &self.entries
     }
 
+    /// Whether everybody may do everything.
+    pub(crate) fn is_open(&self) -> bool {
+        rights_in(&self.entries, "world") == ALL
+    }
+
     /// Whether it says that whoever makes a node may do something with it.
     pub(crate) fn needs_credential(&self) -> bool {
         self.entries.iter().any(|entry| entry.scheme == "auth")
@@ -103,15 +108,116 @@ impl Default for Acl {
 /// As it is read.
 impl fmt::Display for Acl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, Entry { scheme, id, rights }) in self.entries.iter().enumerate() {
+        for (place, entry) in self.entries.iter().enumerate() {
             let comma = if place == 0 { "" } else { "," };
-            write!(f, "{comma}{scheme}:{id}:")?;
-            for (letter, _) in RIGHTS.iter().filter(|(_, bit)| rights & bit != 0) {
-                write!(f, "{letter}")?;
-            }
+            write!(f, "{comma}{entry}")?;
         }
         Ok(())
     }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { scheme, id, rights } = self;
+        write!(f, "{scheme}:{id}:")?;
+        for (letter, _) in RIGHTS.iter().filter(|(_, bit)| rights & bit != 0) {
+            write!(f, "{letter}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Entry {
+    /// As servers show it to whoever lacks `ADMIN`: without the hash of a digest.
+    fn covered(&self) -> Self {
+        let id = match self.id.split_once(':') {
+            Some((user, _)) if self.scheme == "digest" => format!("{user}:x"),
+            _ => self.id.clone(),
+        };
+        Self { id, ..self.clone() }
+    }
+}
+
+/// What the nodes of a keeper's list are known to allow: the entries, as servers keep them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Allowed {
+    entries: Vec<Entry>,
+    /// What `auth` stands for is known by the names of users only.
+    by_name: bool,
+}
+
+impl Allowed {
+    /// What servers have made of the list.
+    pub(crate) fn settled(entries: Vec<Entry>) -> Self {
+        let by_name = false;
+        Self { entries, by_name }
+    }
+
+    /// The list itself. Servers put those in the place of `auth` whom we prove to be, and only they know all of them.
+    pub(crate) fn asked(acl: &Acl, credentials: &[Credential]) -> Self {
+        let resolve = |entry: &Entry| -> Vec<Entry> {
+            if entry.scheme != "auth" {
+                return vec![entry.clone()];
+            }
+            let user = |credential: &Credential| {
+                let user = String::from_utf8_lossy(&credential.secret);
+                Entry {
+                    scheme: credential.scheme.clone(),
+                    id: user.split(':').next().unwrap_or_default().to_owned() + ":x",
+                    rights: entry.rights,
+                }
+            };
+            let digests = credentials.iter().filter(|own| own.scheme == "digest");
+            let others = std::iter::once(entry.clone());
+            digests.map(user).chain(others).collect()
+        };
+        Self {
+            entries: acl.entries.iter().flat_map(resolve).collect(),
+            by_name: acl.needs_credential(),
+        }
+    }
+
+    /// The first entry of a node's list that allows somebody more than this one does, or may do so: its digests are covered then, and a
+    /// stranger with the name of one of our users looks the same. That we may read the list proves that one of its digests is ours, but
+    /// only where digests alone may.
+    pub(crate) fn beyond(&self, list: &[Entry]) -> Option<Entry> {
+        let is_digest = |entry: &&Entry| entry.scheme == "digest";
+        let is_covered = |entry: &Entry| entry.id.ends_with(":x");
+        let hides = list.iter().filter(is_digest).any(is_covered);
+        let in_doubt = hides && !self.by_name && !list.iter().all(|entry| is_digest(&entry));
+        let cover = |entries: &[Entry]| -> Vec<Entry> {
+            if hides || self.by_name {
+                entries.iter().map(Entry::covered).collect()
+            } else {
+                entries.to_vec()
+            }
+        };
+        let (ours, theirs) = (cover(&self.entries), cover(list));
+        let everybody = rights_in(&ours, "world");
+        let same = |entry: &Entry, entries: &[Entry]| -> Vec<Entry> {
+            let is_same = |other: &&Entry| other.scheme == entry.scheme && other.id == entry.id;
+            entries.iter().filter(is_same).cloned().collect()
+        };
+        let is_proved = |entry: &Entry| !["world", "ip", "digest"].contains(&&*entry.scheme);
+        let beyond = theirs.iter().find(|entry| {
+            let known = same(entry, &ours);
+            let mut allowed = known
+                .iter()
+                .fold(everybody, |all, known| all | known.rights);
+            if self.by_name && is_proved(entry) {
+                allowed |= rights_in(&ours, "auth");
+            }
+            let is_hidden = is_digest(entry) && is_covered(entry) && entry.rights & !everybody != 0;
+            entry.rights & !allowed != 0
+                || is_hidden && (in_doubt || same(entry, &theirs).len() > known.len())
+        });
+        beyond.map(Entry::covered)
+    }
+}
+
+fn rights_in(entries: &[Entry], scheme: &str) -> u8 {
+    let those = entries.iter().filter(|entry| entry.scheme == scheme);
+    those.fold(0, |all, entry| all | entry.rights)
 }
 
 impl FromStr for Acl {
@@ -121,6 +227,11 @@ impl FromStr for Acl {
         let mut acl = Self {
             entries: Vec::new(),
         };
+        match text {
+            "open" => return Ok(Self::open()),
+            "creator" => return Ok(Self::creator()),
+            _ => {}
+        }
         for entry in text.split(',') {
             let parts = entry.split_once(':').and_then(|(scheme, rest)| {
                 let (id, rights) = rest.rsplit_once(':')?;
@@ -180,6 +291,100 @@ impl fmt::Debug for Credential {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn entries(text: &str) -> Vec<Entry> {
+        text.parse::<Acl>().unwrap().entries
+    }
+
+    fn beyond(ours: &str, theirs: &str) -> Option<String> {
+        let allowed = Allowed::settled(entries(ours));
+        allowed
+            .beyond(&entries(theirs))
+            .map(|entry| entry.to_string())
+    }
+
+    #[test]
+    fn a_list_is_wider_if_it_allows_anybody_anything_more() {
+        let ours = "digest:a:A=:cdrwa,world:anyone:r";
+        for narrower in [
+            ours,
+            "digest:a:A=:r",
+            "digest:b:B=:r",
+            "world:anyone:r",
+            "digest:a:A=:cd,digest:a:A=:rw",
+        ] {
+            assert_eq!(beyond(ours, narrower), None, "{narrower}");
+        }
+        for (wider, who) in [
+            ("world:anyone:cdrwa", "world:anyone:cdrwa"),
+            ("digest:a:A=:cdrwa,world:anyone:rw", "world:anyone:rw"),
+            ("digest:a:A=:cdrwa,digest:a:B=:cdrwa", "digest:a:x:cdrwa"),
+            ("digest:a:A=:cdrwa,ip:10.0.0.1:c", "ip:10.0.0.1:c"),
+            ("digest:a:A=:cdrwa,x509:CN=a:d", "x509:CN=a:d"),
+        ] {
+            assert_eq!(beyond(ours, wider).as_deref(), Some(who), "{wider}");
+        }
+        assert!(Acl::open().is_open() && !Acl::creator().is_open());
+        assert!(
+            entries("open") == Acl::open().entries && entries("creator") == Acl::creator().entries
+        );
+    }
+
+    /// Whoever lacks `ADMIN` sees users and no hashes.
+    #[test]
+    fn a_covered_list_is_believed_where_reading_it_proves_that_we_are_in_it() {
+        for ours in [
+            "digest:a:A=:cdrw,digest:b:B=:cdrwa",
+            "digest:a:x:cdrw,digest:b:x:cdrwa",
+        ] {
+            assert_eq!(beyond(ours, "digest:a:x:cdrw,digest:b:x:cdrwa"), None);
+            assert_eq!(beyond(ours, "digest:a:x:cdrw"), None);
+            for wider in [
+                "digest:a:x:cdrwa",
+                "digest:a:x:cdrw,digest:a:x:r",
+                "digest:c:x:r",
+            ] {
+                assert!(beyond(ours, wider).is_some(), "{wider}");
+            }
+        }
+        // A stranger of that name could have let us all in, and then only read.
+        let window = "digest:a:x:cdrw,world:anyone:r";
+        assert_eq!(beyond(window, window).as_deref(), Some("digest:a:x:cdrw"));
+        assert_eq!(beyond(window, "digest:b:x:r,world:anyone:r"), None);
+    }
+
+    #[test]
+    fn who_has_made_nothing_yet_knows_its_users_by_their_names() {
+        let credential = |scheme: &str, secret: &str| Credential {
+            scheme: scheme.into(),
+            secret: secret.into(),
+        };
+        let credentials = [
+            credential("digest", "a:secret"),
+            credential("sasl", "b:secret"),
+        ];
+        let allowed = Allowed::asked(&"auth::cdrw,world:anyone:r".parse().unwrap(), &credentials);
+
+        for ours in [
+            "digest:a:A=:cdrw",
+            "x509:CN=a:cdrw,world:anyone:r",
+            "digest:b:B=:r",
+        ] {
+            assert_eq!(allowed.beyond(&entries(ours)), None, "{ours}");
+        }
+        for theirs in [
+            "digest:a:A=:a",
+            "digest:b:B=:w",
+            "x509:CN=a:a",
+            "ip:10.0.0.1:w",
+            "world:anyone:w",
+            "digest:a:A=:cdrw,digest:a:B=:cdrw",
+        ] {
+            assert!(allowed.beyond(&entries(theirs)).is_some(), "{theirs}");
+        }
+        let plain = Allowed::asked(&"digest:a:A=:cdrw".parse().unwrap(), &credentials);
+        assert_eq!(plain, Allowed::settled(entries("digest:a:A=:cdrw")));
+    }
 
     #[test]
     fn lists_are_read_as_zookeepers_own_tools_do() {

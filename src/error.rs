@@ -60,8 +60,11 @@ pub enum Error {
         servers: String,
     },
 
-    /// The server refused an operation for lack of permission.
-    #[error("no permission to {doing} {path} on {servers}: it needs {needs}")]
+    /// The server refused an operation for lack of permission: another identity made the node. With a
+    /// [`credential`](crate::KeeperBuilder::credential) and no [`acl`](crate::KeeperBuilder::acl) nobody else may touch what a keeper makes.
+    #[error(
+        "no permission to {doing} {path} on {servers}: it needs {needs}, which its access list does not give us. All who share a lock need the same credential, or a list that names them all (`acl`, --acl)"
+    )]
     #[non_exhaustive]
     Denied {
         /// What was being done.
@@ -70,6 +73,24 @@ pub enum Error {
         path: String,
         /// The right that we lack there: `READ`, `WRITE`, `CREATE` or `DELETE`. The last two are rights on the directory of a node.
         needs: &'static str,
+        /// The servers of the connect string.
+        servers: String,
+    },
+
+    /// A node that belongs to the lock lets others in than the keeper's [`acl`](crate::KeeperBuilder::acl) does: somebody else made it, or
+    /// changed its list, and whoever may write there can call a second holder in. Our ticket leaves. See
+    /// [`strict_acl`](crate::KeeperBuilder::strict_acl).
+    #[error(
+        "{name} is refused: the access list of {path} on {servers} allows {allows}, which ours does not. Remove that node while nobody uses the lock, or give it your list (setAcl); or use the list that it has (`acl`, --acl), or only be warned (`strict_acl(false)`, --no-strict-acl)"
+    )]
+    #[non_exhaustive]
+    WiderAcl {
+        /// The lock.
+        name: String,
+        /// The node, below the chroot.
+        path: String,
+        /// What is allowed to whom, as ZooKeeper's tools write it; hashes of digests are left out.
+        allows: String,
         /// The servers of the connect string.
         servers: String,
     },
@@ -286,7 +307,8 @@ impl Error {
     }
 
     /// The call can never be granted as it was made: the owner would wait for itself, the read lock cannot be upgraded now, the
-    /// semaphore's limit is another or too low, or a ticket stands there that cannot share the queue. Nothing was changed.
+    /// semaphore's limit is another or too low, a ticket stands there that cannot share the queue, or the lock's nodes are open to
+    /// others. Nothing was changed.
     pub fn is_refusal(&self) -> bool {
         matches!(
             self,
@@ -295,6 +317,7 @@ impl Error {
                 | Self::LimitMismatch { .. }
                 | Self::TooManyPermits { .. }
                 | Self::UnsafeMix { .. }
+                | Self::WiderAcl { .. }
         )
     }
 

@@ -133,6 +133,7 @@ fn company_is_named(claim: Claim, children: &[String], mine: Option<&Ticket>, da
         owner: 0,
         num_children: 0,
         pzxid: 1,
+        aversion: 0,
     });
     for doubt in doubts {
         assert!(children.contains(&doubt.node));

@@ -19,6 +19,7 @@ use crate::multi::{MultiGuard, MultiLock};
 use crate::mutex::Mutex;
 use crate::name::LockName;
 use crate::queue::Queue;
+use crate::queue::acl::WiderAcl;
 use crate::queue::dialect::Dialect;
 use crate::queue::journal::{self, JournalEntry, Scribe};
 use crate::queue::ticket::{Claim, DataLine};
@@ -357,6 +358,48 @@ impl Keeper {
         Error: From<N::Error>,
     {
         journal::read(&self.pool, &self.root, &name.try_into()?).await
+    }
+
+    /// The nodes of a lock whose access lists let others in than the keeper's [`acl`](KeeperBuilder::acl) does: its directories, a semaphore's
+    /// limit, and its page of the journal. None if the keeper's list is open. What `auth` stands for in it is known by the names of users as
+    /// long as the keeper has locked nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`]; [`Error::Denied`] if we may not read one of the nodes. Otherwise as [`locks`](Self::locks).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only reads.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use lockkeeper::{Keeper, embedded::EmbeddedServer};
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = EmbeddedServer::start().await?;
+    /// # let servers = server.connect_string();
+    /// let stranger = Keeper::connect(&servers).await?;
+    /// let _taken = stranger.mutex("orders/42")?.lock().await?;
+    ///
+    /// let keeper = Keeper::builder(servers).credential("digest", "orders:from-your-vault");
+    /// let keeper = keeper.connect().await?;
+    /// let wider = keeper.wider_acls("orders/42").await?;
+    /// assert_eq!(wider[0].allows, "world:anyone:cdrwa");
+    /// assert!(keeper.mutex("orders/42")?.lock().await.unwrap_err().is_refusal());
+    /// # keeper.close().await;
+    /// # stranger.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn wider_acls<N>(&self, name: N) -> Result<Vec<WiderAcl>>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        let queue = self.queue_of(name.try_into()?, Claim::Lock);
+        queue.wider_acls(&self.root).await
     }
 
     /// Follows the keeper's own session: lost, doubtful, opened again. Further sessions, which the keeper opens for very many waiters,

@@ -115,6 +115,7 @@ pub use multi::{MultiGuard, MultiLock};
 pub use mutex::{Mutex, Place};
 pub use name::LockName;
 pub use owner::Owner;
+pub use queue::acl::WiderAcl;
 pub use queue::dialect::Dialect;
 pub use queue::journal::{Ending, JournalEntry};
 pub use queue::observer::Observer;

@@ -13,6 +13,9 @@ use uuid::Uuid;
 /// parts of one job that share a name are one owner. There is no other identity: a task that asks again without an owner waits
 /// for itself, for ever (and is warned).
 ///
+/// The name is what a bearer token is: whoever says it, and may use the lock, goes in beside the holder, with the holder's token. It
+/// stands in the ticket, for all who may read that.
+///
 /// What it promises: never are two owners inside at a time, and never an owner and somebody without one. Whoever holds for the same
 /// owner has the same token, and the lock is free for others when the last of them has gone, in whatever order they go. Each
 /// [`Keeper`](crate::Keeper) that is inside has a ticket of its own, so the end of one, by a crash say, takes nothing from another. A hold that

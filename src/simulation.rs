@@ -180,6 +180,7 @@ async fn storm(world: &Arc<SimWorld>, mut dice: Dice, is_near_end: bool) -> Resu
             session_timeout: Duration::from_secs(4),
             strength: LeaseStrength::Quorum,
             clock: Arc::new(VirtualClock(Instant::now())),
+            acls: Arc::default(),
         };
         pools.push(Pool::open(access).await.unwrap());
     }

@@ -18,6 +18,7 @@ use crate::name::LockName;
 use crate::queue::dialect::Dialect;
 use crate::queue::journal::Scribe;
 use crate::queue::ticket::DataLine;
+use crate::session::acls::AclCheck;
 use crate::session::clock::SystemClock;
 use crate::session::pool::{Access, Pool};
 use crate::session::pulse::LeaseStrength;
@@ -42,8 +43,10 @@ pub struct KeeperBuilder {
     dialect: Dialect,
     journal: usize,
     credentials: Vec<Credential>,
-    acl: Acl,
     requires_tls: bool,
+    /// That of the credentials if none was given.
+    acl: Option<Acl>,
+    is_acl_strict: bool,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
 }
@@ -61,8 +64,9 @@ impl KeeperBuilder {
             dialect: Dialect::default(),
             journal: 0,
             credentials: Vec::new(),
-            acl: Acl::default(),
             requires_tls: false,
+            acl: None,
+            is_acl_strict: true,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -120,6 +124,7 @@ impl KeeperBuilder {
     /// Proves to the servers who we are, with each connection: `("digest", "user:password")`. May be given several times. The secret is
     /// shown by nothing. Without TLS it crosses the network as it is, to whoever listens at an address of the connect string, and a warning is
     /// logged: see [`require_tls`](Self::require_tls).
+    /// Unless [`acl`](Self::acl) says otherwise, nobody else may touch what the keeper makes from then on.
     ///
     /// A server that does not know the scheme, or does not believe it, ends the session.
     pub fn credential(mut self, scheme: impl Into<String>, secret: impl Into<Vec<u8>>) -> Self {
@@ -130,9 +135,22 @@ impl KeeperBuilder {
         self
     }
 
-    /// Who may do what with the nodes that the keeper makes; default [`Acl::open`]. Everybody who shares a lock should use the same.
+    /// Who may do what with the nodes that the keeper makes; default [`Acl::creator`] with a [`credential`](Self::credential), and
+    /// [`Acl::open`] without one. Everybody who shares a lock must use the same.
     pub fn acl(mut self, acl: Acl) -> Self {
-        self.acl = acl;
+        self.acl = Some(acl);
+        self
+    }
+
+    /// Whether a lock is refused with [`Error::WiderAcl`] where the access list of its directory allows somebody more than the keeper's
+    /// [`acl`](Self::acl) does; default `true`. `false` only logs a warning.
+    ///
+    /// The keeper's list protects what the keeper makes. A directory that a stranger has made first, or that an earlier program
+    /// left open, keeps its own list, and whoever may write there can call a second holder in. The list is read when a directory is
+    /// first used, and again when it was changed or the directory was made again: one request each. Nothing is read if the keeper's list is
+    /// open.
+    pub fn strict_acl(mut self, strict: bool) -> Self {
+        self.is_acl_strict = strict;
         self
     }
 
@@ -195,6 +213,7 @@ impl KeeperBuilder {
     /// Cancel safe: a session that was opened is closed.
     pub async fn connect(self) -> Result<Keeper> {
         let target = self.target()?;
+        let acls = AclCheck::new(&target.acl, &target.credentials, self.is_acl_strict);
         let root = self.checked_root()?;
         if self.sends_secrets_in_clear() {
             warn!("a credential crosses the network as it is, because there is no TLS");
@@ -206,6 +225,7 @@ impl KeeperBuilder {
             session_timeout: self.session_timeout,
             strength: self.strength,
             clock: Arc::new(SystemClock),
+            acls: Arc::new(acls),
         })
         .await?;
         let host = gethostname::gethostname().to_string_lossy().into_owned();
@@ -274,7 +294,12 @@ impl KeeperBuilder {
                 why: "TLS is required, and no authority was given to trust".into(),
             });
         }
-        if self.acl.needs_credential() && self.credentials.is_empty() {
+        let acl = match &self.acl {
+            Some(acl) => acl.clone(),
+            None if self.credentials.is_empty() => Acl::open(),
+            None => Acl::creator(),
+        };
+        if acl.needs_credential() && self.credentials.is_empty() {
             return Err(Error::InvalidOption {
                 what: "access list",
                 given: "auth".into(),
@@ -294,7 +319,7 @@ impl KeeperBuilder {
             chroot: chroot.into(),
             session_timeout: self.session_timeout,
             credentials: self.credentials.clone(),
-            acl: self.acl.clone(),
+            acl,
             #[cfg(feature = "tls")]
             tls: self.tls.clone(),
         })

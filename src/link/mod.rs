@@ -22,6 +22,8 @@ use futures_util::FutureExt;
 
 use tokio::sync::watch;
 
+use crate::access::Entry;
+
 /// The answer to an operation that has already been sent.
 pub(crate) type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
 
@@ -96,6 +98,17 @@ pub(crate) struct Node {
     pub(crate) num_children: i32,
     /// The last create or delete of a child; its own `czxid` before there was one.
     pub(crate) pzxid: i64,
+    /// How often its access list was changed.
+    pub(crate) aversion: i32,
+}
+
+/// A node's access list, and which one it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AccessList {
+    /// Without `ADMIN` the hashes of digests are covered.
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) czxid: i64,
+    pub(crate) aversion: i32,
 }
 
 /// The kinds of nodes that we create.
@@ -266,6 +279,7 @@ pub(crate) trait Link: Send + Sync + fmt::Debug {
     /// Lists a directory's children, without their paths, and watches which there are. On a missing node no watch is left.
     fn watch_children(&self, path: &str) -> Reply<'_, (Vec<String>, Watch)>;
     fn multi_read(&self, reads: &[Read<'_>]) -> Reply<'_, Vec<Found>>;
+    fn access_list(&self, path: &str) -> Reply<'_, AccessList>;
     /// The paths of the nodes that were created, in the order of the writes that created them, with their numbers.
     fn multi(&self, writes: &[Write<'_>]) -> Reply<'_, Vec<String>>;
     /// As `multi`, and tells which of the writes the server refused, and why.

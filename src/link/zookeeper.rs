@@ -24,8 +24,8 @@ use crate::access::{self, Acl, Credential};
 use crate::tls::Tls;
 
 use super::{
-    Change, Code, Create, Created, Fault, Found, Link, Node, Opener, Read, Reply, Right,
-    SessionState, Watch, Write, pacer::Pacer,
+    AccessList, Change, Code, Create, Created, Fault, Found, Link, Node, Opener, Read, Reply,
+    Right, SessionState, Watch, Write, pacer::Pacer,
 };
 
 /// Server codes that the crate has no name for (ZooKeeper's `KeeperException.Code`).
@@ -246,6 +246,17 @@ impl Link for ZooKeeper {
         })
     }
 
+    fn access_list(&self, path: &str) -> Reply<'_, AccessList> {
+        self.bounded(Right::Read, self.client.get_acl(path), |answer| {
+            let (list, stat) = answer?;
+            Ok(AccessList {
+                entries: list.iter().map(entry).collect(),
+                czxid: stat.czxid,
+                aversion: stat.aversion,
+            })
+        })
+    }
+
     fn multi(&self, writes: &[Write<'_>]) -> Reply<'_, Vec<String>> {
         match self.writer(writes) {
             Ok(mut writer) => {
@@ -394,15 +405,27 @@ pub(crate) fn check_tls(tls: &Tls) -> Result<(), String> {
     checked.map(drop).map_err(|error| error.to_string())
 }
 
+/// In the order of their bits in the protocol.
+const RIGHTS: [zk::Permission; 5] = [
+    zk::Permission::READ,
+    zk::Permission::WRITE,
+    zk::Permission::CREATE,
+    zk::Permission::DELETE,
+    zk::Permission::ADMIN,
+];
+
+fn entry(acl: &zk::Acl) -> access::Entry {
+    let granted = RIGHTS.iter().enumerate();
+    let granted = granted.filter(|(_, right)| acl.permission().has(**right));
+    access::Entry {
+        scheme: acl.scheme().to_owned(),
+        id: acl.id().to_owned(),
+        rights: granted.fold(0, |all, (bit, _)| all | (1 << bit)),
+    }
+}
+
 fn acl(entry: &access::Entry) -> zk::Acl {
-    let rights = [
-        zk::Permission::READ,
-        zk::Permission::WRITE,
-        zk::Permission::CREATE,
-        zk::Permission::DELETE,
-        zk::Permission::ADMIN,
-    ];
-    let granted = rights.into_iter().enumerate();
+    let granted = RIGHTS.into_iter().enumerate();
     let granted = granted.filter(|(bit, _)| entry.rights & (1 << bit) != 0);
     let granted = granted.fold(zk::Permission::NONE, |all, (_, right)| all | right);
     zk::Acl::new(granted, zk::AuthId::new(&entry.scheme, &entry.id))
@@ -425,6 +448,7 @@ fn node(data: Vec<u8>, stat: &zk::Stat) -> Node {
         owner: stat.ephemeral_owner,
         num_children: stat.num_children,
         pzxid: stat.pzxid,
+        aversion: stat.aversion,
     }
 }
 

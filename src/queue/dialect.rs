@@ -370,6 +370,7 @@ mod tests {
             owner,
             num_children: 0,
             pzxid: 1,
+            aversion: 0,
         })
     }
 

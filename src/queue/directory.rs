@@ -65,7 +65,11 @@ impl Directory {
         for ((path, _), reply) in steps.iter().zip(replies) {
             // An upper step may be refused and yet be there; only what the last one says counts.
             is_missing = match reply.await {
-                Ok(_) | Err(Fault::Answered(Code::NodeExists)) => false,
+                Ok(made) => {
+                    session.acls.made(path, made.czxid);
+                    false
+                }
+                Err(Fault::Answered(Code::NodeExists)) => false,
                 // Something above was refused, or removed again by the server.
                 Err(Fault::Answered(Code::NoNode)) => true,
                 Err(Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why)) => {

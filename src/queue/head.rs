@@ -222,7 +222,7 @@ impl<'a> Head<'a> {
     }
 
     /// The only read that can give permits: the queue, our own ticket, the permits and the limit, all at one moment. `None` if
-    /// the limit was not there.
+    /// the limit was not there, or an access list has changed meanwhile.
     async fn look(&mut self) -> Result<Option<Sight>> {
         let sight = self.look_once().await?;
         let seems_too_low = |sight: &Sight| sight.verdict == Verdict::Never;
@@ -241,7 +241,7 @@ impl<'a> Head<'a> {
         };
         let directory = &**self.place.directory();
         let mut reads = vec![Read::Data(directory), Read::Data(&mine)];
-        reads.extend(self.supply.reads());
+        reads.extend(self.supply.reads(session));
         let found = session.read(|link| link.multi_read(&reads)).await;
         let mut found = found
             .map_err(|failure| self.failed(directory, failure))?
@@ -262,6 +262,13 @@ impl<'a> Head<'a> {
             _ => return Err(self.lost("the server's answer makes no sense")),
         };
         let stock = self.supply.stock(session, found)?;
+        let queue_itself = (directory, &queue);
+        let others = stock.nodes.iter().map(|(path, node)| (&**path, node));
+        for (path, node) in std::iter::once(queue_itself).chain(others) {
+            if !self.place.checks_acl(self.name, path, node).await? {
+                return Ok(None);
+            }
+        }
         let Some(limit) = stock.limit else {
             // Somebody has removed it; the permits that are held count against ours.
             // The directory is there, because our ticket is.

@@ -229,6 +229,16 @@ impl<'a> Joining<'a> {
         }
         Span::current().record("session", format_args!("{:#x}", session.id()));
         tracing::debug!("joined");
+        let checks = self.queues.iter().zip(&places).zip(&mut directories);
+        try_join_all(checks.map(|((queue, place), directory)| async move {
+            // A look follows where nothing was seen.
+            if let Some(seen) = directory.take() {
+                let is_checked = place.checks_acl(&queue.name, &queue.directory.path, &seen);
+                *directory = is_checked.await?.then_some(seen);
+            }
+            Ok::<(), Error>(())
+        }))
+        .await?;
         let seated = self.queues.iter().zip(places).zip(directories);
         // As many as there are: a waiter is large, and most are alone.
         let mut waiters = Vec::with_capacity(self.queues.len());

@@ -19,6 +19,7 @@ use tracing::Instrument;
 use uuid::Uuid;
 
 use self::entry::{Line, Page};
+use super::acl;
 use super::directory::Directory;
 use super::now_ms;
 use super::ticket::DataLine;
@@ -309,19 +310,26 @@ async fn look(
     path: &str,
 ) -> Result<Option<(Page, i32)>> {
     let failed = |failure| failed(session, doing, name, path, failure);
-    let found = session
-        .read(|link| link.multi_read(&[Read::Data(path)]))
-        .await;
-    let code = match found.map_err(failed)?.into_iter().next() {
-        Some(Found::Node(node)) => match Page::parse(&node.data) {
-            Some(page) => return Ok(Some((page, node.version))),
-            None => Code::Other("it holds another program's data".into()),
-        },
-        Some(Found::Failed(Code::NoNode)) => return Ok(None),
-        Some(Found::Failed(code)) => code,
-        other => Code::Other(format!("unexpected answer {other:?}")),
-    };
-    Err(failed(Failure::Answered(code)))
+    loop {
+        let found = session
+            .read(|link| link.multi_read(&[Read::Data(path)]))
+            .await;
+        let code = match found.map_err(failed)?.into_iter().next() {
+            Some(Found::Node(node)) => {
+                if !acl::check(session, name, path, &node).await? {
+                    continue;
+                }
+                match Page::parse(&node.data) {
+                    Some(page) => return Ok(Some((page, node.version))),
+                    None => Code::Other("it holds another program's data".into()),
+                }
+            }
+            Some(Found::Failed(Code::NoNode)) => return Ok(None),
+            Some(Found::Failed(code)) => code,
+            other => Code::Other(format!("unexpected answer {other:?}")),
+        };
+        return Err(failed(Failure::Answered(code)));
+    }
 }
 
 /// What is known of a hold before it begins.

@@ -4,6 +4,7 @@
 //! the queue; `try_join` writes nothing while somebody is there. It grants nothing: that is the waiter's. Recipes see no node
 //! name, no watch and no child list.
 
+pub(crate) mod acl;
 mod company;
 pub(crate) mod dialect;
 pub(crate) mod directory;

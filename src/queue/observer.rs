@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::acl;
 use super::ticket::Ticket;
 use super::vigil::{FirstSight, Leader, Step, Vigil, candidate};
 use super::{Queue, TICKET_LEN};
@@ -162,7 +163,20 @@ impl Observer {
             self.vigil.made();
             return Ok(());
         }
-        match self.look(&session, &path).await {
+        let looked = match self.vigil.step() {
+            Step::Read(ticket) => {
+                let read = read(&session, &path, ticket).await;
+                if let Ok((directory, _)) = &read {
+                    let name = self.queue.name();
+                    if !acl::check(&session, name, &path, directory).await? {
+                        return Ok(());
+                    }
+                }
+                read.map(|(directory, first)| self.take_in(&directory, first.as_ref()))
+            }
+            _ => self.look(&session, &path).await,
+        };
+        match looked {
             Ok(()) => Ok(()),
             Err(Failure::Answered(Code::NoNode)) => {
                 (self.directory, self.first) = (None, None);
@@ -173,10 +187,18 @@ impl Observer {
         }
     }
 
+    /// Takes in what the only read that shows anything has found.
+    fn take_in(&mut self, directory: &Node, first: Option<&Node>) {
+        let first = first.map(|node| (node.czxid, node.owner, &node.data[..]));
+        if !self.vigil.read(directory.czxid, &directory.data, first) {
+            self.first = None;
+        }
+    }
+
     /// Asks what the vigil wants to know. A directory that is not there is a failure.
     async fn look(&mut self, session: &Session, path: &str) -> Result<(), Failure> {
         match self.vigil.step() {
-            Step::Make | Step::Wait => {}
+            Step::Make | Step::Wait | Step::Read(_) => {}
             Step::WatchDirectory => {
                 let (node, watch) = session.read(|link| link.watch(path)).await?;
                 self.directory = Some(watch);
@@ -201,14 +223,6 @@ impl Observer {
                     }
                     Err(Failure::Answered(Code::NoNode)) => self.vigil.first_changed(),
                     Err(failure) => return Err(failure),
-                }
-            }
-            Step::Read(ticket) => {
-                let (directory, first) = read(session, path, ticket).await?;
-                let first = first.as_ref();
-                let first = first.map(|node| (node.czxid, node.owner, &node.data[..]));
-                if !self.vigil.read(directory.czxid, &directory.data, first) {
-                    self.first = None;
                 }
             }
         }
@@ -252,14 +266,21 @@ impl Queue {
     /// Who leads just now.
     pub(crate) async fn leader(&self) -> Result<Option<Leader>> {
         let session = self.pool.home(LOOKING, &self.name).await?;
-        match self.look_for_leader(&session).await {
-            Ok(leader) => Ok(leader),
-            Err(Failure::Answered(Code::NoNode)) => Ok(None),
-            Err(failure) => Err(self.failed_to(LOOKING, &session, failure)),
+        loop {
+            match self.look_for_leader(&session).await {
+                Ok(Some((leader, directory))) => {
+                    if acl::check(&session, &self.name, self.path(), &directory).await? {
+                        return Ok(Some(leader));
+                    }
+                }
+                Ok(None) | Err(Failure::Answered(Code::NoNode)) => return Ok(None),
+                Err(failure) => return Err(self.failed_to(LOOKING, &session, failure)),
+            }
         }
     }
 
-    async fn look_for_leader(&self, session: &Session) -> Result<Option<Leader>, Failure> {
+    /// With the directory of that moment.
+    async fn look_for_leader(&self, session: &Session) -> Result<Option<(Leader, Node)>, Failure> {
         let path = &**self.path();
         loop {
             let (listed, children) = list(session, path).await?;
@@ -275,7 +296,8 @@ impl Queue {
                     session: node.owner,
                     data: &node.data,
                 };
-                return Ok(Some(Leader::of(&first, &directory.data)));
+                let leader = Leader::of(&first, &directory.data);
+                return Ok(Some((leader, directory)));
             }
         }
     }

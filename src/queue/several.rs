@@ -154,7 +154,7 @@ impl Several {
         })?;
         for (waiter, pair) in self.waiters.iter_mut().zip(found.chunks(2)) {
             match pair {
-                [Found::Node(directory), mine] => waiter.seen_again(at, directory, mine)?,
+                [Found::Node(directory), mine] => waiter.seen_again(at, directory, mine).await?,
                 // A directory that cannot be read: its own look says why.
                 _ => waiter.look_again(),
             }

@@ -13,7 +13,7 @@ use super::directory::Directory;
 use super::joining::MOST_SETBACKS;
 use super::permits::{self, HELD, LIMIT};
 use crate::error::{Error, Result};
-use crate::link::{Code, Create, Fault, Found, Read, Write};
+use crate::link::{Code, Create, Fault, Found, Node, Read, Write};
 use crate::name::LockName;
 use crate::session::{Failure, Session, failed, refused};
 
@@ -54,6 +54,8 @@ pub(super) struct Stock {
     /// The version of the directory of permits; none if it is not there.
     pub(super) held: Option<i32>,
     pub(super) limit: Option<Limit>,
+    /// The nodes whose access lists matter, unless ours is open.
+    pub(super) nodes: Vec<(Arc<str>, Node)>,
 }
 
 impl Stock {
@@ -203,7 +205,11 @@ impl Supply {
             end = session.ended() => return Err(ended(end)),
         };
         match created {
-            Ok(_) | Err(Fault::Answered(Code::NodeExists)) => Ok(()),
+            Ok(made) => {
+                session.acls.made(&self.limit, made.czxid);
+                Ok(())
+            }
+            Err(Fault::Answered(Code::NodeExists)) => Ok(()),
             Err(Fault::Answered(Code::NoNode)) if *setbacks < MOST_SETBACKS => {
                 *setbacks += 1;
                 self.base.make(session, &self.name).await
@@ -292,21 +298,24 @@ impl Supply {
 
     /// The permits and the limit at one moment.
     pub(super) async fn look(&self, session: &Session) -> Result<Stock> {
-        let reads = self.reads();
+        let reads = self.reads(session);
         let found = session.read(|link| link.multi_read(&reads)).await;
         let found = found.map_err(|failure| self.failed(session, LOOKING, failure))?;
         self.stock(session, found.into_iter())
     }
 
-    /// What has to be read for a stock, in one request.
-    pub(super) fn reads(&self) -> [Read<'_>; 4] {
+    /// What has to be read for a stock, in one request. Whoever may write in the lowest directory could put another limit there.
+    pub(super) fn reads(&self, session: &Session) -> Vec<Read<'_>> {
         let held = &*self.held.path;
-        [
+        let mut reads = vec![
             Read::Children(held),
             Read::Data(held),
             Read::Data(&self.limit),
             Read::Children(&self.base.path),
-        ]
+        ];
+        let checks = !session.acls.is_open();
+        reads.extend(checks.then_some(Read::Data(&self.base.path)));
+        reads
     }
 
     /// Takes in what the reads found. Refuses a name whose own queue somebody stands in: with the limit stored nobody comes to be
@@ -322,19 +331,30 @@ impl Supply {
             Some(Found::Failed(Code::NoNode)) => Vec::new(),
             other => return Err(unreadable(other)),
         };
-        let held = match found.next() {
+        let (held, limit, beside) = (found.next(), found.next(), found.next());
+        let base = found.next();
+        let checks = !session.acls.is_open();
+        let paths = [&self.held.path, &self.limit, &self.base.path];
+        let nodes = paths.into_iter().zip([&held, &limit, &base]);
+        let nodes = nodes.filter_map(|(path, found)| match found {
+            Some(Found::Node(node)) if checks => Some((Arc::clone(path), node.clone())),
+            _ => None,
+        });
+        let nodes = nodes.collect();
+        let held = match held {
             Some(Found::Node(node)) => Some(node.version),
             Some(Found::Failed(Code::NoNode)) => None,
             other => return Err(unreadable(other)),
         };
-        let limit = self.read_limit(session, found.next())?;
-        if let Some(Found::Children(beside)) = found.next() {
+        let limit = self.read_limit(session, limit)?;
+        if let Some(Found::Children(beside)) = beside {
             check_company(&self.name, None, &beside)?;
         }
         Ok(Stock {
             children,
             held,
             limit,
+            nodes,
         })
     }
 

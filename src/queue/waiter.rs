@@ -161,7 +161,12 @@ impl Waiter {
     }
 
     /// Takes in what was found at this moment of a ticket whose turn it is: being the first does not end by itself.
-    pub(super) fn seen_again(&mut self, at: Moment, directory: &Node, mine: &Found) -> Result<()> {
+    pub(super) async fn seen_again(
+        &mut self,
+        at: Moment,
+        directory: &Node,
+        mine: &Found,
+    ) -> Result<()> {
         match mine {
             Found::Node(mine) if mine.czxid == self.walk.czxid() => {}
             other => {
@@ -172,8 +177,10 @@ impl Waiter {
                 }));
             }
         }
+        let path = Arc::clone(self.place.directory());
+        let is_checked = self.place.checks_acl(&self.name, &path, directory).await?;
         match &mut self.stage {
-            Stage::First { seen, version, .. } if *version == directory.version => {
+            Stage::First { seen, version, .. } if is_checked && *version == directory.version => {
                 *seen = at;
                 self.place.seen();
             }
@@ -382,6 +389,11 @@ impl Waiter {
                         // Another look tells of the turn.
                         return Ok(());
                     }
+                }
+                let path = Arc::clone(self.place.directory());
+                let checked = self.place.checks_acl(&self.name, &path, &looked.directory);
+                if !checked.await? {
+                    return Ok(());
                 }
                 self.count(&looked.directory);
                 let sight = looked.sight();

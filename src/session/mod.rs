@@ -3,6 +3,7 @@
 //! It hands out the link, waits for the connection to come back, and says when the session is over. Invariant: what it
 //! says of the end is final. It opens no other session in its place (the pool does) and knows nothing of queues.
 
+pub(crate) mod acls;
 pub(crate) mod clock;
 mod ending;
 mod glimpses;
@@ -27,6 +28,7 @@ use crate::error::Error;
 use crate::latch::Latch;
 use crate::link::{Code, Fault, Found, Link, Node, Read, Reply, SessionState};
 use crate::meter::OpenSession;
+use acls::AclCheck;
 use clock::Clock;
 pub(crate) use ending::End;
 use ending::{Ending, over};
@@ -58,6 +60,8 @@ pub(crate) struct Session {
     recognising: tokio::sync::Mutex<()>,
     glimpses: Glimpses,
     runtime: Handle,
+    /// The keeper's.
+    pub(crate) acls: Arc<AclCheck>,
     /// Bytes of paths that this session watches or is about to watch; the pool keeps it below its limit.
     watched_bytes: AtomicUsize,
     /// Bytes of paths of tickets that this session has or is about to create; the pool keeps it below its limit.
@@ -80,6 +84,7 @@ pub(crate) struct Circumstances {
     /// Dropped when the janitor has ended.
     pub(crate) alive: mpsc::Sender<()>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) acls: Arc<AclCheck>,
     pub(crate) strength: LeaseStrength,
     /// When the opening of the session began.
     pub(crate) opening: Moment,
@@ -118,6 +123,7 @@ impl Session {
         Arc::new(Self {
             states,
             glimpses: Glimpses::new(ending.clone()),
+            acls: around.acls,
             ending,
             janitor,
             beating: tokio::spawn(beating.instrument(span)).abort_handle(),

@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 
+use super::acls::AclCheck;
 use super::clock::Clock;
 use super::pulse::LeaseStrength;
 use super::watchman::{self, SessionEvent, SessionEvents};
@@ -43,6 +44,7 @@ pub(crate) struct Access {
     pub(crate) session_timeout: Duration,
     pub(crate) strength: LeaseStrength,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) acls: Arc<AclCheck>,
 }
 
 /// The sessions of one keeper.
@@ -386,6 +388,7 @@ impl Pool {
                 closing: self.closing.subscribe(),
                 alive: alive.ok_or_else(closed)?,
                 clock: Arc::clone(&self.access.clock),
+                acls: Arc::clone(&self.access.acls),
                 strength: self.access.strength,
                 opening,
             };

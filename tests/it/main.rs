@@ -169,6 +169,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     rwlock::random::cases,
     scale::cases,
     security::cases,
+    security::acl::cases,
     #[cfg(feature = "cli")]
     security::tls::cases,
     semaphore::cases,

@@ -1,5 +1,6 @@
 //! Who may do what: credentials and access lists, from both sides, and that no secret is shown by anything.
 
+pub(crate) mod acl;
 #[cfg(feature = "cli")]
 pub(crate) mod tls;
 
@@ -102,7 +103,8 @@ async fn nodes_of_a_creator_keep_others_out(world: World) {
 
 /// What was there already keeps its list: directories that everybody may use, and tickets in them that not everybody may read.
 async fn a_ticket_that_may_not_be_read_is_no_missing_one(world: World) {
-    let ours = with(&world, SECRET, Acl::creator()).await;
+    let ours = Keeper::builder(world.connect_string()).credential("digest", SECRET);
+    let ours = ours.strict_acl(false).connect().await.unwrap();
     let theirs = Keeper::builder(world.connect_string()).persistent_directories();
     let theirs = theirs.connect().await.unwrap();
     let lock = theirs.mutex("open").unwrap();

@@ -6,7 +6,10 @@ use lockkeeper::{Acl, KeeperBuilder, Tls};
 pub(crate) struct Access {
     /// A scheme and its secret.
     pub(crate) credential: Option<(String, String)>,
+    /// As it was given.
     pub(crate) acl: Option<Acl>,
+    /// Of lists that are wider, in place of refusing them.
+    pub(crate) only_warns: bool,
     /// In PEM, like the certificate and the key.
     pub(crate) ca: Option<String>,
     pub(crate) identity: Option<(String, String)>,
@@ -14,6 +17,15 @@ pub(crate) struct Access {
 }
 
 impl Access {
+    /// The list of all that is made.
+    pub(crate) fn effective_acl(&self) -> Acl {
+        match (&self.acl, &self.credential) {
+            (Some(acl), _) => acl.clone(),
+            (None, Some(_)) => Acl::creator(),
+            (None, None) => Acl::open(),
+        }
+    }
+
     pub(crate) fn give(&self, mut builder: KeeperBuilder) -> KeeperBuilder {
         if let Some((scheme, secret)) = &self.credential {
             builder = builder.credential(scheme, secret.as_str());
@@ -21,6 +33,7 @@ impl Access {
         if let Some(acl) = &self.acl {
             builder = builder.acl(acl.clone());
         }
+        builder = builder.strict_acl(!self.only_warns);
         if let Some(ca) = &self.ca {
             let tls = Tls::with_ca(ca);
             builder = builder.tls(match &self.identity {

@@ -108,7 +108,8 @@ pub(crate) struct Server {
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) auth_file: Option<PathBuf>,
 
-    /// Who may do what with the nodes that are made, as ZooKeeper's tools write it: auth::cdrwa,world:anyone:r
+    /// Who may do what with the nodes that are made, as ZooKeeper's tools write it: auth::cdrwa,world:anyone:r. With --auth it is
+    /// auth::cdrwa if not given, without it open
     #[arg(
         long,
         global = true,
@@ -117,6 +118,10 @@ pub(crate) struct Server {
         hide_env_values = true
     )]
     pub(crate) acl: Option<Acl>,
+
+    /// Only warns where the access list of a lock's directory lets others in than --acl does, in place of refusing the lock
+    #[arg(long, global = true)]
+    pub(crate) no_strict_acl: bool,
 
     /// Speaks TLS with the servers, and believes those whose certificate an authority in this file (PEM) has signed
     #[arg(long, global = true, value_name = "FILE", env = "LOCKKEEPER_TLS_CA")]
@@ -393,6 +398,7 @@ impl Server {
         Ok(Access {
             credential: self.credential()?,
             acl: self.acl.clone(),
+            only_warns: self.no_strict_acl,
             ca: self.tls_ca.as_deref().map(files::text).transpose()?,
             identity,
             requires_tls: self.require_tls,

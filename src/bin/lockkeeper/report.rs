@@ -25,7 +25,7 @@ pub(crate) fn trace(verbose: u8) {
         (Some(_), _) => EnvFilter::from_default_env(),
         (None, 0) => {
             return tracing_subscriber::registry()
-                .with(Journal(Once::new()))
+                .with(Warnings(Once::new()))
                 .init();
         }
         (None, 1) => EnvFilter::new("lockkeeper=info"),
@@ -39,12 +39,18 @@ pub(crate) fn trace(verbose: u8) {
         .init();
 }
 
-/// Says once what the journal lacks: it is written behind everybody's back, and nobody would look for what is missing.
-struct Journal(Once);
+/// Says once what the journal lacks: it is written behind everybody's back, and nobody would look for what is missing. And says which
+/// access lists are only warned of, to whoever has asked for that.
+struct Warnings(Once);
 
-impl<S: Subscriber> Layer<S> for Journal {
+fn is_of_lists(metadata: &Metadata<'_>) -> bool {
+    metadata.target().ends_with("::queue::acl")
+}
+
+impl<S: Subscriber> Layer<S> for Warnings {
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        *metadata.level() <= Level::WARN && metadata.target().ends_with("::journal")
+        let is_said = metadata.target().ends_with("::journal") || is_of_lists(metadata);
+        *metadata.level() <= Level::WARN && is_said
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
@@ -52,11 +58,16 @@ impl<S: Subscriber> Layer<S> for Journal {
     }
 
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        self.0.call_once(|| {
+        let tell = || {
             let mut words = Words::default();
             event.record(&mut words);
             say(words.0.join(": "));
-        });
+        };
+        if is_of_lists(event.metadata()) {
+            tell();
+        } else {
+            self.0.call_once(tell);
+        }
     }
 }
 

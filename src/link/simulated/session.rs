@@ -15,8 +15,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::tree::{Action, Change as Committed, Tree, parent};
 use super::{Author, CALL, Dice, Entry, SimWorld};
 use crate::link::{
-    Change, Code, Create, Created, Fault, Found, Link, Node, Read, Reply, SessionState, Watch,
-    Write,
+    AccessList, Change, Code, Create, Created, Fault, Found, Link, Node, Read, Reply, SessionState,
+    Watch, Write,
 };
 
 /// Longest wait for an answer, as the real link has it.
@@ -234,6 +234,12 @@ impl Link for SimLink {
             Answer::Found(found) => Some(found),
             _ => None,
         })
+    }
+
+    fn access_list(&self, _: &str) -> Reply<'_, AccessList> {
+        // Everything is open here, and nobody asks.
+        let none = Code::Other("there are no access lists here".into());
+        Box::pin(async { Err(Fault::Answered(none)) })
     }
 
     fn multi(&self, writes: &[Write<'_>]) -> Reply<'_, Vec<String>> {

@@ -118,6 +118,7 @@ impl Tree {
             owner: znode.owner,
             num_children: i32::try_from(self.children(path).len()).unwrap_or(i32::MAX),
             pzxid: znode.pzxid,
+            aversion: 0,
         })
     }
 

@@ -22,6 +22,9 @@ cases! {
         a_credential_of_a_file_is_the_same,
         what_may_not_be_read_is_said,
         whatever_bench_makes_has_the_list,
+        a_credential_alone_keeps_others_out_of_what_is_made,
+        a_strangers_directory_is_used_on_demand_only,
+        doctor_finds_directories_that_are_open_to_others,
         a_credential_that_is_none_ends_with_64_and_is_not_shown,
         a_credential_is_in_no_log_no_title_and_no_node,
         help_prints_no_value_of_the_environment,
@@ -173,6 +176,75 @@ async fn look(client: &Client, seen: &mut BTreeMap<String, Vec<String>>) {
         let schemes = acl.iter().map(|entry| entry.scheme().to_owned());
         seen.insert(path, schemes.collect());
     }
+}
+
+async fn a_credential_alone_keeps_others_out_of_what_is_made(world: World) {
+    let mut command = run(&world, "vault", "echo ready; read line");
+    command.env("LOCKKEEPER_AUTH", AUTH);
+    let holder = Holder::start(command.stdin(Stdio::piped())).await;
+
+    let other = finished(lockkeeper(&world).args(["queue", "vault"])).await;
+
+    assert_eq!(other.code, Some(77), "{other:?}");
+    assert!(one_line(&other).contains("--acl"), "{other:?}");
+    holder.done().await;
+    let mut open = lockkeeper(&world);
+    open.env("LOCKKEEPER_AUTH", AUTH)
+        .env("LOCKKEEPER_ACL", "open")
+        .args(["--root", "/open", "run", "window", "--", "true"]);
+    let open = finished(&mut open).await;
+    assert_eq!(open.code, Some(0), "{open:?}");
+    let (acl, _) = world.raw().await.get_acl("/open/window").await.unwrap();
+    assert_eq!(acl[0].scheme(), "world");
+}
+
+async fn a_strangers_directory_is_used_on_demand_only(world: World) {
+    let stranger = finished(lockkeeper(&world).args(["run", "vault", "--", "true"])).await;
+    assert_eq!(stranger.code, Some(0), "{stranger:?}");
+    let with = |more: &[&str]| {
+        let mut command = lockkeeper(&world);
+        command.env("LOCKKEEPER_AUTH", AUTH).args(more);
+        command.args(["run", "vault", "--", "echo", "in"]);
+        command
+    };
+
+    let refused = finished(&mut with(&[])).await;
+    let warned = finished(&mut with(&["--no-strict-acl"])).await;
+
+    assert_eq!(refused.code, Some(64), "{refused:?}");
+    for piece in ["/locks/vault", "world:anyone:cdrwa", "--no-strict-acl"] {
+        assert!(one_line(&refused).contains(piece), "{refused:?}");
+        assert!(warned.stderr.contains(piece), "{warned:?}");
+    }
+    assert_eq!(
+        (warned.code, &*warned.stdout),
+        (Some(0), "in\n"),
+        "{warned:?}"
+    );
+}
+
+async fn doctor_finds_directories_that_are_open_to_others(world: World) {
+    let mut open = run(&world, "window", "echo ready; read line");
+    let open = Holder::start(open.stdin(Stdio::piped())).await;
+    let mut closed = run(&world, "vault", "echo ready; read line");
+    closed.env("LOCKKEEPER_AUTH", AUTH);
+    let closed = Holder::start(closed.stdin(Stdio::piped())).await;
+
+    let mut doctor = lockkeeper(&world);
+    let doctor = finished(doctor.env("LOCKKEEPER_AUTH", AUTH).arg("doctor")).await;
+    let nobody = finished(lockkeeper(&world).arg("doctor")).await;
+
+    assert_eq!(doctor.code, Some(1), "{doctor:?}");
+    let rows: Vec<&str> = doctor.stdout.lines().skip(1).collect();
+    let [row] = &rows[..] else {
+        panic!("{doctor:?}");
+    };
+    for piece in ["open", "window", "/locks/window", "world:anyone:cdrwa"] {
+        assert!(row.contains(piece), "{row}");
+    }
+    assert_eq!(nobody.code, Some(0), "{nobody:?}");
+    open.done().await;
+    closed.done().await;
 }
 
 async fn a_credential_that_is_none_ends_with_64_and_is_not_shown(world: World) {

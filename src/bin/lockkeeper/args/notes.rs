@@ -137,6 +137,8 @@ pub(super) const DOCTOR: &str = "\
   mixed     tickets in one queue that do not see each other: of other recipes or libraries
   numbers   a directory that has given nearly all of its 2147483647 numbers
   many      a session that holds more than --many locks
+  open      a lock's directory, limit or journal whose access list lets others in than --acl does (auth::cdrwa if only --auth is
+            given): whoever they are can forge the lock; users are compared by their names
 
 Reads every queue below the root twice, some at a time. What it may not read, and why it looked for no orphans, it says on
 stderr; that is no finding. Fields of --json: finding, locks, why.

@@ -45,7 +45,7 @@ impl Ground {
             client: connect(reach).await?,
             reach: reach.clone(),
             path: path.to_owned(),
-            acl: acl(&reach.access.acl.clone().unwrap_or_default()),
+            acl: acl(&reach.access.effective_acl()),
             above: Vec::new(),
         };
         match ground.make().await {

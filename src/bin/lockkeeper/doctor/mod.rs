@@ -111,6 +111,8 @@ async fn examine(
         findings.extend(strangers(name, queue));
         findings.extend(numbers(name, queue));
     }
+    let names: BTreeSet<&str> = before.iter().map(|(name, _)| &**name).collect();
+    findings.extend(open_to_others(keeper, names).await?);
     findings.extend(deadlocks(&before, &queues));
     findings.extend(crowded(&before, &queues, order.many));
     match census {
@@ -121,6 +123,32 @@ async fn examine(
         )),
     }
     Ok((findings, denied.len()))
+}
+
+/// Nodes of locks whose access lists are wider than ours.
+async fn open_to_others(keeper: &Keeper, names: BTreeSet<&str>) -> Result<Vec<Finding>, Failure> {
+    let reads =
+        stream::iter(names).map(|name| async move { (name, keeper.wider_acls(name).await) });
+    let mut reads = pin!(reads.buffered(AT_ONCE));
+    let mut findings = Vec::new();
+    while let Some((name, wider)) = reads.next().await {
+        let wider = match wider {
+            Err(error) if error.is_denied() => {
+                report::say(format_args!("not looked at: {error}"));
+                continue;
+            }
+            wider => wider?,
+        };
+        findings.extend(wider.into_iter().map(|node| Finding {
+            what: "open",
+            locks: vec![name.to_owned()],
+            why: format!(
+                "the access list of {} allows {}, which ours does not: remove that node while nobody uses the lock, or give it our list (setAcl)",
+                node.path, node.allows
+            ),
+        }));
+    }
+    Ok(findings)
 }
 
 fn tickets(queues: &[Queue]) -> impl Iterator<Item = &QueueEntry> {

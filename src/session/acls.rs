@@ -1,0 +1,199 @@
+//! Which directories are open to nobody whom the keeper's access list leaves out.
+//!
+//! Invariant: what is known of a node is known of this list of this node, by `czxid` and `aversion`: a directory that was made again, or
+//! whose list was changed, is read again. It asks no server.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::access::{Acl, Allowed, Credential, Entry};
+use crate::latch::{Latch, Latched};
+use crate::link::{AccessList, Node};
+
+/// So many nodes are remembered; then the list of each is read once more.
+const MOST: usize = 16 * 1024;
+
+/// A keeper's access list, and the nodes that were compared with it.
+#[derive(Debug)]
+pub(crate) struct AclCheck {
+    is_open: bool,
+    is_strict: bool,
+    needs_own: bool,
+    known: Latch<Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    allowed: Allowed,
+    is_settled: bool,
+    nodes: HashMap<Arc<str>, Compared>,
+}
+
+/// Which list of which node was compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Compared {
+    czxid: i64,
+    aversion: i32,
+    /// With what servers make of our list, and not by the names of users.
+    is_sure: bool,
+}
+
+impl Default for AclCheck {
+    fn default() -> Self {
+        Self::new(&Acl::open(), &[], true)
+    }
+}
+
+impl Known {
+    fn note(&mut self, path: &str, compared: Compared) {
+        if self.nodes.len() >= MOST {
+            self.nodes.clear();
+        }
+        self.nodes.insert(path.into(), compared);
+    }
+}
+
+impl AclCheck {
+    /// `is_strict`: a wider list is refused, and not only warned of.
+    pub(crate) fn new(acl: &Acl, credentials: &[Credential], is_strict: bool) -> Self {
+        Self {
+            is_open: acl.is_open(),
+            is_strict,
+            needs_own: acl.needs_credential(),
+            known: Latch::new(Known {
+                allowed: Allowed::asked(acl, credentials),
+                is_settled: false,
+                nodes: HashMap::new(),
+            }),
+        }
+    }
+
+    /// Whether there is nothing to compare: everybody may do everything.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    pub(crate) fn is_strict(&self) -> bool {
+        self.is_strict
+    }
+
+    /// Whether what servers make of the list must be read from a node of our own.
+    pub(crate) fn needs_own(&self) -> bool {
+        self.needs_own
+    }
+
+    /// Whether it was.
+    pub(crate) fn is_settled(&self) -> bool {
+        !self.needs_own || self.known().is_settled
+    }
+
+    /// Whether this node was compared, with the list that it had when it was read; `surely`: not by the names of users only.
+    pub(crate) fn knows(&self, path: &str, node: &Node, surely: bool) -> bool {
+        let is_same = |compared: &Compared| {
+            compared.czxid == node.czxid
+                && compared.aversion == node.aversion
+                && (compared.is_sure || !surely)
+        };
+        self.is_open || self.known().nodes.get(path).is_some_and(is_same)
+    }
+
+    /// The node was compared.
+    pub(crate) fn learn(&self, path: &str, list: &AccessList) {
+        let compared = Compared {
+            czxid: list.czxid,
+            aversion: list.aversion,
+            is_sure: self.is_settled(),
+        };
+        self.known().note(path, compared);
+    }
+
+    /// We have made the node, so its list is ours.
+    pub(crate) fn made(&self, path: &str, czxid: i64) {
+        if !self.is_open {
+            let compared = Compared {
+                czxid,
+                aversion: 0,
+                is_sure: true,
+            };
+            self.known().note(path, compared);
+        }
+    }
+
+    /// This is what servers make of our list.
+    pub(crate) fn settle(&self, own: AccessList) {
+        let mut known = self.known();
+        known.allowed = Allowed::settled(own.entries);
+        known.is_settled = true;
+    }
+
+    /// What a list allows to somebody beyond ours.
+    pub(crate) fn beyond(&self, list: &AccessList) -> Option<Entry> {
+        self.known().allowed.beyond(&list.entries)
+    }
+
+    fn known(&self) -> Latched<'_, Known> {
+        self.known.lock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(czxid: i64, aversion: i32) -> Node {
+        Node {
+            data: Vec::new(),
+            czxid,
+            version: 0,
+            owner: 0,
+            num_children: 0,
+            pzxid: czxid,
+            aversion,
+        }
+    }
+
+    fn list(czxid: i64, aversion: i32, id: &str) -> AccessList {
+        let entries = id.parse::<Acl>().unwrap();
+        AccessList {
+            entries: entries.entries().to_vec(),
+            czxid,
+            aversion,
+        }
+    }
+
+    #[test]
+    fn what_was_compared_by_names_is_compared_again_by_whoever_has_a_ticket() {
+        let credential = Credential {
+            scheme: "digest".into(),
+            secret: b"a:secret".to_vec(),
+        };
+        let acls = AclCheck::new(&Acl::creator(), &[credential], true);
+        let strangers = list(1, 0, "digest:a:B=:cdrwa");
+
+        assert_eq!(acls.beyond(&strangers), None, "by the name it is ours");
+        acls.learn("/d", &strangers);
+        assert!(acls.knows("/d", &node(1, 0), false));
+        assert!(!acls.knows("/d", &node(1, 0), true));
+
+        acls.settle(list(2, 0, "digest:a:A=:cdrwa"));
+        assert!(acls.beyond(&strangers).is_some());
+        acls.learn("/d", &list(1, 0, "digest:a:A=:cdrwa"));
+        assert!(acls.knows("/d", &node(1, 0), true));
+        for other in [node(1, 1), node(2, 0)] {
+            assert!(!acls.knows("/d", &other, false), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let acls = AclCheck::new(&"ip:10.0.0.0/8:cdrw".parse().unwrap(), &[], true);
+
+        for number in 0..=MOST {
+            acls.made(&number.to_string(), 1);
+        }
+
+        assert_eq!(acls.known().nodes.len(), 1);
+        assert!(acls.knows(&MOST.to_string(), &node(1, 0), true));
+        assert!(AclCheck::default().knows("/d", &node(1, 0), true));
+    }
+}
