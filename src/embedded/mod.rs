@@ -4,6 +4,8 @@
 //! it holds is gone when it ends. Production runs on a real ZooKeeper ensemble. What it does promise is to answer as
 //! ZooKeeper 3.8 does, byte for byte where clients look, and to let a test break things on purpose ([`Faults`]).
 //!
+//! It keeps no quotas: what is written below `/zookeeper/quota` is a node like any other, is never counted, and limits nothing.
+//!
 //! Invariant: events and replies reach a connection in the order of the changes they tell of. It knows nothing of
 //! locks, and nothing else in this crate may be used here.
 //!
