@@ -134,6 +134,7 @@ fn run(case: &Case, field: Field) -> Result<(), String> {
     });
 
     let outcome = ended.recv_timeout(limit);
+    panics::case_is_over(&case.name);
     runtime.shutdown_timeout(Duration::from_secs(2));
     match outcome {
         Ok(outcome) => outcome,
