@@ -15,7 +15,7 @@
 //!
 //! | for each | at most |
 //! |---|---|
-//! | connection, of [`max_connections`](EmbeddedServerBuilder::max_connections) | 16 KiB |
+//! | connection, of [`max_connections`](EmbeddedServerBuilder::max_connections) in all and [`max_client_connections`](EmbeddedServerBuilder::max_client_connections) of one address | 16 KiB |
 //! | connection without a session | the same, for [`handshake_timeout`](EmbeddedServerBuilder::handshake_timeout); a connect request above 4 KiB ends it |
 //! | request that has not come as a whole | twice the bytes that have come; a frame above [`max_frame`](EmbeddedServerBuilder::max_frame) ends the connection |
 //! | unread byte of a reply or an event | 2 bytes, counted with 192 more for each frame: above 1 MiB of it the connection's next requests wait, above [`max_queued`](EmbeddedServerBuilder::max_queued) the connection ends |
@@ -40,6 +40,7 @@
 //! ```
 
 mod acl;
+mod admission;
 mod conn;
 mod core;
 mod counters;
@@ -64,12 +65,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 use tracing::Instrument as _;
 
+use self::admission::Admission;
 pub use self::core::{Deleted, NextSibling};
 pub use self::counters::Counters;
 pub use self::faults::{Faults, Hold, Rule, SessionInfo};
@@ -89,6 +92,7 @@ struct Settings {
     container_interval: Duration,
     handshake_timeout: Duration,
     max_connections: usize,
+    max_client_connections: usize,
     max_queued: usize,
 }
 
@@ -141,6 +145,13 @@ impl EmbeddedServerBuilder {
     /// Refuses connections beyond this number (`maxCnxns`). 65 536 unless set.
     pub fn max_connections(mut self, count: usize) -> Self {
         self.settings.max_connections = count;
+        self
+    }
+
+    /// Refuses connections beyond this number from one address (`maxClientCnxns`, which is 60 in ZooKeeper). No limit unless set: all
+    /// clients of a test have the same address.
+    pub fn max_client_connections(mut self, count: usize) -> Self {
+        self.settings.max_client_connections = count;
         self
     }
 
@@ -203,6 +214,7 @@ impl EmbeddedServer {
                 container_interval: Duration::from_secs(60),
                 handshake_timeout: Duration::from_secs(10),
                 max_connections: 1 << 16,
+                max_client_connections: usize::MAX,
                 max_queued: 32 << 20,
             },
         }
@@ -326,6 +338,7 @@ enum Step {
 
 async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stopped: oneshot::Receiver<()>) {
     let mut conns = JoinSet::new();
+    let admission = Admission::new(shared.settings.max_client_connections);
     let mut tick = every(shared.settings.tick);
     let mut reap = every(shared.settings.container_interval);
     // The first tick of an interval is at once; containers must not go at the start.
@@ -345,9 +358,16 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stopped: oneshot:
             Step::Tick => shared.tick(),
             Step::Reap => shared.reap(),
             Step::Accepted(Ok((stream, address))) => {
-                if conns.len() < shared.settings.max_connections {
-                    conns.spawn(conn::run(stream, address, shared.clone()).in_current_span());
+                if conns.len() >= shared.settings.max_connections {
+                    continue;
                 }
+                let Some(admitted) = admission.admit(address.ip()) else {
+                    tracing::debug!(%address, "too many connections of one address");
+                    continue;
+                };
+                let serving = conn::run(stream, address, shared.clone());
+                let serving = serving.map(move |()| drop(admitted));
+                conns.spawn(serving.in_current_span());
             }
             Step::Accepted(Err(error)) => {
                 tracing::warn!(%error, "cannot accept a connection");

@@ -6,6 +6,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
+use uuid::Uuid;
+
 /// One TCP connection, numbered in the order of arrival; never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct ConnId(pub(super) u64);
@@ -44,7 +46,8 @@ impl Sessions {
         self.table.insert(
             id,
             Session {
-                password: password(id),
+                // Whoever has it has the session, with all that it proved.
+                password: Uuid::new_v4().into_bytes(),
                 timeout,
                 conn: Some(conn),
                 heard: now,
@@ -125,20 +128,6 @@ impl Sessions {
     }
 }
 
-/// Not a secret worth the name (the original's is not either): it only keeps a stray id from taking a session over.
-fn password(id: i64) -> [u8; 16] {
-    let mut bytes = [0; 16];
-    let mut word = id as u64;
-    for chunk in bytes.chunks_mut(8) {
-        // One round of splitmix64.
-        word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        chunk.copy_from_slice(&(mixed ^ (mixed >> 31)).to_be_bytes());
-    }
-    bytes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,5 +180,19 @@ mod tests {
             sessions.get(a).unwrap().password,
             sessions.get(b).unwrap().password
         );
+    }
+
+    #[test]
+    fn an_id_does_not_tell_its_password() {
+        let password = || {
+            let mut sessions = Sessions::new(1_795_000_000_000);
+            let id = sessions.open(SECOND, ConnId(1), SECOND);
+            (id, sessions.get(id).unwrap().password)
+        };
+
+        let (one, other) = (password(), password());
+
+        assert_eq!(one.0, other.0);
+        assert_ne!(one.1, other.1);
     }
 }

@@ -158,6 +158,10 @@ pub(crate) struct Server {
     /// How long to try for a session
     #[arg(long, global = true, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) connect_timeout: Duration,
+
+    /// How long a command that only looks (queue, leader, ls, why, journal, doctor) may take after that
+    #[arg(long, global = true, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    pub(crate) read_timeout: Duration,
 }
 
 #[derive(Debug, Args)]
@@ -341,6 +345,10 @@ pub(crate) struct Serve {
     /// The address; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:2181")]
     pub(crate) listen: SocketAddr,
+
+    /// So many connections of one address are served at once; 0 is no limit
+    #[arg(long, value_name = "COUNT", default_value = "60")]
+    pub(crate) max_client_connections: usize,
 }
 
 #[derive(Debug, Args)]

@@ -5,11 +5,15 @@ use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(transparent)]
     Library(#[from] lockkeeper::Error),
+
+    #[error("the servers did not answer all within {} (--connect-timeout and --read-timeout)", humantime::format_duration(*limit))]
+    Silent { limit: Duration },
 
     #[error("{name} is taken, and --no-wait says not to wait for it")]
     Taken { name: String },

@@ -9,6 +9,7 @@ use tokio::time::sleep;
 
 use crate::args::{Journal, Server};
 use crate::failure::Failure;
+use crate::look;
 use crate::queue;
 use crate::report;
 
@@ -20,9 +21,8 @@ const HEAD: [&str; 10] = [
 
 pub(crate) async fn run(server: &Server, order: &Journal, as_json: bool) -> Result<u8, Failure> {
     let name = LockName::new(&order.name)?;
-    let keeper = server.connect().await?;
-    let mut story = Story::read(&keeper, &name).await;
-    keeper.close().await;
+    let story = look::once(server, async |keeper| Ok(Story::read(keeper, &name).await));
+    let mut story = story.await?;
     let journal = std::mem::replace(&mut story.journal, Ok(Vec::new()))?;
     if let Err(error) = story.queue {
         return Err(error.into());

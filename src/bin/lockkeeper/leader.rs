@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::args::{Leader as Order, Server};
 use crate::failure::Failure;
+use crate::look;
 use crate::report;
 use crate::signals::{self, Signals};
 
@@ -13,9 +14,7 @@ const HEAD: [&str; 6] = ["VALUE", "TOKEN", "NODE", "LABEL", "HOST", "PID"];
 pub(crate) async fn run(server: &Server, order: &Order, as_json: bool) -> Result<u8, Failure> {
     let name = LockName::new(&order.name)?;
     if !order.watch {
-        let keeper = server.connect().await?;
-        let leader = look(&keeper, &name).await;
-        keeper.close().await;
+        let leader = look::once(server, async |keeper| Ok(leader(keeper, &name).await?)).await;
         show(&name, leader?.as_ref(), as_json)?;
         return Ok(0);
     }
@@ -26,7 +25,7 @@ pub(crate) async fn run(server: &Server, order: &Order, as_json: bool) -> Result
     }
 }
 
-async fn look(keeper: &Keeper, name: &LockName) -> lockkeeper::Result<Option<Leader>> {
+async fn leader(keeper: &Keeper, name: &LockName) -> lockkeeper::Result<Option<Leader>> {
     keeper.election(name)?.leader().await
 }
 
@@ -34,7 +33,7 @@ async fn look(keeper: &Keeper, name: &LockName) -> lockkeeper::Result<Option<Lea
 async fn watch(server: &Server, name: &LockName, as_json: bool) -> Result<u8, Failure> {
     let keeper = server.connect().await?;
     // It may be long until there is somebody to follow.
-    if look(&keeper, name).await?.is_none() {
+    if leader(&keeper, name).await?.is_none() {
         show(name, None, as_json)?;
     }
     let mut observer = keeper.election(name)?.observe();

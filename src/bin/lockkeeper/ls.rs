@@ -6,21 +6,24 @@ use serde_json::{Value, json};
 use crate::args::{Ls, Server};
 use crate::failure::Failure;
 use crate::live::{self, Sight};
+use crate::look;
 use crate::report;
 use crate::signals::{self, Signals};
 
 pub(crate) async fn run(server: &Server, order: &Ls, as_json: bool) -> Result<u8, Failure> {
     if !order.watch {
-        let keeper = server.connect().await?;
-        let sight = look(&keeper, server).await;
-        keeper.close().await;
+        let sight = look::once(server, async |keeper| see(keeper, server).await).await;
         live::show(&sight?, as_json)?;
         return Ok(0);
     }
     let mut signals = Signals::listen(signals::ENDING)?;
     let watch = async {
         let keeper = server.connect().await?;
-        live::watch(as_json, async || look(&keeper, server).await).await
+        let limit = server.read_timeout;
+        live::watch(as_json, async || {
+            look::within(limit, see(&keeper, server)).await
+        })
+        .await
     };
     tokio::select! {
         failed = watch => failed,
@@ -33,7 +36,7 @@ fn tickets(lock: &LockSummary) -> Option<usize> {
     (!lock.is_denied).then_some(lock.tickets)
 }
 
-async fn look(keeper: &Keeper, server: &Server) -> Result<Sight, Failure> {
+async fn see(keeper: &Keeper, server: &Server) -> Result<Sight, Failure> {
     let locks = keeper.locks().await?;
     let objects = locks.iter();
     let objects: Vec<Value> = objects

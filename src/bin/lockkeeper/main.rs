@@ -19,6 +19,7 @@ mod journal;
 mod leader;
 mod lease;
 mod live;
+mod look;
 mod ls;
 mod man;
 mod process;
@@ -114,7 +115,7 @@ fn code_of(failure: &Failure) -> u8 {
         Failure::NobodyToAsk | Failure::File { .. } | Failure::NoCredential => code::USAGE,
         Failure::Library(error) if error.is_denied() => code::DENIED,
         Failure::Bench { source, .. } if bench::is_denied(&**source) => code::DENIED,
-        Failure::Bench { .. } | Failure::Left { .. } => code::UNAVAILABLE,
+        Failure::Bench { .. } | Failure::Left { .. } | Failure::Silent { .. } => code::UNAVAILABLE,
         Failure::Library(error) if error.is_unreachable() || error.is_session_over() => {
             code::UNAVAILABLE
         }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::args::{Queue, Server};
 use crate::failure::Failure;
 use crate::live::{self, Sight};
+use crate::look;
 use crate::report;
 use crate::signals::{self, Signals};
 
@@ -18,9 +19,7 @@ const HEAD: [&str; 11] = [
 pub(crate) async fn run(server: &Server, order: &Queue, as_json: bool) -> Result<u8, Failure> {
     let name = LockName::new(&order.name)?;
     if !order.watch {
-        let keeper = server.connect().await?;
-        let sight = look(&keeper, &name).await;
-        keeper.close().await;
+        let sight = look::once(server, async |keeper| see(keeper, &name).await).await;
         live::show(&sight?, as_json)?;
         return Ok(0);
     }
@@ -28,7 +27,11 @@ pub(crate) async fn run(server: &Server, order: &Queue, as_json: bool) -> Result
     // Dropped, it leaves an idle session behind, which ends with its connection.
     let watch = async {
         let keeper = server.connect().await?;
-        live::watch(as_json, async || look(&keeper, &name).await).await
+        let limit = server.read_timeout;
+        live::watch(as_json, async || {
+            look::within(limit, see(&keeper, &name)).await
+        })
+        .await
     };
     tokio::select! {
         failed = watch => failed,
@@ -36,7 +39,7 @@ pub(crate) async fn run(server: &Server, order: &Queue, as_json: bool) -> Result
     }
 }
 
-async fn look(keeper: &Keeper, name: &LockName) -> Result<Sight, Failure> {
+async fn see(keeper: &Keeper, name: &LockName) -> Result<Sight, Failure> {
     let queue = keeper.queue(name).await?;
     let now = now();
     let places = || queue.iter().enumerate();

@@ -10,7 +10,12 @@ use crate::signals::{self, Signals};
 
 pub(crate) async fn run(order: &Serve, as_json: bool) -> Result<u8, Failure> {
     let mut signals = Signals::listen(signals::ENDING)?;
-    let starting = EmbeddedServer::builder().listen(order.listen).start();
+    let most = match order.max_client_connections {
+        0 => usize::MAX,
+        most => most,
+    };
+    let builder = EmbeddedServer::builder().listen(order.listen);
+    let starting = builder.max_client_connections(most).start();
     let server = starting.await.map_err(|source| Failure::Listen {
         address: order.listen,
         source,
@@ -19,6 +24,11 @@ pub(crate) async fn run(order: &Serve, as_json: bool) -> Result<u8, Failure> {
         "this server is NOT FOR PRODUCTION: it keeps everything in memory and forgets it when it ends",
     );
     let address = server.addr();
+    if !address.ip().to_canonical().is_loopback() {
+        report::say(format_args!(
+            "{address} is open to other machines, without TLS: everybody who reaches it can do everything with it"
+        ));
+    }
     if as_json {
         report::print_json(&json!({ "listen": address.to_string() }))?;
     } else {

@@ -10,6 +10,7 @@ use crate::args::{Server, Why};
 use crate::doctor;
 use crate::failure::Failure;
 use crate::journal::Story;
+use crate::look;
 use crate::process::{self, Doing};
 use crate::queue;
 use crate::report;
@@ -19,14 +20,15 @@ const MOST: usize = 10;
 
 pub(crate) async fn run(server: &Server, order: &Why, as_json: bool) -> Result<u8, Failure> {
     let name = LockName::new(&order.name)?;
-    let keeper = server.connect().await?;
-    // Looked at between two reads: whoever is gone by the second one has ended as it should.
-    let doing = match keeper.queue(&name).await {
-        Ok(queue) => process::of(queue.iter()).await,
-        Err(_) => HashMap::new(),
-    };
-    let mut story = Story::read(&keeper, &name).await;
-    keeper.close().await;
+    let seen = look::once(server, async |keeper| {
+        // Looked at between two reads: whoever is gone by the second one has ended as it should.
+        let doing = match keeper.queue(&name).await {
+            Ok(queue) => process::of(queue.iter()).await,
+            Err(_) => HashMap::new(),
+        };
+        Ok((doing, Story::read(keeper, &name).await))
+    });
+    let (doing, mut story) = seen.await?;
     let queue = std::mem::replace(&mut story.queue, Ok(Vec::new()))?;
     let journal = std::mem::replace(&mut story.journal, Ok(Vec::new()));
     // The rest can be told without it: it may have an access list of its own, or be another program's.

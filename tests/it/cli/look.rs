@@ -1,16 +1,23 @@
 //! `queue`, `ls` and `serve`: what they print, for people and for programs.
 
+use std::net::SocketAddr;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
 use zookeeper_client::{Acls, CreateMode};
 
 use super::{Holder, one_line, outcome, queued, run};
-use crate::support::World;
 use crate::support::process::lockkeeper;
+use crate::support::stall::Stall;
+use crate::support::{World, eventually};
 
 cases! {
     feature: "cli";
@@ -22,7 +29,11 @@ cases! {
         queue_watch_looks_again_until_it_is_told_to_end,
         ls_lists_the_locks_in_use,
         other_roots_are_other_locks,
+        every_look_ends_in_time_whatever_the_server_does,
+        an_endless_dump_is_not_read_on,
         serve_serves_and_ends_when_told,
+        serve_says_when_others_can_reach_it,
+        serve_has_so_many_connections_of_one_address,
         serve_says_when_its_address_is_taken;
 }
 
@@ -266,4 +277,192 @@ async fn serve_says_when_its_address_is_taken(world: World) {
 
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(69), ""));
     assert!(one_line(&ended).contains(&address), "{ended:?}");
+}
+
+/// What a server does that has given a session.
+#[derive(Debug, Clone, Copy)]
+enum Then {
+    /// But to pings.
+    Silence,
+    /// A byte of an answer now and then, and no pings either.
+    Drips,
+}
+
+/// A server that gives sessions, of the longest timeout, and no answer.
+async fn broken(then: Then) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            // However the client ends it.
+            tokio::spawn(async move { answer(client, then).await.unwrap_or_default() });
+        }
+    });
+    address
+}
+
+async fn answer(mut client: TcpStream, then: Then) -> std::io::Result<()> {
+    let length = client.read_u32().await?;
+    let mut request = vec![0; length as usize];
+    client.read_exact(&mut request).await?;
+    // The version, the timeout, the session, its password, and that it may write.
+    let mut welcome = 37_u32.to_be_bytes().to_vec();
+    welcome.extend(0_u32.to_be_bytes());
+    welcome.extend(40_000_u32.to_be_bytes());
+    welcome.extend(77_u64.to_be_bytes());
+    welcome.extend(16_u32.to_be_bytes());
+    welcome.extend([7; 16]);
+    welcome.push(0);
+    client.write_all(&welcome).await?;
+    loop {
+        let length = client.read_u32().await?;
+        let mut request = vec![0; length as usize];
+        client.read_exact(&mut request).await?;
+        if request.ends_with(&11_u32.to_be_bytes()) {
+            // A ping, without which there is no session: its xid, no transaction, no error.
+            let mut answer = 16_u32.to_be_bytes().to_vec();
+            answer.extend(&request[..4]);
+            answer.extend([0; 12]);
+            client.write_all(&answer).await?;
+        } else if let Then::Drips = then {
+            client.write_all(&[0, 0, 1, 0]).await?;
+            loop {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                client.write_all(&[0]).await?;
+            }
+        }
+    }
+}
+
+async fn every_look_ends_in_time_whatever_the_server_does(world: World) {
+    let stall = Stall::watch();
+    let mut looks = Vec::new();
+    for then in [Then::Silence, Then::Drips] {
+        let address = broken(then).await.to_string();
+        for words in [
+            "ls",
+            "queue a",
+            "queue a --watch",
+            "leader a",
+            "why a",
+            "journal a",
+            "doctor",
+        ] {
+            let mut command = lockkeeper(&world);
+            command.args([
+                "--zk",
+                &address,
+                "--connect-timeout",
+                "5s",
+                "--read-timeout",
+                "1s",
+            ]);
+            command.args(words.split(' '));
+            looks.push(async move {
+                let began = Instant::now();
+                let ended = crate::support::process::finished(&mut command).await;
+                (then, words, began.elapsed(), ended)
+            });
+        }
+    }
+
+    for (then, words, took, ended) in join_all(looks).await {
+        assert_eq!(ended.code, Some(69), "{words}, {then:?}: {ended:?}");
+        let line = one_line(&ended);
+        assert!(
+            line.contains("the servers did not answer all within "),
+            "{words}, {then:?}: {line}"
+        );
+        let limit = Duration::from_secs(20) + stall.longest();
+        assert!(took < limit, "{words}, {then:?}: {took:?}");
+    }
+}
+
+/// A server whose `dump` never ends, and which is sound otherwise; and how much of that was read.
+async fn endless_dump(server: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let dumped = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&dumped);
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let count = Arc::clone(&count);
+            tokio::spawn(async move {
+                let mut begin = [0; 4];
+                if client.peek(&mut begin).await.is_ok() && &begin != b"dump" {
+                    let mut server = TcpStream::connect(server).await.unwrap();
+                    // However it ends.
+                    copy_bidirectional(&mut client, &mut server)
+                        .await
+                        .unwrap_or_default();
+                    return;
+                }
+                let sessions = b"Session 0x1\n".repeat(1 << 12);
+                while client.write_all(&sessions).await.is_ok() {
+                    count.fetch_add(sessions.len(), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    (address, dumped)
+}
+
+async fn an_endless_dump_is_not_read_on(world: World) {
+    let (address, dumped) = endless_dump(world.servers()[0]).await;
+    let zk = format!("{address}{}", world.chroot());
+
+    let ended = outcome(&world, &["--zk", &zk, "doctor"]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("more than 16 MiB"), "{ended:?}");
+    let dumped = dumped.load(Ordering::Relaxed);
+    // What is on its way is not read.
+    assert!(dumped < 64 << 20, "{dumped} bytes");
+}
+
+/// A server, and the address that it says.
+async fn serving(world: &World, words: &[&str]) -> (tokio::process::Child, SocketAddr) {
+    let mut command = lockkeeper(world);
+    command.arg("serve").args(words);
+    let mut server = command.spawn().unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let line = lines.next_line().await.unwrap().unwrap();
+    let address = line.strip_prefix("listening on ").unwrap();
+    (server, address.parse().unwrap())
+}
+
+async fn serve_says_when_others_can_reach_it(world: World) {
+    for (listen, is_said) in [("0.0.0.0:0", true), ("127.0.0.2:0", false)] {
+        let (mut server, _) = serving(&world, &["--listen", listen]).await;
+
+        server.start_kill().unwrap();
+        let ended = server.wait_with_output().await.unwrap();
+
+        let stderr = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(
+            stderr.contains("is open to other machines, without TLS"),
+            is_said,
+            "{listen}: {stderr}"
+        );
+    }
+}
+
+async fn serve_has_so_many_connections_of_one_address(world: World) {
+    let words = ["--listen", "127.0.0.1:0", "--max-client-connections", "2"];
+    let (_server, address) = serving(&world, &words).await;
+    let is_served = || async {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let mut answer = Vec::new();
+        let asked = stream.write_all(b"ruok").await;
+        asked.is_ok() && stream.read_to_end(&mut answer).await.is_ok() && answer == b"imok"
+    };
+    let others = [
+        TcpStream::connect(address).await.unwrap(),
+        TcpStream::connect(address).await.unwrap(),
+    ];
+
+    assert!(!is_served().await, "a third one");
+
+    drop(others);
+    eventually("they are gone", Duration::from_secs(10), is_served).await;
 }

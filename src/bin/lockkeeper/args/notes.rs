@@ -22,7 +22,7 @@ Exit codes:
    0  done (`run`: the command ended with 0)
    1  `break` removed nothing, or `doctor` found something wrong
   64  wrong usage: options, lock name, connect string
-  69  no server: unreachable, not ZooKeeper, no such chroot, or the session ended before the command ran
+  69  no server: unreachable, silent (--read-timeout), not ZooKeeper, no such chroot, or the session ended before the command ran
   74  stdout, or a file of `man --out`, cannot be written
   77  the server denies permission
  130  INT ended `bench`, and 143 TERM
@@ -194,7 +194,8 @@ not exist. Of leaders that follow each other faster than the servers can be aske
 Fields of --json: value, token, node, session, label, host, pid.";
 
 pub(super) const SERVE: &str = "\
-Not for production: everything is in memory, there is one server, and nothing is checked as a real ensemble would.
+Not for production: everything is in memory, there is one server, and nothing is checked as a real ensemble would. There is no TLS:
+listening beyond this machine is said on stderr. As with ZooKeeper (maxClientCnxns) one address has 60 connections at most.
 The first line on stdout says where it listens: `listening on 127.0.0.1:2181`, with --json {\"listen\":\"127.0.0.1:2181\"}.
 INT, TERM, HUP or QUIT ends it, with 0.
 

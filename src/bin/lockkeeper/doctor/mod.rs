@@ -20,6 +20,7 @@ use self::sessions::Census;
 use crate::args::{Doctor, Server};
 use crate::code;
 use crate::failure::Failure;
+use crate::look;
 use crate::process::{self, Doing};
 use crate::queue;
 use crate::report;
@@ -51,10 +52,8 @@ struct Finding {
 type Queue = (String, Vec<QueueEntry>);
 
 pub(crate) async fn run(server: &Server, order: &Doctor, as_json: bool) -> Result<u8, Failure> {
-    let keeper = server.connect().await?;
-    let findings = examine(&keeper, server, order).await;
-    keeper.close().await;
-    let (mut findings, hidden) = findings?;
+    let findings = look::once(server, async |keeper| examine(keeper, server, order).await);
+    let (mut findings, hidden) = findings.await?;
     findings.sort();
     if as_json {
         let objects = findings.iter().map(

@@ -14,6 +14,10 @@ use crate::args::Server;
 
 /// For one server.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// So much of an answer is read: half a million sessions.
+const MOST: u64 = 16 << 20;
+/// What follows it is not needed.
+const NODES: &str = "ephemeral nodes dump";
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Census(HashSet<i64>);
@@ -25,7 +29,7 @@ impl Census {
 
     /// Whether it is an answer. Every session is named with `0x`; what follows names the owners of nodes, whether they live or not.
     fn take_in(&mut self, answer: &str) -> bool {
-        let sessions = answer.split("ephemeral nodes dump").next();
+        let sessions = answer.split(NODES).next();
         let sessions = sessions.unwrap_or_default();
         let words = sessions.split(|c: char| !c.is_ascii_alphanumeric());
         let ids = words.filter_map(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
@@ -67,8 +71,19 @@ async fn dump(address: &str) -> io::Result<String> {
     };
     let mut stream = TcpStream::connect(with_port).await?;
     stream.write_all(b"dump").await?;
+    let mut stream = stream.take(MOST);
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await?;
+    let mut looked_at = 0;
+    while stream.read_buf(&mut answer).await? > 0 {
+        let mut new = answer[looked_at..].windows(NODES.len());
+        if new.any(|bytes| bytes == NODES.as_bytes()) {
+            break;
+        }
+        looked_at = answer.len().saturating_sub(NODES.len());
+    }
+    if answer.len() as u64 == MOST {
+        return Err(io::Error::other("it says more than 16 MiB of its sessions"));
+    }
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 

@@ -1,0 +1,42 @@
+//! A look at the servers that ends in time, whatever they do: silence, answers byte by byte, a timeout that never ends.
+
+use std::time::Duration;
+
+use lockkeeper::Keeper;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::args::Server;
+use crate::failure::Failure;
+
+/// Looks with a session of its own, and ends it.
+pub(crate) async fn once<T>(
+    server: &Server,
+    look: impl AsyncFnOnce(&Keeper) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let access = server.access().await?;
+    let limit = server.connect_timeout.saturating_add(server.read_timeout);
+    let began = Instant::now();
+    let looking = async {
+        let keeper = server.connect_as(&access, 0).await?;
+        let seen = look(&keeper).await;
+        Ok((keeper, seen))
+    };
+    let (keeper, seen) = within(limit, looking).await?;
+    // A session without nodes harms nobody: if there is no time to end it, the servers do so.
+    if let Some(deadline) = began.checked_add(limit) {
+        timeout_at(deadline, keeper.close())
+            .await
+            .unwrap_or_default();
+    }
+    seen
+}
+
+/// One of many looks.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    look: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let silent = |_| Failure::Silent { limit };
+    // On the heap: every order waits for it.
+    timeout(limit, Box::pin(look)).await.map_err(silent)?
+}
