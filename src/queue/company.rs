@@ -4,11 +4,13 @@
 
 use super::dialect::Doubt;
 use crate::error::Result;
-use crate::link::Read;
+use crate::link::{Code, Found, Read};
 use crate::name::LockName;
-use crate::session::{Session, failed};
+use crate::session::{Failure, Session, failed};
 
-/// Refuses those that cannot share it.
+const LOOKING: &str = "look at";
+
+/// Refuses those that cannot share it, and a semaphore's nodes that may not be read.
 pub(super) async fn ask(
     session: &Session,
     name: &LockName,
@@ -31,9 +33,16 @@ pub(super) async fn ask(
     });
     let reads: Vec<Read<'_>> = reads.collect();
     let found = session.read(|link| link.multi_read(&reads)).await;
-    let found = found.map_err(|failure| failed(session, "look at", name, directory, failure))?;
-    for (doubt, found) in doubts.iter().zip(found) {
-        doubt.settle(name, &found)?;
+    let found = found.map_err(|failure| failed(session, LOOKING, name, directory, failure))?;
+    for ((doubt, path), found) in doubts.iter().zip(&paths).zip(found) {
+        match found {
+            // Others may hold by it.
+            Found::Failed(code @ Code::NoAuth(_)) if doubt.is_of_semaphore() => {
+                let failure = Failure::Answered(code);
+                return Err(failed(session, LOOKING, name, path, failure));
+            }
+            found => doubt.settle(name, &found)?,
+        }
     }
     Ok(())
 }

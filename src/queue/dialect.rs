@@ -151,6 +151,11 @@ const SEMAPHORES: [(&str, &str); 2] = [
 ];
 
 impl Doubt {
+    /// Whether others may hold by what is in it.
+    pub(crate) fn is_of_semaphore(&self) -> bool {
+        matches!(&*self.node, LIMIT | HELD)
+    }
+
     /// Whether its children tell what it is.
     pub(crate) fn asks_for_children(&self) -> bool {
         self.node == HELD

@@ -149,6 +149,8 @@ struct Head<'a> {
     is_numbered: bool,
     held: Option<Watch>,
     limit: Option<Watch>,
+    /// How often in a row somebody stood in the queue of another lock with this name.
+    setbacks: u32,
 }
 
 /// What came of one try.
@@ -184,6 +186,7 @@ impl<'a> Head<'a> {
             is_numbered: true,
             held: None,
             limit: None,
+            setbacks: 0,
         }
     }
 
@@ -222,7 +225,7 @@ impl<'a> Head<'a> {
     }
 
     /// The only read that can give permits: the queue, our own ticket, the permits and the limit, all at one moment. `None` if
-    /// the limit was not there, or an access list has changed meanwhile.
+    /// the limit was not there, an access list has changed meanwhile, or somebody is beside it who may be about to leave.
     async fn look(&mut self) -> Result<Option<Sight>> {
         let sight = self.look_once().await?;
         let seems_too_low = |sight: &Sight| sight.verdict == Verdict::Never;
@@ -261,13 +264,20 @@ impl<'a> Head<'a> {
             }
             _ => return Err(self.lost("the server's answer makes no sense")),
         };
-        let stock = self.supply.stock(session, found)?;
+        let (stock, company) = self.supply.stock(session, found)?;
         let queue_itself = (directory, &queue);
         let others = stock.nodes.iter().map(|(path, node)| (&**path, node));
         for (path, node) in std::iter::once(queue_itself).chain(others) {
             if !self.place.checks_acl(self.name, path, node).await? {
                 return Ok(None);
             }
+        }
+        let setbacks = &mut self.setbacks;
+        let is_alone = self
+            .supply
+            .is_alone(session, stock.limit, company, setbacks);
+        if !is_alone.await? {
+            return Ok(None);
         }
         let Some(limit) = stock.limit else {
             // Somebody has removed it; the permits that are held count against ours.

@@ -269,6 +269,19 @@ impl Supply {
 
     /// The limit as it is stored, if it is. Refuses a directory that another library's semaphore, or another recipe, has in use.
     async fn stored(&self, session: &Session) -> Result<Option<Limit>> {
+        let mut setbacks = 0;
+        loop {
+            let (limit, company) = self.stored_now(session).await?;
+            if self
+                .is_alone(session, limit, company, &mut setbacks)
+                .await?
+            {
+                return Ok(limit);
+            }
+        }
+    }
+
+    async fn stored_now(&self, session: &Session) -> Result<(Option<Limit>, Result<()>)> {
         let leases = format!("{}/{CURATORS_LEASES}", self.base.path);
         let reads = [
             Read::Data(&self.limit),
@@ -284,24 +297,53 @@ impl Supply {
             _ => Vec::new(),
         };
         let (children, taken) = (listed(found.next()), listed(found.next()));
-        check_company(&self.name, None, &children)?;
-        company::ask(
-            session,
-            &self.name,
-            &self.base.path,
-            &doubts(None, &children, None),
-        )
-        .await?;
-        company::ask(session, &self.name, &leases, &doubts(None, &taken, None)).await?;
-        self.read_limit(session, limit)
+        let company = async {
+            check_company(&self.name, None, &children)?;
+            for (path, children) in [(&*self.base.path, &children), (&*leases, &taken)] {
+                company::ask(session, &self.name, path, &doubts(None, children, None)).await?;
+            }
+            Ok(())
+        };
+        let company = company.await;
+        Ok((self.read_limit(session, limit)?, company))
     }
 
     /// The permits and the limit at one moment.
     pub(super) async fn look(&self, session: &Session) -> Result<Stock> {
-        let reads = self.reads(session);
-        let found = session.read(|link| link.multi_read(&reads)).await;
-        let found = found.map_err(|failure| self.failed(session, LOOKING, failure))?;
-        self.stock(session, found.into_iter())
+        let mut setbacks = 0;
+        loop {
+            let reads = self.reads(session);
+            let found = session.read(|link| link.multi_read(&reads)).await;
+            let found = found.map_err(|failure| self.failed(session, LOOKING, failure))?;
+            let (stock, company) = self.stock(session, found.into_iter())?;
+            let is_alone = self.is_alone(session, stock.limit, company, &mut setbacks);
+            if is_alone.await? {
+                return Ok(stock);
+            }
+        }
+    }
+
+    /// Whether nobody is in the way. Beside a limit whoever joins the queue of another lock is refused and leaves at once, and must
+    /// not take us along: so only whoever stays refuses us. `false` after a pause.
+    pub(super) async fn is_alone(
+        &self,
+        session: &Session,
+        limit: Option<Limit>,
+        company: Result<()>,
+        setbacks: &mut u32,
+    ) -> Result<bool> {
+        match company {
+            Err(Error::UnsafeMix { .. }) if limit.is_some() && *setbacks < MOST_SETBACKS => {
+                *setbacks += 1;
+                let back = session.reconnected(PAUSE).await;
+                back.map_err(|end| end.while_trying(LOOKING, &self.name))?;
+                Ok(false)
+            }
+            company => {
+                *setbacks = 0;
+                company.map(|()| true)
+            }
+        }
     }
 
     /// What has to be read for a stock, in one request. Whoever may write in the lowest directory could put another limit there.
@@ -318,13 +360,13 @@ impl Supply {
         reads
     }
 
-    /// Takes in what the reads found. Refuses a name whose own queue somebody stands in: with the limit stored nobody comes to be
-    /// the first in there, so whoever does was there before it, and is seen here.
+    /// Takes in what the reads found, with who stands in the name's own queue: with the limit stored nobody comes to be the first
+    /// in there, so whoever does was there before it, and is seen here.
     pub(super) fn stock(
         &self,
         session: &Session,
         mut found: impl Iterator<Item = Found>,
-    ) -> Result<Stock> {
+    ) -> Result<(Stock, Result<()>)> {
         let unreadable = |found: Option<Found>| self.unreadable(session, &self.held.path, found);
         let children = match found.next() {
             Some(Found::Children(children)) => children,
@@ -347,15 +389,18 @@ impl Supply {
             other => return Err(unreadable(other)),
         };
         let limit = self.read_limit(session, limit)?;
-        if let Some(Found::Children(beside)) = beside {
-            check_company(&self.name, None, &beside)?;
-        }
-        Ok(Stock {
+        let company = match beside {
+            Some(Found::Children(beside)) => check_company(&self.name, None, &beside),
+            Some(Found::Failed(Code::NoNode)) => Ok(()),
+            other => return Err(self.unreadable(session, &self.base.path, other)),
+        };
+        let stock = Stock {
             children,
             held,
             limit,
             nodes,
-        })
+        };
+        Ok((stock, company))
     }
 
     fn read_limit(&self, session: &Session, found: Option<Found>) -> Result<Option<Limit>> {

@@ -15,7 +15,7 @@ use futures_util::future::BoxFuture;
 use lockkeeper::{EntryKind, Error, Keeper, Owner, Permit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use zookeeper_client::{Acls, CreateMode};
+use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
 use crate::mutex::{children, keeper};
 use crate::support::{World, eventually};
@@ -43,6 +43,8 @@ cases! {
         a_name_with_a_limit_or_permits_is_no_other_locks,
         a_name_with_a_lock_is_no_semaphores,
         a_limit_that_came_beside_a_queue_lets_nobody_in_beside_it,
+        a_lock_that_is_refused_takes_no_call_for_permits_along,
+        a_semaphores_node_that_may_not_be_read_frees_no_name,
         locks_below_a_lock_may_be_called_like_a_semaphores_nodes,
         a_permit_that_an_operator_removes_is_told_to_its_holder,
         a_removed_limit_is_stored_again,
@@ -685,6 +687,74 @@ async fn a_limit_that_came_beside_a_queue_lets_nobody_in_beside_it(world: World)
     guard.release().await.unwrap();
     no_lock_has(&keeper, "both", "limit").await;
     semaphore.acquire().await.unwrap().release().await.unwrap();
+}
+
+async fn a_lock_that_is_refused_takes_no_call_for_permits_along(world: World) {
+    let [ours, theirs] = [keeper(&world).await, keeper(&world).await];
+    let stranger = world.raw().await;
+    let semaphore = ours.semaphore("both", 1).unwrap();
+    semaphore.acquire().await.unwrap().release().await.unwrap();
+
+    let lock = theirs.mutex("both").unwrap();
+    let refused = async {
+        loop {
+            let error = lock.lock().await.expect_err("it is the semaphore's");
+            assert!(matches!(error, Error::UnsafeMix { .. }), "{error}");
+            let is_gone = || async {
+                let mut nodes = children(&stranger, "both").await.into_iter();
+                !nodes.any(|node| node.starts_with("lock-"))
+            };
+            eventually("its ticket leaves", SOON, is_gone).await;
+        }
+    };
+    let permits = async {
+        for _ in 0..20 {
+            semaphore.acquire().await?.release().await?;
+            ours.semaphore("both", 1)?.available_permits().await?;
+            drop(ours.semaphore("both", 1)?.try_acquire().await?);
+        }
+        Ok::<(), Error>(())
+    };
+    tokio::select! {
+        taken = permits => taken.unwrap(),
+        () = refused => {}
+    }
+}
+
+async fn a_semaphores_node_that_may_not_be_read_frees_no_name(world: World) {
+    let (keeper, stranger) = (keeper(&world).await, world.raw().await);
+    let anyone = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let hidden = [Acl::new(
+        Permission::CREATE | Permission::DELETE,
+        AuthId::anyone(),
+    )];
+    let hidden = CreateMode::Persistent.with_acls(Acls::new(&hidden));
+    for path in ["/locks", "/locks/limit", "/locks/held"] {
+        stranger.create(path, b"", &anyone).await.unwrap();
+    }
+    let denied = |ended: lockkeeper::Result<()>, node: &str| {
+        let error = ended.expect_err("nobody can tell who holds by it");
+        let Error::Denied { path, .. } = &error else {
+            panic!("{error}");
+        };
+        assert!(path.ends_with(node), "{error}");
+    };
+    for name in ["limit", "held"] {
+        let node = format!("/locks/{name}/{name}");
+        stranger.create(&node, b"1", &hidden).await.unwrap();
+        let lock = keeper.mutex(name).unwrap();
+        let locked = timeout(SOON, lock.lock()).await.unwrap();
+        denied(locked.map(drop), &node);
+        denied(lock.try_lock().await.map(drop), &node);
+        let reader = keeper.rw_lock(name).unwrap();
+        denied(reader.read().await.map(drop), &node);
+    }
+
+    // Nor does a queue that may not be.
+    stranger.create("/locks/shut", b"", &hidden).await.unwrap();
+    let semaphore = keeper.semaphore("shut", 1).unwrap();
+    let taken = timeout(SOON, semaphore.acquire()).await.unwrap();
+    denied(taken.map(drop), "/locks/shut");
 }
 
 async fn locks_below_a_lock_may_be_called_like_a_semaphores_nodes(world: World) {
