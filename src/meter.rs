@@ -201,7 +201,7 @@ mod form {
         /// A ticket has joined a queue and seen so many nodes there, with its own.
         pub(crate) fn joined(&self, nodes: i32) {
             if let Some(handles) = self.handles() {
-                handles.queue.record(f64::from((nodes - 1).max(0)));
+                handles.queue.record(f64::from(nodes.max(1)) - 1.0);
             }
         }
 

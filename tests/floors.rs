@@ -86,6 +86,7 @@ const FOR_TESTS: &[&str] = &[
     "embedded/fuzzing",
     "link/simulated",
     "link/zookeeper/served",
+    "link/zookeeper/hostile",
     "simulation",
     "exhaustive",
 ];
@@ -251,6 +252,25 @@ fn the_tool_uses_only_what_the_crate_gives_to_everybody() {
     });
 
     assert!(bad.is_empty(), "{bad:?}");
+}
+
+#[test]
+fn the_client_crate_is_the_one_that_was_looked_through() {
+    const TESTED: &str = "0.11.2";
+    let lock = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.lock");
+    let lock = fs::read_to_string(lock).unwrap();
+
+    let (_, rest) = lock.split_once("name = \"zookeeper-client\"\n").unwrap();
+    let version = rest.lines().next().unwrap();
+
+    assert_eq!(
+        version,
+        format!("version = {TESTED:?}"),
+        "another version of the client crate: look at how it begins and ends sessions (`link/zookeeper.rs`), its timeouts and the \
+         order of its tries (`pacer.rs`), the bytes of its watches after a reconnect (`WATCHED_LIMIT`), one watch of a kind on a path \
+         (`served.rs`), its sockets (`nodelay.rs`) and what it makes of replies (`hostile.rs`); run the suite on an ensemble, and say here \
+         what was tested"
+    );
 }
 
 #[test]

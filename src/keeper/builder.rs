@@ -79,9 +79,9 @@ impl KeeperBuilder {
         self
     }
 
-    /// How long to try for a session before [`Error::Unreachable`]; default 10 s. Servers that are there but give no session yet,
-    /// and those of a keeper that needs another session, are asked again until the time is over. A first connect that finds no
-    /// server of ZooKeeper ends as soon as each address was tried.
+    /// How long to try for a session before [`Error::Unreachable`]; default 10 s. Addresses that refuse, names that do not resolve and
+    /// servers that give no session are asked again until the time is over, because services start beside their servers.
+    /// [`Duration::ZERO`] tries each address once, for 5 s at most.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -283,7 +283,9 @@ impl KeeperBuilder {
             ("session timeout", self.session_timeout),
             ("connect timeout", self.connect_timeout),
         ] {
-            if i32::try_from(given.as_millis()).map_or(true, |ms| ms < 1) {
+            let is_once = what == "connect timeout" && given.is_zero();
+            let is_usable = i32::try_from(given.as_millis()).is_ok_and(|ms| ms >= 1);
+            if !is_usable && !is_once {
                 return Err(too_short(what, given));
             }
         }

@@ -3,18 +3,22 @@
 //! It uses the crate's plain operations only. The crate's lock recipe, its persistent watches across reconnects and its
 //! session state as proof are not used (FAILURES.md section G says why).
 
+#[cfg(test)]
+#[cfg(feature = "embedded")]
+mod hostile;
 mod nodelay;
 #[cfg(test)]
 #[cfg(feature = "embedded")]
 mod served;
 
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 use zookeeper_client as zk;
@@ -31,6 +35,9 @@ use super::{
 /// Server codes that the crate has no name for (ZooKeeper's `KeeperException.Code`).
 const SYSTEM_ERROR: i32 = -1;
 const OPERATION_TIMEOUT: i32 = -7;
+
+/// The client crate panics on some replies that no server gives, such as an empty path.
+const BROKEN: &str = "the server's answer is not one that the client can read";
 
 /// The most tries to open one session that go on at the same time.
 const MOST_TRIES: usize = 8;
@@ -76,6 +83,8 @@ struct ZooKeeper {
     /// Of all that is made.
     acl: Vec<zk::Acl>,
     states: watch::Receiver<SessionState>,
+    /// The client panicked; nothing that it says of the session counts any more.
+    broken: Arc<Notify>,
     /// Ours, not the crate's: a request made while disconnected would otherwise hang until the session expires.
     deadline: Duration,
 }
@@ -83,24 +92,32 @@ struct ZooKeeper {
 impl ZooKeeper {
     async fn connect(target: Target, limit: Duration) -> Result<Arc<dyn Link>, Fault> {
         let pacer = Pacer::new(target.session_timeout).await;
+        let opening = AssertUnwindSafe(open(&target, &pacer, limit)).catch_unwind();
         let client = tokio::select! {
             biased;
-            opened = open(&target, &pacer, limit) => opened.map_err(|error| match error {
-                zk::Error::AuthFailed => Fault::Answered(Code::Unauthenticated),
-                error => fault(error, Right::Read),
-            })?,
+            opened = opening => match opened {
+                Ok(Ok(client)) => client,
+                Ok(Err(zk::Error::AuthFailed)) => {
+                    return Err(Fault::Answered(Code::Unauthenticated));
+                }
+                Ok(Err(error)) => return Err(fault(error, Right::Read)),
+                Err(_) => return Err(Fault::Unknown(BROKEN.into())),
+            },
             () = pacer.count_tries() => {
                 return Err(Fault::Unknown("every server was tried".into()));
             }
         };
         let timeout = client.session_timeout();
-        let states = translate_states(client.state_watcher(), pacer, timeout, &target.servers);
+        let broken = Arc::<Notify>::default();
+        let signs = (client.state_watcher(), Arc::clone(&broken));
+        let states = translate_states(signs, pacer, timeout, &target.servers);
         let deadline = client.session_timeout().max(Duration::from_millis(100));
         Ok(Arc::new(Self {
             client,
             acl: target.acl.entries().iter().map(acl).collect(),
             servers: target.servers,
             states,
+            broken,
             deadline,
         }))
     }
@@ -118,7 +135,17 @@ impl ZooKeeper {
             Ok(answer) => translate(answer).map_err(|error| fault(error, needs)),
             Err(_) => Err(Fault::Unknown(format!("no answer within {deadline:?}"))),
         });
-        Box::pin(answered)
+        // Some replies make the client panic. That is no end of whoever asks, but of the session.
+        let broken = Arc::clone(&self.broken);
+        let survived = AssertUnwindSafe(answered)
+            .catch_unwind()
+            .map(move |answer| {
+                answer.unwrap_or_else(|_| {
+                    broken.notify_one();
+                    Err(Fault::Unknown(BROKEN.into()))
+                })
+            });
+        Box::pin(survived)
     }
 
     fn options(&self, mode: zk::CreateMode) -> zk::CreateOptions<'_> {
@@ -351,7 +378,7 @@ async fn open(target: &Target, pacer: &Pacer, limit: Duration) -> Result<zk::Cli
 /// Follows the crate's states into ours, and paces it. The task ends with the session: the crate always ends in a terminal
 /// state, and connects to nobody then.
 fn translate_states(
-    mut theirs: zk::StateWatcher,
+    (mut theirs, broken): (zk::StateWatcher, Arc<Notify>),
     pacer: Pacer,
     session_timeout: Duration,
     servers: &str,
@@ -361,7 +388,11 @@ fn translate_states(
     let follow = async move {
         // After a terminal state the crate's watcher never answers again.
         while !matches!(*sender.borrow(), SessionState::Over(_)) {
-            let now = state(theirs.changed().await);
+            let now = tokio::select! {
+                biased;
+                () = broken.notified() => SessionState::Over(BROKEN),
+                now = theirs.changed() => state(now),
+            };
             sender.send_replace(now);
         }
     };

@@ -108,14 +108,14 @@ impl Session {
         let janitor = Janitor::start(Arc::clone(&link), ending.clone(), around.alive);
         let beating = Arc::clone(&pulse).run(Arc::clone(&link), crier);
         let link = Arc::new(Latch::new(Some(link)));
-        let (given_up, tidying, renounced) = (Arc::clone(&link), janitor.task(), ending.clone());
+        let (given_up, tidying, ended) = (Arc::clone(&link), janitor.task(), ending.clone());
         let (open, last_look) = (OpenSession::begin(), LastLook(Arc::clone(&pulse)));
         let beating = async move {
             // Dropped after the beats, also where the task ends with its runtime.
             let (_open, _last_look) = (open, last_look);
             beating.await;
             // Nobody else ends it: guards that are lost, and observers, may be kept for long, and whatever it has made would stay.
-            if renounced.is_renounced() {
+            if matches!(ended.end(), Some(End::Over(_))) {
                 tidying.abort();
                 give_up(&given_up);
             }

@@ -34,6 +34,14 @@ const ROOM_PAUSE: Duration = Duration::from_millis(200);
 
 /// The pause before servers that refused are asked again.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
+/// The same, after several tries of a first connect.
+const LONGEST_REFUSED_PAUSE: Duration = Duration::from_secs(1);
+/// How long a connect takes at most that tries once.
+const ONE_TRY: Duration = Duration::from_secs(5);
+/// Servers grant 2 to 20 of their ticks. What is shorter than a round trip, or longer than a day and what was asked for, is no session
+/// that anybody can wait for, and no tick that anybody has.
+const LEAST_GRANTED: Duration = Duration::from_millis(10);
+const MOST_GRANTED: Duration = Duration::from_secs(24 * 3600);
 
 /// How to reach the servers.
 #[derive(Debug, Clone)]
@@ -351,29 +359,37 @@ impl Pool {
         self.runtime().spawn(open.in_current_span());
     }
 
-    /// Connects within the connect timeout. Servers that gave no session are asked again, because they come back: they elect a
-    /// leader, start, or have too much to do. Only the first time, where none of them is known to be a server of ZooKeeper,
-    /// they are more likely to be the wrong ones.
+    /// Connects within the connect timeout. Servers that gave no session, and names that do not resolve, are asked again, because
+    /// they come: they start beside us, elect a leader, or have too much to do. A connect timeout of zero is one try.
     async fn connect(&self, is_first: bool) -> Result<Arc<dyn Link>> {
-        let (started, mut known) = (Instant::now(), None);
+        let (started, mut pause) = (Instant::now(), REFUSED_PAUSE);
+        let is_once = self.access.connect_timeout.is_zero();
+        let limit = match self.access.connect_timeout {
+            Duration::ZERO => ONE_TRY,
+            limit => limit,
+        };
+        let mut known: Option<Error> = None;
         loop {
-            let limit = self.access.connect_timeout;
             let left = limit.saturating_sub(started.elapsed());
             let error = match connect(&self.access, left).await {
                 Err(error @ Error::Unreachable { .. }) => error,
                 result => return result,
             };
-            // What a try with little time left says is not worth what one with more time has found.
+            // That a server is there is the best that is known of one.
             let error = match known.take() {
-                Some(known) if !error.names_a_server() => known,
+                Some(known) if known.names_a_server() && !error.names_a_server() => known,
                 _ => error,
             };
-            let is_hopeless = is_first && !error.names_a_server();
-            if is_hopeless || started.elapsed() + REFUSED_PAUSE >= limit || self.is_closing() {
+            // A try with little time left says nothing that an earlier one has not found.
+            let is_late = limit.saturating_sub(started.elapsed() + pause) < limit / 10;
+            if is_once || is_late || self.is_closing() {
                 return Err(error.after(started.elapsed()));
             }
-            known = Some(error).filter(Error::names_a_server);
-            sleep(REFUSED_PAUSE).await;
+            known = Some(error);
+            sleep(pause).await;
+            if is_first {
+                pause = (pause * 2).min(LONGEST_REFUSED_PAUSE);
+            }
         }
     }
 
@@ -453,6 +469,7 @@ async fn connect(access: &Access, limit: Duration) -> Result<Arc<dyn Link>> {
     let most = limit.mul_f32(0.6);
     match timeout(most, opener.open(most)).await {
         Ok(Ok(link)) => {
+            check_granted(access, &*link)?;
             check_strength(access, link.session_timeout())?;
             look_for_chroot(link, opener.chroot()).await
         }
@@ -471,6 +488,23 @@ async fn connect(access: &Access, limit: Duration) -> Result<Arc<dyn Link>> {
             })
         }
     }
+}
+
+/// Refuses what only a broken server grants: all waits for an answer rest on it.
+fn check_granted(access: &Access, link: &dyn Link) -> Result<()> {
+    let granted = link.session_timeout();
+    let most = MOST_GRANTED.max(access.session_timeout);
+    if (LEAST_GRANTED..=most).contains(&granted) {
+        return Ok(());
+    }
+    Err(Error::Refused {
+        doing: "keep a session at",
+        path: "/".into(),
+        servers: link.servers().into(),
+        why: format!(
+            "a server granted a session timeout of {granted:?}, which is not between {LEAST_GRANTED:?} and {most:?}: this is no ZooKeeper that works"
+        ),
+    })
 }
 
 /// A session timeout of less than four ticks is too short for beats that are no commits. Servers tell no tick, but one that

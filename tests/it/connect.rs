@@ -22,6 +22,8 @@ cases! {
         a_chroot_that_does_not_exist_is_named,
         a_directory_without_permission_is_named,
         a_server_that_starts_is_waited_for,
+        a_first_connect_waits_for_servers_that_are_not_there_yet,
+        a_connect_timeout_of_zero_is_one_try,
         a_lock_works_below_any_root;
     real:
         a_server_without_quorum_is_named within 90;
@@ -136,6 +138,51 @@ async fn a_server_that_starts_is_waited_for(world: World) {
         matches!(&reasons[..], [(_, UnreachableReason::NotServing)]),
         "{reasons:?}"
     );
+}
+
+async fn a_first_connect_waits_for_servers_that_are_not_there_yet(world: World) {
+    const TAKES: Duration = Duration::from_millis(1500);
+    let (address, server) = (refusing().await, world.servers()[0]);
+    let (began, there) = (Instant::now(), address.clone());
+    tokio::spawn(async move {
+        tokio::time::sleep(TAKES).await;
+        let listener = TcpListener::bind(there).await.unwrap();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut way = TcpStream::connect(server).await.unwrap();
+                copy_bidirectional(&mut stream, &mut way).await.ok();
+            });
+        }
+    });
+
+    let keeper = Keeper::builder(format!("{address}{}", world.chroot()))
+        .connect()
+        .await
+        .unwrap();
+
+    assert!(began.elapsed() >= TAKES, "{:?}", began.elapsed());
+    keeper.close().await;
+}
+
+async fn a_connect_timeout_of_zero_is_one_try(_world: World) {
+    let (address, began) = (refusing().await, Instant::now());
+
+    let connected = Keeper::builder(&*address)
+        .connect_timeout(Duration::ZERO)
+        .connect()
+        .await;
+
+    let Error::Unreachable {
+        addresses, waited, ..
+    } = connected.unwrap_err()
+    else {
+        panic!("nobody listens there");
+    };
+    assert!(
+        matches!(addresses[0].reason, UnreachableReason::Refused(_)),
+        "{addresses:?}"
+    );
+    assert!(waited <= began.elapsed() && waited < LIMIT, "{waited:?}");
 }
 
 async fn a_port_that_refuses_is_named(_world: World) {

@@ -3,7 +3,7 @@
 mod notes;
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,6 +15,7 @@ use clap_complete::Shell;
 use humantime::parse_duration;
 use lockkeeper::{Acl, Dialect, Keeper};
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use crate::access::Access;
 use crate::bench::Order as Bench;
@@ -22,6 +23,9 @@ use crate::failure::Failure;
 use crate::files;
 use crate::grammar::{Permits, Secret};
 use crate::report;
+
+/// So long a connect says nothing.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// Fair distributed locks on Apache ZooKeeper.
 #[derive(Debug, Parser)]
@@ -155,7 +159,7 @@ pub(crate) struct Server {
     #[arg(long, global = true, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) session_timeout: Duration,
 
-    /// How long to try for a session
+    /// How long to try for a session; 0s tries each address once
     #[arg(long, global = true, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) connect_timeout: Duration,
 
@@ -451,7 +455,17 @@ impl Server {
             );
         }
         // On the heap: every order waits for it.
-        Ok(Box::pin(builder.connect()).await?)
+        let mut connecting = Box::pin(builder.connect());
+        if let Ok(connected) = timeout(QUIET, &mut connecting).await {
+            return Ok(connected?);
+        }
+        if io::stderr().is_terminal() {
+            let (servers, limit) = (&self.zk, self.connect_timeout);
+            report::say(format_args!(
+                "no session with {servers} yet: trying for {limit:?} (--connect-timeout)"
+            ));
+        }
+        Ok(connecting.await?)
     }
 }
 
