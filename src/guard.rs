@@ -25,7 +25,7 @@ use crate::token::Token;
 /// long, the servers give the lock to somebody else, and the guard says so before they can: its *lease* ends nine tenths of the
 /// session timeout after the last moment at which the servers surely knew that we live (about 0.57 of it after the last answer in
 /// a quiet time), by this machine's clock, without a packet having to arrive. A ticket that somebody
-/// removes by hand is noticed with the next beat, within a sixth of the session timeout for each hundred locks that the
+/// removes by hand is noticed with the next beat, within a tenth of the session timeout for each hundred locks that the
 /// session holds; a session that an operator ends by force, when the client is told. What a guard says is nevertheless advice: between
 /// your look and your write the process may be paused for any length of time. Only a resource that compares
 /// [`token`](Self::token)s, or [`fenced`](Self::fenced) for what is in ZooKeeper itself, refuses a late write.

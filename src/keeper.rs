@@ -246,7 +246,7 @@ impl Keeper {
     /// place: a ticket is known by its token, and no other one is touched.
     ///
     /// Who is evicted is not asked. A guard of its learns that it is [lost](crate::GuardState::Lost) with the next beat of its session, within
-    /// a sixth of the session timeout for each hundred locks that the session holds, or at once from [`check`](crate::Guard::check); until then it may work on while the next in the queue is let in, which only
+    /// a tenth of the session timeout for each hundred locks that the session holds, or at once from [`check`](crate::Guard::check); until then it may work on while the next in the queue is let in, which only
     /// a resource that compares tokens notices. The call of one that waits ends with [`Error::PlaceLost`], but
     /// not before whoever it waits for has left: only then does it look. A guest of an evicted holder stays, and is evicted
     /// by its own entry.

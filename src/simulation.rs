@@ -179,6 +179,7 @@ async fn storm(world: &Arc<SimWorld>, mut dice: Dice, is_near_end: bool) -> Resu
             connect_timeout: Duration::from_secs(10),
             session_timeout: Duration::from_secs(4),
             strength: LeaseStrength::Quorum,
+            tick: None,
             clock: Arc::new(VirtualClock(Instant::now())),
             acls: Arc::default(),
         };

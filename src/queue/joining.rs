@@ -18,6 +18,7 @@ use super::{Queue, Waiter, now_ms};
 use crate::error::{Error, Result};
 use crate::link::{Code, Create, Created, Fault, Found, Link, Node, Read, Write};
 use crate::session::janitor::Left;
+use crate::session::lease::Moment;
 use crate::session::pool::Reservation;
 use crate::session::{End, Failure, Session, failed};
 
@@ -65,13 +66,13 @@ struct Asked {
 /// What a request made.
 enum Made {
     /// One ticket, with its identity, and the directory if it was glimpsed.
-    One(Created, Option<Node>),
+    One(Created, Option<(Moment, Node)>),
     /// Tickets at these paths.
     Several(Vec<String>),
 }
 
 /// A ticket with its identity, and the directory if it was read since.
-type Identified = (Ticket, i64, Option<Node>);
+type Identified = (Ticket, i64, Option<(Moment, Node)>);
 
 impl<'a> Joining<'a> {
     /// None if there is no queue.
@@ -233,7 +234,7 @@ impl<'a> Joining<'a> {
         try_join_all(checks.map(|((queue, place), directory)| async move {
             // A look follows where nothing was seen.
             if let Some(seen) = directory.take() {
-                let is_checked = place.checks_acl(&queue.name, &queue.directory.path, &seen);
+                let is_checked = place.checks_acl(&queue.name, &queue.directory.path, &seen.1);
                 *directory = is_checked.await?.then_some(seen);
             }
             Ok::<(), Error>(())
@@ -244,8 +245,8 @@ impl<'a> Joining<'a> {
         let mut waiters = Vec::with_capacity(self.queues.len());
         for ((queue, place), directory) in seated {
             let mut waiter = queue.waiter(place)?;
-            if let Some(directory) = directory {
-                waiter.glimpsed(&directory);
+            if let Some((at, directory)) = directory {
+                waiter.glimpsed(at, &directory);
             }
             waiters.push(waiter);
         }
@@ -301,7 +302,7 @@ impl<'a> Joining<'a> {
         let reads: Vec<Read<'_>> = both
             .flat_map(|(queue, path)| [Read::Data(&queue.directory.path), Read::Data(path)])
             .collect();
-        let found = session.read(|link| link.multi_read(&reads)).await;
+        let (at, found) = session.read_stamped(|link| link.multi_read(&reads)).await;
         let found = found.map_err(|failure| {
             let path = &*self.first.directory.path;
             failed(session, CREATING, self.names(), path, failure)
@@ -325,7 +326,7 @@ impl<'a> Joining<'a> {
                 .map_err(|end| self.ended(end))?;
             let name = path.rsplit_once('/').map_or("", |(_, name)| name);
             let ticket = queue.ticket(name)?;
-            identified.push((ticket, mine.czxid, Some(directory.clone())));
+            identified.push((ticket, mine.czxid, Some((at, directory.clone()))));
         }
         Ok(identified)
     }

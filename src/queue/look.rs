@@ -10,10 +10,13 @@ use super::walk::{REMOVED, REPLACED, Sight};
 use crate::error::{Error, Result};
 use crate::link::{Code, Found, Node, Read};
 use crate::name::LockName;
+use crate::session::lease::Moment;
 use crate::session::{Failure, failed};
 
 /// What a look saw.
 pub(super) struct Looked {
+    /// When the answer came.
+    pub(super) at: Moment,
     pub(super) directory: Node,
     pub(super) mine: Node,
     pub(super) children: Vec<String>,
@@ -61,7 +64,7 @@ impl Place {
         reads.extend(with_children.then_some(Read::Children(directory)));
         reads.extend(others.iter().map(|path| Read::Data(path)));
         let session = self.session();
-        let found = session.read(|link| link.multi_read(&reads)).await;
+        let (at, found) = session.read_stamped(|link| link.multi_read(&reads)).await;
         let refused = |failure| failed(session, doing, name, directory, failure);
         let mut found = found.map_err(refused)?.into_iter();
         let no_sense = || lost("the server's answer makes no sense");
@@ -87,6 +90,7 @@ impl Place {
             _ => Vec::new(),
         };
         Ok(Looked {
+            at,
             directory,
             mine,
             children,

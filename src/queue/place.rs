@@ -6,9 +6,8 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use tokio::sync::{Mutex, MutexGuard};
-use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::mark::Exit;
@@ -17,6 +16,7 @@ use super::waiter::WAITING;
 use crate::error::{Error, Result};
 use crate::link::{Code, Fault, Found, Link, Read, Write};
 use crate::session::janitor::{self, Begun, Left, Seat};
+use crate::session::lease::Moment;
 use crate::session::pool::Reservation;
 use crate::session::pulse::{Hold, Witness};
 use crate::session::roll::{Coming, There};
@@ -29,9 +29,9 @@ const FRESH: Duration = Duration::from_secs(1);
 
 impl Begun {
     /// What is left of the freshness of a ticket that was last seen then.
-    fn by_now(self, seen: Option<Instant>) -> Self {
+    fn by(self, now: Moment, seen: Option<Moment>) -> Self {
         match (self, seen) {
-            (Self::Fresh, Some(seen)) if seen.elapsed() <= FRESH => Self::Fresh,
+            (Self::Fresh, Some(seen)) if now <= seen + FRESH => Self::Fresh,
             (Self::Fresh, _) => Self::Doubtful,
             (begun, _) => begun,
         }
@@ -96,7 +96,7 @@ enum State {
         there: There,
         exit: Exit,
         begun: Begun,
-        seen: Option<Instant>,
+        seen: Option<Moment>,
     },
     /// Nothing of ours is left at the server.
     Gone,
@@ -189,8 +189,8 @@ impl Place {
         }
     }
 
-    /// The ticket was granted, and so seen to be ours so long ago: it leaves by this exit.
-    pub(crate) fn grant(&mut self, by: Exit, ago: Duration) {
+    /// The ticket was granted, and so seen to be ours at that moment: it leaves by this exit.
+    pub(crate) fn grant(&mut self, by: Exit, at: Moment) {
         if let State::Seated {
             exit, begun, seen, ..
         } = &mut self.state
@@ -203,7 +203,7 @@ impl Place {
                 Begun::Fresh
             };
             *exit = by;
-            *seen = Instant::now().checked_sub(ago);
+            *seen = Some(at);
             self.written.take();
         }
         if let Some(reservation) = self.reservation.as_mut().filter(|_| !self.watches_on) {
@@ -218,10 +218,10 @@ impl Place {
         }
     }
 
-    /// The ticket was read once more, and is ours.
-    pub(crate) fn seen(&mut self) {
+    /// The ticket was read once more, and was ours at that moment.
+    pub(crate) fn seen(&mut self, at: Moment) {
         if let State::Seated { seen, .. } = &mut self.state {
-            *seen = Some(Instant::now());
+            *seen = Some(at);
         }
     }
 
@@ -365,16 +365,15 @@ impl Place {
         };
         // The answer of a multi has no identity; it must be read.
         let path = made.unwrap_or(path);
-        let found = session
-            .read(|link| link.multi_read(&[Read::Data(&path)]))
-            .await?;
-        match found.into_iter().next() {
+        let read = session.read_stamped(|link| link.multi_read(&[Read::Data(&path)]));
+        let (at, found) = read.await;
+        match found?.into_iter().next() {
             Some(Found::Node(node))
                 if DataLine::was_made_by(attempt, &node.data, node.owner == session.id()) =>
             {
                 session.recognise(node.owner).map_err(Failure::Ended)?;
                 let name = path.rsplit_once('/').map_or(&*path, |(_, name)| name);
-                self.seat_exchanged(&exchange, name.to_owned(), node.czxid);
+                self.seat_exchanged(&exchange, name.to_owned(), node.czxid, at);
                 Ok(Exchanged::Done)
             }
             Some(Found::Node(_) | Found::Failed(Code::NoNode)) => {
@@ -395,11 +394,11 @@ impl Place {
         attempt: Uuid,
         exchange: &Exchange<'_>,
     ) -> Result<bool, Failure> {
-        let found = self.session.janitor.find_out(directory, attempt).await;
-        let found = found.map_err(Failure::Ended)?;
-        if let Some((name, czxid)) = found {
+        let found = self.session.janitor.find_out(directory, attempt);
+        let (at, found) = self.session.pulse.stamped(found).await;
+        if let Some((name, czxid)) = found.map_err(Failure::Ended)? {
             self.come();
-            self.seat_exchanged(exchange, name, czxid);
+            self.seat_exchanged(exchange, name, czxid, at);
             return Ok(true);
         }
         self.coming = None;
@@ -418,14 +417,14 @@ impl Place {
         }
     }
 
-    fn seat_exchanged(&mut self, exchange: &Exchange<'_>, name: String, czxid: i64) {
+    fn seat_exchanged(&mut self, exchange: &Exchange<'_>, name: String, czxid: i64, at: Moment) {
         let ticket = Ticket {
             name,
             ..exchange.ticket
         };
         self.seat(ticket, czxid);
         self.watches_on = false;
-        self.grant(exchange.exit.clone(), Duration::ZERO);
+        self.grant(exchange.exit.clone(), at);
     }
 
     /// The ticket's path.
@@ -488,7 +487,7 @@ impl Place {
             }
         };
         if places.len() > 1 {
-            Self::see_again(places, &*link).await;
+            Self::see_again(places, &session, &*link).await;
         }
         let departures: Option<Vec<Departure>> =
             places.iter().map(Self::direct_departure).collect();
@@ -559,7 +558,7 @@ impl Place {
     }
 
     /// Reads tickets that were not seen for long, all at once, so that those that are still ours can leave together.
-    async fn see_again(places: &mut [Self], link: &dyn Link) {
+    async fn see_again(places: &mut [Self], session: &Session, link: &dyn Link) {
         let is_old = |place: &&mut Self| {
             let State::Seated { exit, begun, .. } = &place.state else {
                 return false;
@@ -573,7 +572,8 @@ impl Place {
         // Sent back to back; the session answers in order.
         let (synced, found) = (link.sync(&first.directory), link.multi_read(&reads));
         // A directory that is gone cannot be synced, and holds no ticket: that is an answer too.
-        let (Ok(()) | Err(Fault::Answered(_)), Ok(found)) = (synced.await, found.await) else {
+        let (at, both) = session.pulse.stamped(join(synced, found)).await;
+        let (Ok(()) | Err(Fault::Answered(_)), Ok(found)) = both else {
             return;
         };
         for (place, found) in old.into_iter().zip(found) {
@@ -584,7 +584,7 @@ impl Place {
                     },
                     Found::Node(node),
                 ) if node.czxid == there.czxid() => {
-                    (*begun, *seen) = (Begun::Fresh, Some(Instant::now()));
+                    (*begun, *seen) = (Begun::Fresh, Some(at));
                 }
                 // Each leaves by itself, and finds out what became of it.
                 _ => {}
@@ -618,8 +618,9 @@ impl Place {
 
     /// What was seen long ago may be otherwise by now.
     fn age(&mut self) {
+        let now = self.session.pulse.now();
         if let State::Seated { begun, seen, .. } = &mut self.state {
-            *begun = begun.by_now(*seen);
+            *begun = begun.by(now, *seen);
         }
     }
 
@@ -668,7 +669,7 @@ impl Drop for Place {
                     ticket: ticket.name,
                     czxid: there.czxid(),
                 };
-                let begun = begun.by_now(seen);
+                let begun = begun.by(self.session.pulse.now(), seen);
                 self.session.janitor.leave(seat, exit, begun, there);
             }
             State::Gone => {}

@@ -136,8 +136,7 @@ impl Several {
         let reads: Vec<Read<'_>> = both
             .flat_map(|(waiter, ticket)| [Read::Data(waiter.place.directory()), Read::Data(ticket)])
             .collect();
-        let at = session.pulse.now();
-        let found = session.read(|link| link.multi_read(&reads)).await;
+        let (at, found) = session.read_stamped(|link| link.multi_read(&reads)).await;
         let found = found.map_err(|failure| {
             let names: Vec<&str> = self
                 .waiters

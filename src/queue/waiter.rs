@@ -37,6 +37,8 @@ pub(crate) struct Waiter {
     walk: Walk,
     watch: Option<Watch>,
     stage: Stage,
+    /// When what is known of its turn was answered.
+    seen: Moment,
     /// What a guest's ticket says; none without an owner.
     line: Option<Arc<DataLine>>,
     since: Instant,
@@ -57,23 +59,17 @@ pub(crate) struct Waiter {
 #[derive(Debug)]
 enum Stage {
     Walking,
-    /// Its turn was seen at that moment, together with the create, and is taken when it is asked for.
-    Glimpsed {
-        seen: Moment,
-    },
     /// Nobody is before mine, but whoever was may not have ended well: not before that moment.
     Delaying {
         until: Moment,
     },
-    /// Nobody was before mine at that moment, with the directory at that version; and perhaps nobody behind it.
+    /// Nobody was before mine, with the directory at that version; and perhaps nobody behind it.
     First {
-        seen: Moment,
         version: i32,
         is_alone: bool,
     },
-    /// A guest of the hold with this token; its own ticket was there at that moment.
+    /// A guest of the hold with this token.
     Inside {
-        seen: Moment,
         token: i64,
     },
 }
@@ -94,6 +90,7 @@ impl Waiter {
             walk,
             watch: None,
             stage: Stage::Walking,
+            seen: Moment::ZERO,
             line,
             since: Instant::now(),
             delay: Some(delay).filter(|delay| !delay.is_zero()),
@@ -145,8 +142,8 @@ impl Waiter {
         }
     }
 
-    /// Takes in what the directory looked like after the create.
-    pub(super) fn glimpsed(&mut self, directory: &Node) {
+    /// Takes in what the directory looked like after the create; the answer came then.
+    pub(super) fn glimpsed(&mut self, at: Moment, directory: &Node) {
         self.count(directory);
         self.walk.glimpsed(&Glimpse {
             data: &directory.data,
@@ -154,10 +151,7 @@ impl Waiter {
             num_children: directory.num_children,
             pzxid: directory.pzxid,
         });
-        if matches!(self.walk.step(), Step::Turn(_)) {
-            let seen = self.place.session().pulse.now();
-            self.stage = Stage::Glimpsed { seen };
-        }
+        self.seen = at;
     }
 
     /// Takes in what was found at this moment of a ticket whose turn it is: being the first does not end by itself.
@@ -180,9 +174,9 @@ impl Waiter {
         let path = Arc::clone(self.place.directory());
         let is_checked = self.place.checks_acl(&self.name, &path, directory).await?;
         match &mut self.stage {
-            Stage::First { seen, version, .. } if is_checked && *version == directory.version => {
-                *seen = at;
-                self.place.seen();
+            Stage::First { version, .. } if is_checked && *version == directory.version => {
+                self.seen = at;
+                self.place.seen(at);
             }
             // Its exit is no longer right.
             _ => self.look_again(),
@@ -194,7 +188,7 @@ impl Waiter {
     pub(super) fn is_first(&self) -> bool {
         match self.stage {
             Stage::First { .. } | Stage::Inside { .. } => true,
-            Stage::Walking | Stage::Glimpsed { .. } | Stage::Delaying { .. } => {
+            Stage::Walking | Stage::Delaying { .. } => {
                 matches!(self.walk.step(), Step::Turn(_))
             }
         }
@@ -202,12 +196,12 @@ impl Waiter {
 
     /// Whether it was this ticket's turn at a moment no longer ago than a beat.
     pub(super) fn has_turn(&self) -> bool {
-        match self.stage {
-            Stage::First { seen, .. } | Stage::Inside { seen, .. } => {
-                self.place.session().pulse.is_recent(seen)
-            }
-            Stage::Walking | Stage::Glimpsed { .. } | Stage::Delaying { .. } => false,
-        }
+        matches!(self.stage, Stage::First { .. } | Stage::Inside { .. }) && self.is_recent()
+    }
+
+    /// Whether what is known was answered no longer ago than a beat.
+    fn is_recent(&self) -> bool {
+        self.place.session().pulse.is_recent(self.seen)
     }
 
     /// Waits until it is this ticket's turn and the session has a lease.
@@ -233,20 +227,14 @@ impl Waiter {
     pub(crate) async fn reach(&mut self) -> Result<()> {
         loop {
             match self.stage {
-                Stage::First { seen, .. } | Stage::Inside { seen, .. }
-                    if self.place.session().pulse.is_recent(seen) =>
-                {
-                    return Ok(());
-                }
+                Stage::First { .. } | Stage::Inside { .. } if self.is_recent() => return Ok(()),
                 // A held ticket is looked at with each beat, and somebody may have removed this one meanwhile.
                 Stage::First { .. } => self.look_again(),
-                Stage::Inside { token, .. } => {
+                Stage::Inside { .. } => {
                     let looked = Box::pin(self.look(false, &[])).await;
-                    self.in_place(looked)?;
-                    let seen = self.place.session().pulse.now();
-                    self.stage = Stage::Inside { seen, token };
+                    self.seen = self.in_place(looked)?.at;
                 }
-                Stage::Walking | Stage::Glimpsed { .. } | Stage::Delaying { .. } => {
+                Stage::Walking | Stage::Delaying { .. } => {
                     self.advance().await?;
                 }
             }
@@ -296,7 +284,7 @@ impl Waiter {
                 Stage::First { .. } | Stage::Inside { .. } => return Ok(true),
                 // Sat out, because leaving would begin it anew for whoever comes next.
                 Stage::Delaying { .. } => self.advance().await?,
-                Stage::Walking | Stage::Glimpsed { .. } => {
+                Stage::Walking => {
                     // A guess only saves others a list, and here nobody waits.
                     self.walk.skip_guess();
                     if matches!(self.walk.step(), Step::Watch(_) | Step::Wait) {
@@ -396,6 +384,7 @@ impl Waiter {
                     return Ok(());
                 }
                 self.count(&looked.directory);
+                self.seen = looked.at;
                 let sight = looked.sight();
                 let told = self.walk.looked(&sight);
                 told.map_err(|why| self.lost(why))
@@ -451,14 +440,10 @@ impl Waiter {
 
     /// It is our turn; but after somebody who may not have ended well the lock delay comes first.
     fn take_turn(&mut self, turn: Turn) {
-        let pulse = &self.place.session().pulse;
-        let now = pulse.now();
-        let seen = match self.stage {
-            Stage::Glimpsed { seen } if pulse.is_recent(seen) => seen,
+        if !self.is_recent() {
             // Long ago: the ticket may have been removed since, and another one taken.
-            Stage::Glimpsed { .. } => return self.look_again(),
-            _ => now,
-        };
+            return self.look_again();
+        }
         if turn.ended_well {
             // For good: another look begins no delay.
             self.delay = None;
@@ -466,15 +451,11 @@ impl Waiter {
         if self.begins_delay() {
             return;
         }
-        self.place.grant(turn.exit, now.saturating_sub(seen));
+        self.place.grant(turn.exit, self.seen);
         let Turn {
             version, is_alone, ..
         } = turn;
-        self.stage = Stage::First {
-            seen,
-            version,
-            is_alone,
-        };
+        self.stage = Stage::First { version, is_alone };
     }
 
     /// Whether the lock delay comes first.
@@ -544,7 +525,8 @@ impl Waiter {
             with: &[Write::check(&host), told],
             exit: Exit::Unmarked { version },
         };
-        let exchanged = self.place.exchange(exchange).await;
+        let session = Arc::clone(self.place.session());
+        let (at, exchanged) = session.pulse.stamped(self.place.exchange(exchange)).await;
         if !matches!(exchanged, Ok(Exchanged::Done)) && !self.place.is_unsettled() {
             // A visit is a matter of names: what it rests on must have been seen a moment ago.
             self.look_again();
@@ -552,9 +534,9 @@ impl Waiter {
         match exchanged {
             Ok(Exchanged::Done) => {
                 tracing::debug!(host = visit.host.name, "in as a guest");
-                let seen = self.place.session().pulse.now();
+                self.seen = at;
                 let token = visit.token;
-                self.stage = Stage::Inside { seen, token };
+                self.stage = Stage::Inside { token };
                 Ok(())
             }
             Ok(Exchanged::Refused(_, Code::NoNode | Code::BadVersion) | Exchanged::Nothing) => {

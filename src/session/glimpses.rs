@@ -13,7 +13,9 @@ use futures_util::future::join_all;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot::{self, Receiver, Sender};
 
+use super::clock::Clock;
 use super::ending::Ending;
+use super::lease::Moment;
 use crate::latch::Latch;
 use crate::link::{Found, Link, Node, Read};
 
@@ -21,12 +23,16 @@ use crate::link::{Found, Link, Node, Read};
 const MOST: usize = 64;
 
 /// Who asks for which directory.
-type Asked = BTreeMap<Arc<str>, Vec<Sender<Node>>>;
+type Asked = BTreeMap<Arc<str>, Vec<Sender<Glimpse>>>;
+
+/// What stands in a directory, and the moment at which that was answered.
+type Glimpse = (Moment, Node);
 
 /// The glimpses of one session.
 #[derive(Debug, Clone)]
 pub(super) struct Glimpses {
     ending: Ending,
+    clock: Arc<dyn Clock>,
     /// The session's own, with which it ends.
     runtime: Handle,
     /// What is asked for and not sent yet; while there is anything, a task is about to send it.
@@ -35,9 +41,10 @@ pub(super) struct Glimpses {
 
 impl Glimpses {
     /// Those of a session of this runtime.
-    pub(super) fn new(ending: Ending) -> Self {
+    pub(super) fn new(ending: Ending, clock: Arc<dyn Clock>) -> Self {
         Self {
             ending,
+            clock,
             runtime: Handle::current(),
             asked: Arc::default(),
         }
@@ -45,19 +52,20 @@ impl Glimpses {
 
     /// Asks for what is in a directory, together with all tasks that are ready to ask now. Nothing comes if it could not be
     /// read, and nothing is repeated.
-    pub(super) fn ask(&self, link: &Arc<dyn Link>, directory: &Arc<str>) -> Receiver<Node> {
+    pub(super) fn ask(&self, link: &Arc<dyn Link>, directory: &Arc<str>) -> Receiver<Glimpse> {
         let (answer, answered) = oneshot::channel();
         if self.is_first(directory, answer) {
-            let (asked, link, ending) = (
+            let (asked, link, ending, clock) = (
                 Arc::clone(&self.asked),
                 Arc::clone(link),
                 self.ending.clone(),
+                Arc::clone(&self.clock),
             );
             self.runtime.spawn(async move {
                 step_back().await;
                 let asked = std::mem::take(&mut *asked.lock());
                 tokio::select! {
-                    () = send(&*link, asked) => {}
+                    () = send(&*link, &*clock, asked) => {}
                     // The link is let go of.
                     _ = ending.ended() => {}
                 }
@@ -67,7 +75,7 @@ impl Glimpses {
     }
 
     /// Adds one to those who ask; whether nobody had asked before.
-    fn is_first(&self, directory: &Arc<str>, answer: Sender<Node>) -> bool {
+    fn is_first(&self, directory: &Arc<str>, answer: Sender<Glimpse>) -> bool {
         let mut asked = self.asked.lock();
         let is_first = asked.is_empty();
         asked.entry(Arc::clone(directory)).or_default().push(answer);
@@ -90,7 +98,7 @@ async fn step_back() {
 }
 
 /// Reads each directory once, however many ask for it.
-async fn send(link: &dyn Link, asked: Asked) {
+async fn send(link: &dyn Link, clock: &dyn Clock, asked: Asked) {
     let mut asked: Vec<_> = asked.into_iter().collect();
     let requests = asked.chunks_mut(MOST).map(|those| {
         let reads = those.iter().map(|(directory, _)| Read::Data(directory));
@@ -99,10 +107,11 @@ async fn send(link: &dyn Link, asked: Asked) {
         async move {
             // Whoever hears nothing looks.
             let found = found.await.unwrap_or_default();
+            let at = clock.now();
             for ((_, answers), found) in those.iter_mut().zip(found) {
                 if let Found::Node(node) = found {
                     for answer in answers.drain(..) {
-                        answer.send(node.clone()).ok();
+                        answer.send((at, node.clone())).ok();
                     }
                 }
             }
@@ -123,6 +132,7 @@ mod tests {
     use crate::embedded::{EmbeddedServer, Match, Op};
     use crate::link::zookeeper::Target;
     use crate::link::{Create, Opener};
+    use crate::session::clock::SystemClock;
     use crate::session::ending::Crier;
 
     struct World {
@@ -147,7 +157,7 @@ mod tests {
             Self {
                 server,
                 link,
-                glimpses: Glimpses::new(ending),
+                glimpses: Glimpses::new(ending, Arc::new(SystemClock)),
                 crier,
             }
         }
@@ -158,7 +168,7 @@ mod tests {
             let glimpse = self.glimpses.ask(&self.link, &path.into());
             async move {
                 made.await.unwrap();
-                glimpse.await.ok()
+                glimpse.await.ok().map(|(_, node)| node)
             }
         }
 
@@ -186,7 +196,7 @@ mod tests {
             assert_eq!(node.unwrap().data, path.as_bytes());
         }
         for node in join_all(again).await {
-            assert_eq!(node.unwrap().data, b"/7");
+            assert_eq!(node.unwrap().1.data, b"/7");
         }
         assert!(missing.await.is_err());
         // There is one directory more than goes in one, however many ask for the others.

@@ -1,13 +1,14 @@
 //! The lease: until when the servers surely still believe in our session. (pure)
 //!
 //! Time is an argument. Invariant: `valid_until` lies before the earliest moment at which the ensemble can have given our
-//! locks to somebody else, as long as clocks run at the same rate and the servers' tick is at most half of the session
-//! timeout. A lease that has ended never comes back: what is answered afterwards begins another one.
+//! locks to somebody else, as long as clocks run at the same rate and the servers' tick is what the user declares, or at most
+//! half of the session timeout. A lease that has ended never comes back: what is answered afterwards begins another one.
 //!
 //! A follower tells the leader of our requests only when the leader pings it, up to half a tick later, whatever the
 //! request (ZooKeeper's `LearnerSessionTracker` and `LearnerHandler`). So an answer proves nothing of the request that it
-//! answers, only of older ones: the *anchor* is the newest request that had been answered a quarter of the timeout before
-//! this one was sent, and the lease ends nine tenths of the timeout after the anchor was sent. Simpler rules failed on a
+//! answers, only of older ones: the *anchor* is the newest request that had been answered a *lag* before this one was sent:
+//! 0.55 of a tick that is declared (half of it, and a tenth of that for the ping's way), otherwise a quarter of the timeout.
+//! The lease ends nine tenths of the timeout after the anchor was sent. Simpler rules failed on a
 //! real ensemble: "the last answered request and six tenths" in 11 to 107 of 400 trials, and a lease on the first answer
 //! after a silence, which a follower gave 0.003 timeouts before the session was gone.
 
@@ -21,6 +22,8 @@ pub(crate) type Moment = Duration;
 #[derive(Debug, Clone)]
 pub(crate) struct Lease {
     timeout: Duration,
+    /// How long after its answer a request is surely known to whoever ends the session.
+    lag: Duration,
     /// Answered requests that are an anchor or may become one, in the order in which they were sent.
     answered: VecDeque<Answered>,
     valid_until: Option<Moment>,
@@ -33,11 +36,12 @@ struct Answered {
 }
 
 impl Lease {
-    /// A session that was opened by a handshake sent and answered then. Its creation is a commit of the quorum, and the
+    /// A session that was opened by a handshake sent and answered then, at servers that have this tick if it is known. Its creation is a commit of the quorum, and the
     /// leader counts from it.
-    pub(crate) fn new(timeout: Duration, sent: Moment, at: Moment) -> Self {
+    pub(crate) fn new(timeout: Duration, tick: Option<Duration>, sent: Moment, at: Moment) -> Self {
         let mut lease = Self {
             timeout,
+            lag: tick.map_or(timeout / 4, |tick| tick * 11 / 20),
             answered: VecDeque::from([Answered { sent, at }]),
             valid_until: None,
         };
@@ -48,7 +52,7 @@ impl Lease {
     /// The server has answered a request of ours.
     pub(crate) fn answered(&mut self, sent: Moment, now: Moment) {
         self.end_if_over(now);
-        let settled = |old: &Answered| old.at + self.timeout / 4 <= sent;
+        let settled = |old: &Answered| old.at + self.lag <= sent;
         let anchor = self.answered.iter().rev().find(|old| settled(old)).copied();
         // Older requests will never be anchors again.
         while self.answered.get(1).is_some_and(settled) {
@@ -76,22 +80,28 @@ impl Lease {
         is_over
     }
 
-    /// When the next beat is to be sent: every sixth of the timeout, or a quarter after an answer that may begin a lease.
-    pub(crate) fn next_beat(&self, last_sent: Moment) -> Moment {
-        let next = last_sent + self.rhythm();
+    /// When the next beat is to be sent: every sixth of the timeout, every tenth while something is held, or a lag after an answer
+    /// that may begin a lease.
+    pub(crate) fn next_beat(&self, last_sent: Moment, is_holding: bool) -> Moment {
+        let rhythm = if is_holding {
+            self.timeout / 10
+        } else {
+            self.rhythm()
+        };
+        let next = last_sent + rhythm;
         match (self.valid_until, self.answered.back()) {
             // Once it is sent, it is waited for.
-            (None, Some(first)) => next.max(first.at + self.timeout / 4),
+            (None, Some(first)) => next.max(first.at + self.lag),
             _ => next,
         }
     }
 
-    /// From beat to beat.
+    /// From beat to beat, while nothing is held.
     pub(crate) fn rhythm(&self) -> Duration {
         self.timeout / 6
     }
 
-    /// Whether a beat is missing: the newest answered request is older than two beats.
+    /// Whether beats are missing: the newest answered request is older than a third of the timeout.
     pub(crate) fn is_late(&self, now: Moment) -> bool {
         let newest = self.answered.back().map_or(Moment::ZERO, |last| last.sent);
         now > newest + self.timeout / 3
@@ -116,7 +126,7 @@ mod tests {
 
     /// A lease whose beats were answered 1 ms after they were sent at these moments.
     fn after(beats: impl IntoIterator<Item = u64>) -> Lease {
-        let mut lease = Lease::new(T, ms(0), ms(1));
+        let mut lease = Lease::new(T, None, ms(0), ms(1));
         for sent in beats {
             lease.answered(ms(sent), ms(sent + 1));
         }
@@ -127,7 +137,7 @@ mod tests {
     fn a_new_session_has_a_lease_from_its_handshake() {
         assert_eq!(after([]).valid_until(ms(2)), Some(ms(1080)));
         assert_eq!(
-            Lease::new(T, ms(0), ms(1081)).valid_until(ms(1081)),
+            Lease::new(T, None, ms(0), ms(1081)).valid_until(ms(1081)),
             None,
             "but not after a handshake that took as long as the lease"
         );
@@ -199,9 +209,53 @@ mod tests {
     fn a_beat_that_may_begin_a_lease_is_sent_once() {
         let mut lease = after([200]);
         lease.answered(ms(2000), ms(2010));
-        assert_eq!(lease.next_beat(ms(2000)), ms(2310));
+        assert_eq!(lease.next_beat(ms(2000), false), ms(2310));
 
-        assert_eq!(lease.next_beat(ms(2310)), ms(2510), "and then waited for");
+        assert_eq!(
+            lease.next_beat(ms(2310), false),
+            ms(2510),
+            "and then waited for"
+        );
+    }
+
+    #[test]
+    fn a_declared_tick_makes_the_lease_longer() {
+        for (tick, beats_back) in [(None, 3), (Some(ms(240)), 2), (Some(ms(60)), 1)] {
+            let mut lease = Lease::new(T, tick, ms(0), ms(1));
+            let mut sent = ms(0);
+            for _ in 0..10 {
+                sent = lease.next_beat(sent, true);
+                lease.answered(sent, sent + ms(1));
+            }
+
+            let anchor = sent - ms(120) * beats_back;
+            let end = lease.valid_until(sent + ms(1));
+            assert_eq!(end, Some(anchor + ms(1080)), "{tick:?}");
+        }
+    }
+
+    #[test]
+    fn a_silence_is_survived_that_is_shorter_than_the_lease_allows() {
+        // The silence begins right before a beat is answered, and its end is met by the first beat after it.
+        let long = ms(10_000);
+        for (tick, survived) in [(None, 1400), (Some(ms(2000)), 4000)] {
+            for phase in 0..100 {
+                let mut lease = Lease::new(long, tick, ms(0), ms(1));
+                let begin = 20_000 + phase * 10;
+                let end = begin + survived;
+                let mut sent = ms(0);
+                while sent < ms(end + 4000) {
+                    sent = lease.next_beat(sent, true);
+                    // What is sent in the silence is answered at its end.
+                    let is_silent = (ms(begin)..ms(end)).contains(&sent);
+                    let at = if is_silent { ms(end) } else { sent + ms(1) };
+                    // TERM comes a twentieth before the end.
+                    let left = lease.valid_until(at).map(|end| end - at);
+                    assert!(left > Some(ms(500)), "{tick:?} {phase} {sent:?}: {left:?}");
+                    lease.answered(sent, at);
+                }
+            }
+        }
     }
 
     #[test]
@@ -222,6 +276,13 @@ mod tests {
 
     #[test]
     fn no_lease_outlives_a_session_of_a_real_ensemble() {
+        // Its ticks were 200 ms.
+        for tick in [None, Some(Duration::from_millis(200))] {
+            replay(tick);
+        }
+    }
+
+    fn replay(tick: Option<Duration>) {
         let traces = include_str!("../../tests/traces/lease.jsonl").lines();
         let (mut count, mut leases, mut closest) = (0, 0, f64::MAX);
         for line in traces {
@@ -232,7 +293,7 @@ mod tests {
                 .iter()
                 .map(|(sent, at)| (Duration::from_micros(*sent), Duration::from_micros(*at)));
             let (sent, at) = answered.next().unwrap();
-            let mut lease = Lease::new(timeout, sent, at);
+            let mut lease = Lease::new(timeout, tick, sent, at);
             let over = Duration::from_micros(trace.over_us);
             for (sent, at) in answered {
                 lease.answered(sent, at);
@@ -315,15 +376,20 @@ mod tests {
             tick in 20..=600_u64,
             ping in 0..20_u64,
             phase in 0..300_u64,
+            is_declared: bool,
+            rhythm in prop::sample::select(vec![120_u64, 200]),
             beats in prop::collection::vec((0..2_u8, 0..1500_u64, 0..60_u64, 0..60_u64), 1..80),
         ) {
+            // With a declared tick the ping's way is what the lag has beyond half of it.
+            let ping = if is_declared { ping.min(tick / 20) } else { ping };
             let mut ensemble = Ensemble::new(tick, ping, phase.min(tick / 2));
-            let mut lease = Lease::new(T, ms(0), ms(0));
+            let declared = is_declared.then_some(ms(tick));
+            let mut lease = Lease::new(T, declared, ms(0), ms(0));
             let (mut now, mut furthest) = (0, lease.valid_until(ms(0)));
             let mut over = None;
             for (kind, gap, there, back) in beats {
                 // Mostly regular beats; sometimes the process sleeps.
-                now += if kind == 0 { 200 } else { gap };
+                now += if kind == 0 { rhythm } else { gap };
                 if let Err(ended) = ensemble.go_on(now + there) {
                     over = Some(ended);
                     break;

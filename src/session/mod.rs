@@ -4,6 +4,7 @@
 //! says of the end is final. It opens no other session in its place (the pool does) and knows nothing of queues.
 
 pub(crate) mod acls;
+mod arrival;
 pub(crate) mod clock;
 mod ending;
 mod glimpses;
@@ -86,6 +87,8 @@ pub(crate) struct Circumstances {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) acls: Arc<AclCheck>,
     pub(crate) strength: LeaseStrength,
+    /// The servers' tick, if it is known.
+    pub(crate) tick: Option<Duration>,
     /// When the opening of the session began.
     pub(crate) opening: Moment,
 }
@@ -97,11 +100,13 @@ impl Session {
         tracing::info!(session = format_args!("{id:#x}"), "session begun");
         let states = link.states();
         let (ending, crier) = Ending::new(states.clone(), around.closing);
+        let clock = Arc::clone(&around.clock);
         let pulse = Arc::new(Pulse::new(
             &*link,
             ending.clone(),
             around.clock,
             around.strength,
+            around.tick,
             around.opening,
         ));
         let span = tracing::debug_span!("pulse", session = format_args!("{id:#x}"));
@@ -122,7 +127,7 @@ impl Session {
         };
         Arc::new(Self {
             states,
-            glimpses: Glimpses::new(ending.clone()),
+            glimpses: Glimpses::new(ending.clone(), clock),
             acls: around.acls,
             ending,
             janitor,
@@ -279,13 +284,21 @@ impl Session {
         found.await
     }
 
+    /// As [`read`](Self::read), with the moment at which the answer came.
+    pub(crate) async fn read_stamped<T>(
+        &self,
+        send: impl for<'a> Fn(&'a dyn Link) -> Reply<'a, T> + Send + Sync,
+    ) -> (Moment, Result<T, Failure>) {
+        self.pulse.stamped(self.read(send)).await
+    }
+
     /// Asks for what is in a directory after all that was sent on this link before, in one request with others who ask now.
     /// Unlike a read it is not repeated, and nothing comes of it if it fails.
     pub(crate) fn glimpse(
         &self,
         link: &Arc<dyn Link>,
         directory: &Arc<str>,
-    ) -> oneshot::Receiver<Node> {
+    ) -> oneshot::Receiver<(Moment, Node)> {
         self.glimpses.ask(link, directory)
     }
 

@@ -51,6 +51,8 @@ pub(crate) struct Access {
     /// What the servers are asked for.
     pub(crate) session_timeout: Duration,
     pub(crate) strength: LeaseStrength,
+    /// What the user says the servers' tick is.
+    pub(crate) tick: Option<Duration>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) acls: Arc<AclCheck>,
 }
@@ -406,6 +408,7 @@ impl Pool {
                 clock: Arc::clone(&self.access.clock),
                 acls: Arc::clone(&self.access.acls),
                 strength: self.access.strength,
+                tick: self.access.tick,
                 opening,
             };
             Ok(Session::start(link, around))
@@ -471,6 +474,7 @@ async fn connect(access: &Access, limit: Duration) -> Result<Arc<dyn Link>> {
         Ok(Ok(link)) => {
             check_granted(access, &*link)?;
             check_strength(access, link.session_timeout())?;
+            check_tick(access.tick, link.session_timeout())?;
             look_for_chroot(link, opener.chroot()).await
         }
         Ok(Err(Fault::Answered(Code::Unauthenticated))) => Err(Error::Unauthenticated {
@@ -522,6 +526,20 @@ fn check_strength(access: &Access, granted: Duration) -> Result<()> {
             granted * 2
         ),
     })
+}
+
+/// A session timeout of less than two ticks is none that servers with such a tick grant.
+pub(crate) fn check_tick(tick: Option<Duration>, timeout: Duration) -> Result<()> {
+    match tick {
+        Some(tick) if tick.is_zero() || tick > timeout / 2 => Err(Error::InvalidOption {
+            what: "tick time",
+            given: format!("{tick:?}"),
+            why: format!(
+                "it is the tickTime of the servers, which grant session timeouts of at least two of them, and this one is {timeout:?}"
+            ),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// A missing chroot connects, and only then fails with a bare "no such node".

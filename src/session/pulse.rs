@@ -1,6 +1,7 @@
 //! The pulse of a session: the beats that keep its lease, and the holds that live by it.
 //!
-//! One task per session sends a beat every sixth of the session timeout for as long as the session lives: a `sync` while no
+//! One task per session sends a beat every sixth of the session timeout for as long as the session lives, every tenth while
+//! something is held: a `sync` while no
 //! ticket of ours is in a queue, otherwise a commit without a change, which only a live quorum can answer
 //! (`multi{check(held tickets)}`; a deposed leader answers a `sync` for many ticks). Invariants: a hold begins only under a
 //! lease; it is lost at the latest when that lease ends, by the clock and not by a packet; and a loss is final. It sends
@@ -8,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::mem;
-use std::ops::{Bound, Deref, DerefMut};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use futures_util::future::{BoxFuture, FutureExt, OptionFuture};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::watch;
 
+use super::arrival::stamped;
 use super::clock::Clock;
 use super::ending::{Crier, End, Ending};
 use super::lease::{Lease, Moment};
@@ -28,22 +30,22 @@ use crate::meter::{self, Holding, Meter, Reason};
 pub(super) const ANOTHER_SESSION: &str = "the server has given us another session";
 /// Held tickets that one beat checks; more go round.
 const BATCH: usize = 100;
-/// Beats without an answer yet, at most; the link gives up each after a session timeout, which is six beats.
-const UNDER_WAY: usize = 8;
+/// Beats without an answer yet, at most; the link gives up each after a session timeout, which is ten beats of a holder.
+const UNDER_WAY: usize = 12;
 /// So many beats in a row without an answer, on a connection that does not break, and the session is given up: the client can wait for
 /// ever for the rest of an answer that is none, and its pings then keep our tickets in their queues. That takes almost three
 /// session timeouts.
 const MOST_UNANSWERED: usize = 12;
 const DEAF: &str = "the server answers nothing";
-/// After so many beats the next round of tickets is read too, because a check knows names only.
-const READ_EVERY: u64 = 6;
+/// After so many beats a ticket is read too, because a check knows names only.
+const READ_EVERY: u64 = 10;
 
 /// What proves that the session is alive.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LeaseStrength {
     /// While we hold or wait, beats are commits without a change: a server that is cut off from its quorum cannot answer
-    /// them. One commit each sixth of the session timeout for each session.
+    /// them. One commit each sixth of the session timeout for each session that waits, each tenth for one that holds.
     #[default]
     Quorum,
     /// Beats are always `sync`s: no commits, but a leader that is cut off answers them for a few of its ticks, in which a guard
@@ -108,6 +110,8 @@ struct State {
     lease: Lease,
     holds: BTreeMap<u64, Held>,
     next: u64,
+    /// Beats that were sent.
+    beats: u64,
 }
 
 #[derive(Debug)]
@@ -115,6 +119,10 @@ struct Held {
     path: Arc<str>,
     czxid: i64,
     told: watch::Sender<Option<Loss>>,
+    /// The last beat that looked at it; 0 if what that said is not known.
+    looked: u64,
+    /// The beat from which on it is to be read.
+    read_at: u64,
     /// It is not looked at: the server does not let us, or it is being released and will be gone.
     is_hidden: bool,
     /// Counts it, once it is somebody's.
@@ -167,9 +175,10 @@ impl Pulse {
         ending: Ending,
         clock: Arc<dyn Clock>,
         strength: LeaseStrength,
+        tick: Option<Duration>,
         opening: Moment,
     ) -> Self {
-        let lease = Lease::new(link.session_timeout(), opening, clock.now());
+        let lease = Lease::new(link.session_timeout(), tick, opening, clock.now());
         let is_leased = lease.valid_until(clock.now()).is_some();
         Self {
             clock,
@@ -180,6 +189,7 @@ impl Pulse {
                 lease,
                 holds: BTreeMap::new(),
                 next: 0,
+                beats: 0,
             }),
             leased: watch::Sender::new(is_leased),
             tickets: AtomicUsize::new(0),
@@ -225,12 +235,16 @@ impl Pulse {
         let id = state.next;
         state.next += 1;
         let (told, loss) = watch::channel(None);
+        // It was seen a moment ago.
+        let (looked, read_at) = (state.beats, state.beats + READ_EVERY);
         state.holds.insert(
             id,
             Held {
                 path,
                 czxid,
                 told,
+                looked,
+                read_at,
                 is_hidden: false,
                 holding: None,
             },
@@ -251,6 +265,11 @@ impl Pulse {
     /// The session's clock.
     pub(crate) fn now(&self) -> Moment {
         self.clock.now()
+    }
+
+    /// Waits for an answer; with it, the moment at which it came, or an earlier one.
+    pub(crate) async fn stamped<T>(&self, answer: impl Future<Output = T>) -> (Moment, T) {
+        stamped(&self.clock, answer).await
     }
 
     /// Waits until that moment of the session's clock.
@@ -321,7 +340,8 @@ impl Pulse {
         loop {
             let (lease_end, next) = {
                 let state = self.observed();
-                let next = state.lease.next_beat(rounds.last_sent);
+                let is_holding = !state.holds.is_empty();
+                let next = state.lease.next_beat(rounds.last_sent, is_holding);
                 (state.lease.valid_until(Moment::ZERO), next)
             };
             let next = if rounds.is_urgent { Moment::ZERO } else { next };
@@ -359,9 +379,8 @@ impl Pulse {
 
     /// Sends one beat.
     fn beat<'a>(&self, link: &'a dyn Link, rounds: &mut Rounds) -> BoxFuture<'a, Heard> {
-        let batch = self.next_batch(rounds);
+        let (batch, is_due) = self.observed().next_batch();
         rounds.is_urgent = false;
-        rounds.number += 1;
         let sent = self.clock.now();
         rounds.last_sent = sent;
         let is_sync =
@@ -395,7 +414,7 @@ impl Pulse {
             .iter()
             .map(|(_, ticket)| Read::Data(&ticket.path))
             .collect();
-        let is_reading = !reads.is_empty() && (is_sync || rounds.is_reading);
+        let is_reading = !reads.is_empty() && (is_sync || is_due);
         let found = is_reading.then(|| link.multi_read(&reads));
         async move {
             let owned = match owned {
@@ -408,38 +427,14 @@ impl Pulse {
             let mut heard = Heard::new(sent, batch, reply.await);
             (heard.owned, heard.is_checked) = (owned, !is_sync);
             if let Some(found) = found {
-                heard.found = found.await.unwrap_or_default();
+                match found.await {
+                    Ok(found) => heard.found = found,
+                    Err(_) => heard.is_unread = true,
+                }
             }
             heard
         }
         .boxed()
-    }
-
-    /// The held tickets whose turn it is to be checked.
-    fn next_batch(&self, rounds: &mut Rounds) -> Vec<(u64, Known)> {
-        let state = self.observed();
-        rounds.begin_round();
-        let rest = state.holds.range((rounds.cursor, Bound::Unbounded));
-        let mut rest = rest.filter(|(_, held)| !held.is_hidden);
-        let batch: Vec<(u64, Known)> = rest
-            .by_ref()
-            .take(BATCH)
-            .map(|(id, held)| {
-                let path = Arc::clone(&held.path);
-                (
-                    *id,
-                    Known {
-                        path,
-                        czxid: held.czxid,
-                    },
-                )
-            })
-            .collect();
-        rounds.cursor = match batch.last() {
-            Some((last, _)) if rest.next().is_some() => Bound::Excluded(*last),
-            _ => Bound::Unbounded,
-        };
-        batch
     }
 
     /// Takes in an answer.
@@ -459,18 +454,22 @@ impl Pulse {
             if self.is_connected() && rounds.unanswered >= MOST_UNANSWERED {
                 self.ending.renounce(DEAF);
             }
-            return self.observe();
+            return self.observed().look_again(&heard.batch);
         }
         let mut state = self.observed();
         if let Ok(Err((at, code))) = &heard.answer {
             if let Some((id, _)) = heard.batch.get(*at) {
                 // A check that failed hides those behind it.
                 rounds.is_urgent = true;
+                state.look_again(heard.batch.get(at + 1..).unwrap_or_default());
                 match code {
                     Code::NoNode => state.miss(*id, "the ticket was removed"),
                     _ => state.hide(*id),
                 }
             }
+        }
+        if heard.is_unread {
+            state.look_again(&heard.batch);
         }
         for ((id, ticket), found) in heard.batch.iter().zip(&heard.found) {
             match found {
@@ -485,6 +484,47 @@ impl Pulse {
         state.lease.answered(heard.sent, now);
         let is_leased = state.lease.valid_until(now).is_some();
         self.set_leased(&mut state, is_leased);
+    }
+}
+
+impl State {
+    /// The held tickets that were not looked at for longest, for the next beat, and whether they are to be read too.
+    fn next_batch(&mut self) -> (Vec<(u64, Known)>, bool) {
+        self.beats += 1;
+        let visible = self.holds.iter().filter(|(_, held)| !held.is_hidden);
+        let mut turns: Vec<(u64, u64)> = visible.map(|(id, held)| (held.looked, *id)).collect();
+        if turns.len() > BATCH {
+            turns.select_nth_unstable(BATCH);
+            turns.truncate(BATCH);
+        }
+        turns.sort_unstable();
+        let held = |(_, id): &(u64, u64)| self.holds.get(id);
+        let is_due = turns
+            .iter()
+            .filter_map(held)
+            .any(|held| held.read_at <= self.beats);
+        let mut batch = Vec::with_capacity(turns.len());
+        for (_, id) in turns {
+            let Some(held) = self.holds.get_mut(&id) else {
+                continue;
+            };
+            held.looked = self.beats;
+            if is_due {
+                held.read_at = self.beats + READ_EVERY;
+            }
+            let (path, czxid) = (Arc::clone(&held.path), held.czxid);
+            batch.push((id, Known { path, czxid }));
+        }
+        (batch, is_due)
+    }
+
+    /// A beat has told nothing of these tickets: they come first in the next one, which reads them.
+    fn look_again(&mut self, batch: &[(u64, Known)]) {
+        for (id, _) in batch {
+            if let Some(held) = self.holds.get_mut(id) {
+                (held.looked, held.read_at) = (0, 0);
+            }
+        }
     }
 }
 
@@ -550,45 +590,12 @@ impl Drop for LastLook {
 }
 
 /// What the task remembers from beat to beat.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Rounds {
-    number: u64,
     last_sent: Moment,
-    /// The last held ticket of the last batch.
-    cursor: Bound<u64>,
     is_urgent: bool,
-    /// In this round the tickets are read too.
-    is_reading: bool,
-    /// The beat from which on the next round reads.
-    reads_at: u64,
     /// Beats in a row without an answer, on this connection.
     unanswered: usize,
-}
-
-impl Default for Rounds {
-    fn default() -> Self {
-        Self {
-            number: 0,
-            last_sent: Moment::ZERO,
-            cursor: Bound::Unbounded,
-            is_urgent: false,
-            is_reading: false,
-            reads_at: 0,
-            unanswered: 0,
-        }
-    }
-}
-
-impl Rounds {
-    /// With the first batch: a round is read as a whole or not at all, so that each ticket has its turn.
-    fn begin_round(&mut self) {
-        if self.cursor == Bound::Unbounded {
-            self.is_reading = self.number >= self.reads_at;
-            if self.is_reading {
-                self.reads_at = self.number + READ_EVERY;
-            }
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -609,6 +616,8 @@ struct Heard {
     is_checked: bool,
     /// The tickets of the batch, if they were read.
     found: Vec<Found>,
+    /// They were to be, and nothing came of it.
+    is_unread: bool,
 }
 
 impl Heard {
@@ -624,6 +633,7 @@ impl Heard {
             owned: None,
             is_checked: false,
             found: Vec::new(),
+            is_unread: false,
         }
     }
 
@@ -806,9 +816,10 @@ mod tests {
                 ending,
                 states,
                 state: Latch::new(State {
-                    lease: Lease::new(T, ms(0), ms(0)),
+                    lease: Lease::new(T, None, ms(0), ms(0)),
                     holds: BTreeMap::new(),
                     next: 0,
+                    beats: 0,
                 }),
                 leased: watch::Sender::new(true),
                 tickets: AtomicUsize::new(0),
@@ -856,17 +867,41 @@ mod tests {
     fn a_hidden_ticket_keeps_no_other_from_being_checked() {
         let alive = Alive::new();
         let holds: Vec<Hold> = (0..150).map(|number| alive.hold(number)).collect();
-        alive.pulse.observed().hide(holds[0].id);
-        let mut rounds = Rounds::default();
+        for hidden in &holds[..100] {
+            alive.pulse.observed().hide(hidden.id);
+        }
 
         let checked: Vec<i64> = (0..4)
-            .flat_map(|_| alive.pulse.next_batch(&mut rounds))
+            .flat_map(|_| alive.pulse.observed().next_batch().0)
             .map(|(_, known)| known.czxid)
             .collect();
 
-        for number in 1..150 {
+        for number in 100..150 {
             assert!(checked.contains(&number), "{number}");
         }
+    }
+
+    #[test]
+    fn what_a_beat_told_nothing_of_comes_first_in_the_next_one() {
+        for (answer, first) in [(Ok(Err((5, Code::NoNode))), 6), (unknown(), 0)] {
+            let alive = Alive::new();
+            let _holds: Vec<Hold> = (0..250).map(|number| alive.hold(number)).collect();
+            let mut rounds = Rounds::default();
+            let batch = alive.pulse.observed().next_batch().0;
+            alive
+                .pulse
+                .hear(Heard::new(ms(10), batch, answer), &mut rounds);
+
+            let batch = alive.pulse.observed().next_batch().0;
+            let next: Vec<i64> = batch.iter().map(|(_, known)| known.czxid).collect();
+
+            let untold = (first..100).filter(|number| !next.contains(number));
+            assert_eq!(untold.collect::<Vec<_>>(), [0_i64; 0], "of {next:?}");
+        }
+    }
+
+    fn unknown() -> Result<Result<(), (usize, Code)>, Fault> {
+        Err(Fault::Unknown("no answer".into()))
     }
 
     #[test]
@@ -874,7 +909,7 @@ mod tests {
         let alive = Alive::new();
         let (broken, other) = (alive.hold(1), alive.hold(2));
         let mut rounds = Rounds::default();
-        let batch = alive.pulse.next_batch(&mut rounds);
+        let batch = alive.pulse.observed().next_batch().0;
         let mut heard = Heard::new(ms(10), batch, no_node());
         heard.owned = Some((1, Vec::new()));
 
@@ -893,7 +928,7 @@ mod tests {
         let alive = Alive::new();
         let (broken, other) = (alive.hold(1), alive.hold(2));
         let mut rounds = Rounds::default();
-        let batch = alive.pulse.next_batch(&mut rounds);
+        let batch = alive.pulse.observed().next_batch().0;
         let mut heard = Heard::new(ms(10), batch, Ok(Ok(())));
         heard.owned = Some((1, Vec::new()));
         heard.found = vec![Found::Failed(Code::NoNode)];
@@ -908,7 +943,7 @@ mod tests {
     fn a_ticket_that_is_there_and_another_sessions_ends_ours() {
         let alive = Alive::new();
         let (hold, mut rounds) = (alive.hold(1), Rounds::default());
-        let batch = alive.pulse.next_batch(&mut rounds);
+        let batch = alive.pulse.observed().next_batch().0;
         let mut heard = Heard::new(ms(10), batch, Ok(Ok(())));
         heard.owned = Some((1, Vec::new()));
         heard.is_checked = true;
@@ -922,7 +957,7 @@ mod tests {
     fn a_beat_that_crosses_a_release_is_no_loss() {
         let alive = Alive::new();
         let (hold, mut rounds) = (alive.hold(1), Rounds::default());
-        let batch = alive.pulse.next_batch(&mut rounds);
+        let batch = alive.pulse.observed().next_batch().0;
 
         assert_eq!(hold.witness().begin_release(), None);
         alive
@@ -948,7 +983,7 @@ mod tests {
         let listener = Listener::default();
         let hear = |of: &Alive, at: u64| {
             let mut rounds = Rounds::default();
-            let batch = of.pulse.next_batch(&mut rounds);
+            let batch = of.pulse.observed().next_batch().0;
             of.pulse
                 .hear(Heard::new(ms(at), batch, no_node()), &mut rounds);
         };

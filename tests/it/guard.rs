@@ -434,8 +434,8 @@ async fn beats_are_commits_while_there_are_tickets_and_syncs_otherwise(world: Wo
     }
     let (syncs, multis, all) = counted().await;
     assert!(
-        (8..=13).contains(&multis),
-        "for a hundred locks too: {multis}"
+        (12..=21).contains(&multis),
+        "one each tenth, for a hundred locks too: {multis}"
     );
     assert_eq!(syncs, 0);
     assert!(

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use lockkeeper::embedded::{Code, EmbeddedServer, Match, Op};
-use lockkeeper::{Keeper, SessionEvent};
+use lockkeeper::{Error, Keeper, SessionEvent};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
@@ -37,7 +37,8 @@ cases! {
         a_keeper_survives_the_end_of_its_sessions_runtime,
         a_lock_that_is_not_polled_any_more_holds_up_no_other,
         a_create_whose_glimpse_was_lost_is_granted_by_a_look,
-        a_lock_that_is_dropped_between_its_create_and_its_glimpse_leaves_nothing;
+        a_lock_that_is_dropped_between_its_create_and_its_glimpse_leaves_nothing,
+        an_answer_that_nobody_took_in_grants_nothing_later;
 }
 
 const SOON: Duration = Duration::from_secs(3);
@@ -525,6 +526,50 @@ async fn a_lock_that_is_dropped_between_its_create_and_its_glimpse_leaves_nothin
     let empty = || async { children(&stranger, "between").await.is_empty() };
     eventually("the janitor removes the ticket", SOON, empty).await;
     lock.lock().await.unwrap().release().await.unwrap();
+}
+
+async fn an_answer_that_nobody_took_in_grants_nothing_later(world: World) {
+    const T: Duration = Duration::from_secs(1);
+    let (holder, stranger) = (keeper(&world).await, world.raw().await);
+    let keeper = Keeper::builder(world.connect_string()).session_timeout(T);
+    let (keeper, faults) = (keeper.connect().await.unwrap(), world.embedded().faults());
+    // With the create, and by the look of one who has waited.
+    for (name, op) in [("kept/glimpse", Op::Create), ("kept/look", Op::MultiRead)] {
+        let guard = holder.mutex(name).unwrap().lock().await.unwrap();
+        let lock = keeper.mutex(name).unwrap();
+        let mut waiting = std::pin::pin!(lock.lock());
+        let answer = if op == Op::Create {
+            guard.release().await.unwrap();
+            faults.on(Match::op(op).path_contains(name)).hold_reply()
+        } else {
+            let waits = async {
+                let watches = || async { world.embedded().counters().watches == 1 };
+                eventually("it waits", SOON, watches).await;
+            };
+            tokio::select! {
+                granted = &mut waiting => panic!("it is held: {granted:?}"),
+                () = waits => {}
+            }
+            let answer = faults.on(Match::op(op).path_contains(name)).hold_reply();
+            guard.release().await.unwrap();
+            answer
+        };
+        tokio::select! {
+            granted = &mut waiting => panic!("it has not seen its turn: {granted:?}"),
+            reached = timeout(SOON, answer.reached()) => reached.expect("it asks"),
+        }
+        answer.release();
+
+        // Kept without being polled, as in an arm of a `select!`.
+        sleep(Duration::from_millis(50)).await;
+        let node = children(&stranger, name).await.remove(0);
+        let path = format!("{}/locks/{name}/{node}", world.chroot());
+        faults.remove(&path).unwrap();
+        sleep(T / 4).await;
+        let error = waiting.await.expect_err(name);
+
+        assert!(matches!(error, Error::PlaceLost { .. }), "{name}: {error}");
+    }
 }
 
 async fn a_label_that_is_too_long_is_refused_before_any_io(world: World) {

@@ -159,6 +159,10 @@ pub(crate) struct Server {
     #[arg(long, global = true, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) session_timeout: Duration,
 
+    /// The tickTime of the servers, as their configuration has it: with it a command survives longer silences of theirs
+    #[arg(long, global = true, value_name = "TIME", env = "LOCKKEEPER_TICK", value_parser = parse_duration)]
+    pub(crate) tick: Option<Duration>,
+
     /// How long to try for a session; 0s tries each address once
     #[arg(long, global = true, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) connect_timeout: Duration,
@@ -447,6 +451,10 @@ impl Server {
             .session_timeout(self.session_timeout)
             .connect_timeout(self.connect_timeout)
             .journal(journal);
+        let builder = match self.tick {
+            Some(tick) => builder.tick_time(tick),
+            None => builder,
+        };
         let builder = access.give(builder);
         // The log says so too, where there is one.
         if builder.sends_secrets_in_clear() && !tracing::enabled!(tracing::Level::WARN) {

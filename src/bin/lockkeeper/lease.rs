@@ -10,14 +10,16 @@ use tokio::time::sleep;
 
 use crate::held::Held;
 
-/// A lease that a quarter is left of is in danger: a healthy one, which each answer renews, stays well above two fifths
-/// of the longest that it ever was.
-const FLOOR: u32 = 4;
+/// A lease that a sixteenth is left of is in danger, which is half a second of ten: so late that most silences of the servers have
+/// ended before it.
+const FLOOR: u32 = 16;
 
 pub(crate) struct Lease<'a> {
     held: &'a Held,
     lost: Lost,
     longest: Duration,
+    /// No more than the command is given to end.
+    grace: Duration,
 }
 
 /// Why the command must end.
@@ -42,11 +44,12 @@ impl fmt::Display for Danger {
 }
 
 impl<'a> Lease<'a> {
-    pub(crate) fn of(held: &'a Held) -> Self {
+    pub(crate) fn of(held: &'a Held, grace: Duration) -> Self {
         Self {
             held,
             lost: held.lost(),
             longest: held.valid_for(),
+            grace,
         }
     }
 
@@ -60,14 +63,14 @@ impl<'a> Lease<'a> {
         loop {
             let left = self.held.valid_for();
             self.longest = self.longest.max(left);
-            let floor = self.longest / FLOOR;
+            let floor = (self.longest / FLOOR).min(self.grace);
             if left <= floor && self.held.is_held() {
                 return Danger::Near(left);
             }
             tokio::select! {
                 biased;
                 error = &mut self.lost => return Danger::Lost(error),
-                () = sleep(left.saturating_sub(floor).min(floor)) => {}
+                () = sleep(left.saturating_sub(floor).min(self.longest / FLOOR)) => {}
             }
         }
     }

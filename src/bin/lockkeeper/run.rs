@@ -179,7 +179,7 @@ impl<'a> Running<'a> {
 
     /// Passes signals on until the command has ended, and ends it when the lock is lost or soon may be.
     async fn end(mut self, signals: &mut Signals, held: &Held) -> Result<End, Failure> {
-        let mut lease = Lease::of(held);
+        let mut lease = Lease::of(held, self.order.grace);
         let mut revoked = pin!(held.revoked().fuse());
         loop {
             let grace_over: OptionFuture<_> = self.kill_at.map(sleep_until).into();

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use lockkeeper::LeaseStrength;
 
-/// Beats in a session timeout.
+/// Beats in a session timeout, of a session that holds nothing and of one that does.
 pub(crate) const BEATS: f64 = 6.0;
+pub(crate) const HELD_BEATS: f64 = 10.0;
 /// Tickets that one beat looks at.
 const BATCH: usize = 100;
 /// Bytes of paths that a session watches, and of which it has tickets, at most.
@@ -65,8 +66,14 @@ impl Fleet {
     pub(crate) fn load(&self) -> Load {
         let (all, sessions) = (self.processes, self.sessions());
         let tickets = self.held + self.waiting;
-        let each_second = (all as f64) * BEATS / self.timeout.as_secs_f64();
-        let beating = sessions as f64 * each_second;
+        let each_second = |beats: f64| (all as f64) * beats / self.timeout.as_secs_f64();
+        // The held ones are in the first session, or in as few as will do.
+        let holding = self
+            .held
+            .div_ceil(TICKETS / (self.directory + NAME))
+            .min(sessions);
+        let beating = holding as f64 * each_second(HELD_BEATS)
+            + (sessions - holding) as f64 * each_second(BEATS);
         let is_sync = tickets == 0 || self.strength == LeaseStrength::Sync;
         let reads = match self.strength {
             // With every beat, because a sync looks at no ticket.
@@ -81,18 +88,17 @@ impl Fleet {
             bytes: all * tickets * (self.directory + MUTEX + self.line),
             commits: if is_sync { 0.0 } else { beating },
             syncs: if is_sync { beating } else { 0.0 },
-            // The held ones are in the first session, or in as few as will do.
-            reads: reads * each_second,
+            reads: reads * each_second(HELD_BEATS),
             pings: beating,
         }
     }
 }
 
-/// A round of beats that looks at all held tickets is followed by reads in the next one that begins six beats later or more.
+/// What is held is read with the first beat that looks at it ten beats later or more.
 pub(crate) fn reads_of_a_beat(held: usize) -> f64 {
     match held.div_ceil(BATCH) {
         0 => 0.0,
-        round => 1.0 / (BEATS / round as f64).ceil(),
+        round => 1.0 / (HELD_BEATS / round as f64).ceil(),
     }
 }
 

@@ -156,7 +156,7 @@ terminal. Without --node it is the first of the queue: the holder, if anybody ho
 
 The holder is asked first, and has --grace to release: a command under `lockkeeper run` gets TERM, and other programs hear
 of it if they listen (Guard::revoked, Curator's revocable locks). If its ticket is still there then, it is removed. From then on the holder
-learns of its loss within a sixth of its session timeout, and may be working until then while the next one is let in: stop its
+learns of its loss within a tenth of its session timeout, and may be working until then while the next one is let in: stop its
 process first if it is to do no harm, or let the resource refuse lower tokens. Candidates and those who wait are not asked. A
 waiter's call fails, as soon as whoever it waits for has left. Only the ticket that was shown is removed, never another one
 that stands under its name by then.
