@@ -73,6 +73,11 @@ pub struct Keeper {
 }
 
 impl Keeper {
+    #[cfg(all(test, feature = "embedded"))]
+    pub(crate) fn watched_bytes(&self) -> usize {
+        self.pool.watched_bytes()
+    }
+
     /// Connects with the default options.
     ///
     /// The connect string is ZooKeeper's: `host:port` pairs separated by commas (the port is 2181 when left out), then,

@@ -96,6 +96,8 @@ mod proclaim;
 mod queue;
 mod rwlock;
 mod semaphore;
+#[cfg(all(test, feature = "embedded"))]
+mod sent;
 mod session;
 #[cfg(test)]
 mod simulation;

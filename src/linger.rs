@@ -16,9 +16,9 @@ use crate::cohort::{Baton, Cohort, Passing};
 use crate::door::Door;
 use crate::error::Result;
 use crate::guard::Guard;
-use crate::link::Watch;
 use crate::queue::Waiter;
 use crate::session::pulse::Hold;
+use crate::session::watching::WatchSlot;
 use crate::stint::Stint;
 use crate::tenure::{Lost, Tenure};
 use crate::token::Token;
@@ -86,9 +86,9 @@ impl Linger {
     }
 
     /// The first guard of a new ticket.
-    fn begin(&self, door: &Door, baton: Baton, granted: Waiter, hold: Hold) -> Guard {
+    fn begin(&self, door: &Door, baton: Baton, mut granted: Waiter, hold: Hold) -> Guard {
         let is_alone = granted.is_alone();
-        let session = Arc::clone(granted.session());
+        let slot = granted.take_slot();
         let token = Token::new(granted.token());
         let tenure = Tenure::of_one(granted, hold, token);
         let passing = Passing::new(is_alone, baton);
@@ -98,7 +98,7 @@ impl Linger {
         // Not answered, or answered with a list of more than our own ticket: somebody is there.
         let watch = async move {
             if is_alone {
-                queue.watch_alone(&session, &ticket).await
+                queue.watch_alone(slot, &ticket).await
             } else {
                 None
             }
@@ -126,7 +126,7 @@ struct End(Arc<Cohort>, Arc<Passing>);
 impl End {
     /// Follows one hold: first until it is over for passing, and then, while somebody uses it, until it is lost. Who has a guard
     /// that is lost may keep it for long.
-    async fn follow(self, watch: impl Future<Output = Option<Watch>>, mut lost: Lost) {
+    async fn follow(self, watch: impl Future<Output = Option<WatchSlot>>, mut lost: Lost) {
         let Self(cohort, passing) = &self;
         let watch = tokio::select! {
             biased;
@@ -147,7 +147,7 @@ impl End {
     }
 
     /// Waits until anything has changed in the queue, the hold is lost, or nobody has used it for too long.
-    async fn when_over(&self, mut watch: Watch, lost: &mut Lost) {
+    async fn when_over(&self, mut watch: WatchSlot, lost: &mut Lost) {
         let Self(cohort, passing) = self;
         loop {
             let kept: OptionFuture<_> = cohort.kept_until(passing).map(sleep_until).into();

@@ -117,7 +117,7 @@ impl MultiLock {
             given,
             why,
         };
-        let bytes: usize = queues.iter().map(Queue::watched_len).sum();
+        let bytes: usize = queues.iter().map(|queue| queue.needs().watched).sum();
         match queues.len() {
             0 => Err(refuse(String::new(), "it must not be empty".into())),
             count if count > MOST => Err(refuse(

@@ -14,7 +14,7 @@ use crate::queue::ticket::Ticket;
 
 /// The longest segment, in bytes, as in most file systems; it keeps watched paths short.
 const MAX_SEGMENT: usize = 255;
-/// The longest name, in bytes: a session watches at most 64 KiB of paths.
+/// The longest name, in bytes: a session watches at most 96 KiB of paths.
 const MAX_NAME: usize = 4096;
 
 /// The checked name of a lock: one or more segments separated by `/`.

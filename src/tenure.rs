@@ -26,7 +26,6 @@ use crate::queue::revocation::{self, Seen};
 use crate::queue::ticket::Kind;
 use crate::queue::walk::{REMOVED, REPLACED};
 use crate::session::janitor::Left;
-use crate::session::pool::Listening;
 use crate::session::pulse::{Hold, Loss, Witness};
 use crate::session::{Failure, Session, failed};
 use crate::token::Token;
@@ -154,7 +153,6 @@ impl Seat {
     /// Until somebody asks for it back.
     async fn revoked(&self) -> Result<()> {
         let (session, path) = (self.session(), self.path());
-        let _room = Listening::for_path(session, &path).await;
         match revocation::revoked(session, &path, self.czxid()).await {
             Ok(Seen::Revoked) => Ok(()),
             Ok(Seen::Gone) => Err(self.lose(REMOVED)),

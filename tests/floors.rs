@@ -80,13 +80,15 @@ fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-/// Files that are compiled for tests only: links that are simulated or served, and what stands on them; and what fuzz targets claim.
+/// Files that are compiled for tests only: links that are simulated or served, and what stands on them; what is sent, byte by byte; and
+/// what fuzz targets claim.
 const FOR_TESTS: &[&str] = &[
     "fuzzing",
     "embedded/fuzzing",
     "link/simulated",
     "link/zookeeper/served",
     "link/zookeeper/hostile",
+    "sent",
     "simulation",
     "exhaustive",
 ];
@@ -303,6 +305,7 @@ fn one_drop_reaches_the_wire() {
         "session/pool.rs",
         "session/pulse.rs",
         "session/roll.rs",
+        "session/watching.rs",
         "stint.rs",
     ]
     .map(String::from)
@@ -342,6 +345,14 @@ fn only_the_janitor_a_place_and_a_directory_delete() {
             "session/janitor.rs"
         ]
     );
+}
+
+#[test]
+fn a_watch_is_armed_only_where_its_bytes_are_counted() {
+    let words = ["link.watch(", "link.watch_children("];
+    let armed = offenders(|_, code| words.iter().any(|word| code.contains(word)));
+
+    assert_eq!(armed, ["session/watching.rs"]);
 }
 
 #[test]

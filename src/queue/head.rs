@@ -18,9 +18,10 @@ use super::waiter::WAITING;
 use super::walk::{REMOVED, REPLACED};
 use super::{Directory, Queue};
 use crate::error::{Error, Result};
-use crate::link::{Change, Code, Found, Node, Read, Watch, Write};
+use crate::link::{Change, Code, Found, Node, Read, Write};
 use crate::name::LockName;
 use crate::session::pulse::Hold;
+use crate::session::watching::WatchSlot;
 use crate::session::{End, Failure, Session, failed, refused};
 
 impl Queue {
@@ -29,7 +30,9 @@ impl Queue {
         let base: Directory = self.directory.clone();
         let supply = Supply::new(self.name.clone(), base, limit);
         self.directory = self.directory.below(permits::QUEUE);
-        self.head_watches = supply.watched_len();
+        let pool = &self.pool;
+        self.head_watches = supply.watched().map(|path| pool.sent_len(path.len())).sum();
+        self.becomes = supply.permit_len();
         // A permit excludes nobody by itself, so there is nobody to wait for after its end.
         self.delay = std::time::Duration::ZERO;
         supply
@@ -147,8 +150,8 @@ struct Head<'a> {
     marks: bool,
     /// Whether the server numbers the permit; not at the end of its counter.
     is_numbered: bool,
-    held: Option<Watch>,
-    limit: Option<Watch>,
+    held: WatchSlot,
+    limit: WatchSlot,
     /// How often in a row somebody stood in the queue of another lock with this name.
     setbacks: u32,
 }
@@ -176,6 +179,8 @@ impl<'a> Head<'a> {
         // The version of the queue tells who took permits in it, the first of whom has moved the limit's version on. Whoever gives
         // up must not count among them: a request that saw an older queue, of the same version, would be let through.
         place.forgo_mark();
+        let mut held = place.slot().take();
+        let limit = held.part(queue.pool.sent_len(supply.limit.len()));
         Self {
             place,
             name: &queue.name,
@@ -184,8 +189,8 @@ impl<'a> Head<'a> {
             asked,
             marks: true,
             is_numbered: true,
-            held: None,
-            limit: None,
+            held,
+            limit,
             setbacks: 0,
         }
     }
@@ -200,7 +205,7 @@ impl<'a> Head<'a> {
                     return Ok((self.place, hold));
                 }
                 Tried::Again => {}
-                Tried::Full if self.held.is_some() && self.limit.is_some() => self.wait().await?,
+                Tried::Full if self.held.is_armed() && self.limit.is_armed() => self.wait().await?,
                 Tried::Full => self.watch().await?,
             }
         }
@@ -394,48 +399,35 @@ impl<'a> Head<'a> {
 
     /// Arms what is not armed. What is not there any more is found out by the next look.
     async fn watch(&mut self) -> Result<()> {
-        let session = Arc::clone(self.place.session());
         let (held, limit) = (&*self.supply.held.path, &*self.supply.limit);
-        if self.held.is_none() {
-            let armed = session.read(|link| link.watch_children(held)).await;
-            self.held = self.armed(held, armed)?;
+        if !self.held.is_armed() {
+            let armed = self.held.watch_children(held).await;
+            self.armed(held, armed)?;
         }
-        if self.limit.is_none() {
-            let armed = session.read(|link| link.watch(limit)).await;
-            self.limit = self.armed(limit, armed)?;
+        if !self.limit.is_armed() {
+            let armed = self.limit.watch(limit).await;
+            self.armed(limit, armed)?;
         }
         tracing::trace!("waits for permits");
         Ok(())
     }
 
-    fn armed<T>(&self, path: &str, armed: Result<(T, Watch), Failure>) -> Result<Option<Watch>> {
+    fn armed<T>(&self, path: &str, armed: Result<T, Failure>) -> Result<()> {
         match armed {
-            Ok((_, watch)) => Ok(Some(watch)),
-            Err(Failure::Answered(Code::NoNode)) => Ok(None),
+            Ok(_) | Err(Failure::Answered(Code::NoNode)) => Ok(()),
             Err(failure) => Err(self.failed(path, failure)),
         }
     }
 
     /// Waits until one of the watches tells.
     async fn wait(&mut self) -> Result<()> {
-        let (Some(held), Some(limit)) = (&mut self.held, &mut self.limit) else {
-            return Ok(());
-        };
-        let session = self.place.session();
-        let (is_held, change) = tokio::select! {
+        let change = tokio::select! {
             biased;
-            _ = session.ended() => (false, Change::SessionOver),
-            change = held.changed() => (true, change),
-            change = limit.changed() => (false, change),
+            change = self.held.changed() => change,
+            change = self.limit.changed() => change,
         };
         if change == Change::SessionOver {
-            return Err(self.ended(session.ended().await));
-        }
-        // A spent watch tells for ever.
-        if is_held {
-            self.held = None;
-        } else {
-            self.limit = None;
+            return Err(self.ended(self.place.session().ended().await));
         }
         Ok(())
     }

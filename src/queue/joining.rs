@@ -46,6 +46,14 @@ struct Room {
     parts: Vec<Reservation>,
 }
 
+impl Room {
+    /// The create made nothing; its room is for the next one.
+    fn again(session: Arc<Session>, places: Vec<Place>) -> Self {
+        let parts = places.into_iter().map(Place::disarm).collect();
+        Self { session, parts }
+    }
+}
+
 /// What one create led to; room that is not used up comes back.
 enum Joined {
     Seated(Vec<Waiter>),
@@ -132,12 +140,12 @@ impl<'a> Joining<'a> {
 
     async fn reserve(&self) -> Result<Room> {
         let pool = &self.first.pool;
-        let lens = self.queues.iter().map(Queue::watched_len);
-        let whole = pool.reserve(lens.clone().sum(), JOINING).await;
+        let needs = self.queues.iter().map(Queue::needs);
+        let whole = pool.reserve(needs.clone().sum(), JOINING).await;
         let mut whole = whole.map_err(|error| error.about(self.names()))?;
         Ok(Room {
             session: Arc::clone(whole.session()),
-            parts: lens.map(|bytes| whole.part(bytes)).collect(),
+            parts: needs.map(|need| whole.part(need)).collect(),
         })
     }
 
@@ -185,17 +193,18 @@ impl<'a> Joining<'a> {
             }
             Ok(Made::Several(paths)) => Box::pin(self.identify(&session, attempt, &paths)).await?,
             Err((_, Fault::Answered(Code::NoNode))) => {
-                return self.again(session, places, Joined::NoDirectory);
+                return Ok(Joined::NoDirectory(Room::again(session, places)));
             }
             Err((at, Fault::Answered(Code::NodeExists))) => {
-                return self.again(session, places, |again| Joined::CounterRanOut(at, again));
+                let room = Room::again(session, places);
+                return Ok(Joined::CounterRanOut(at, room));
             }
             Err((_, Fault::Answered(Code::NotNow(why)))) => {
                 tracing::debug!(why, "create again");
-                return self.again(session, places, Joined::Nothing);
+                return Ok(Joined::Nothing(Room::again(session, places)));
             }
             Err((at, Fault::Answered(code))) => {
-                disarm(places);
+                drop(Room::again(Arc::clone(&session), places));
                 let queue = self.queues.get(at).unwrap_or(self.first);
                 let (path, failure) = (&*queue.directory.path, Failure::Answered(code));
                 return Err(failed(&session, CREATING, &queue.name, path, failure));
@@ -204,7 +213,7 @@ impl<'a> Joining<'a> {
                 tracing::debug!(why, "a create has an unknown outcome");
                 let found = Box::pin(self.find_out(&session, attempt)).await?;
                 if found.iter().all(Option::is_none) {
-                    return self.again(session, places, Joined::Nothing);
+                    return Ok(Joined::Nothing(Room::again(session, places)));
                 }
                 let Some(all) = found.iter().cloned().collect() else {
                     // Somebody has removed the others; what is left of the set must not stand in our own way.
@@ -349,17 +358,6 @@ impl<'a> Joining<'a> {
         found.collect()
     }
 
-    fn again(
-        &self,
-        session: Arc<Session>,
-        places: Vec<Place>,
-        how: impl FnOnce(Room) -> Joined,
-    ) -> Result<Joined> {
-        // The reservations are there until the grant.
-        let parts = disarm(places).ok_or_else(|| self.first.lost("its reservation is gone"))?;
-        Ok(how(Room { session, parts }))
-    }
-
     /// A number at the end of the counter orders nothing: leaves, and waits until numbers start again.
     async fn give_up_number(
         &self,
@@ -437,9 +435,4 @@ impl Queue {
     fn ticket(&self, name: &str) -> Result<Ticket> {
         Ticket::parse(name).ok_or_else(|| self.lost("its name makes no sense"))
     }
-}
-
-/// The create made nothing; gives the reservations back for the next one.
-fn disarm(places: Vec<Place>) -> Option<Vec<Reservation>> {
-    places.into_iter().map(Place::disarm).collect()
 }

@@ -35,11 +35,12 @@ use tracing::Span;
 use tracing::field::Empty;
 
 use crate::error::{Error, Result};
-use crate::link::{Code, Create, Found, Read, Watch};
+use crate::link::{Code, Create, Found, Read};
 use crate::meter::{Meter, Meters};
 use crate::name::LockName;
-use crate::session::pool::Pool;
+use crate::session::pool::{Need, Pool};
 use crate::session::pulse::Hold;
+use crate::session::watching::WatchSlot;
 use crate::session::{Failure, Session, failed};
 use dialect::{check_company, doubts};
 use directory::Directory;
@@ -55,8 +56,8 @@ use walk::Walk;
 const MOST_LABEL: usize = 1024;
 /// The longest value of a candidate, in bytes.
 pub(crate) const MOST_VALUE: usize = 64 * 1024;
-/// Bytes of a slash, the longest prefix and the longest number, for the reservation of watched bytes.
-const TICKET_LEN: usize = "/__WRIT__-2147483648".len();
+/// Bytes of a slash and the longest name of a ticket of ours.
+const TICKET_LEN: usize = "/__rlock__-2147483648".len();
 /// Bytes that a guest's ticket has more.
 const GUEST_LEN: usize = "_c_01234567-89ab-cdef-0123-456789abcdef-".len();
 
@@ -70,8 +71,10 @@ pub(crate) struct Queue {
     line: Arc<DataLine>,
     /// How long to wait for the resource of a holder that may not have ended well.
     delay: Duration,
-    /// Bytes of what the first in the queue watches.
+    /// Bytes of what the first in the queue watches; none if it watches nothing.
     head_watches: usize,
+    /// Bytes of the longest path that its ticket may be exchanged for.
+    becomes: usize,
     /// Who writes the journal, if anybody does.
     scribe: Option<Arc<Scribe>>,
     meter: Meter,
@@ -96,6 +99,7 @@ impl Queue {
             line,
             delay,
             head_watches: 0,
+            becomes: 0,
             scribe: None,
             meter: Meter::default(),
         }
@@ -170,16 +174,14 @@ impl Queue {
 
     /// Whoever has its turn watches who else comes.
     pub(crate) fn set_watchful(&mut self) {
-        self.head_watches = self.directory.path.len();
+        self.head_watches = self.pool.sent_len(self.directory.path.len());
     }
 
     /// A watch on who else comes, if nobody but our ticket with this name is there.
-    pub(crate) async fn watch_alone(&self, session: &Session, ticket: &str) -> Option<Watch> {
-        let path = &*self.directory.path;
-        let watched = session.read(|link| link.watch_children(path)).await;
-        let (children, watch) = watched.ok()?;
+    pub(crate) async fn watch_alone(&self, mut slot: WatchSlot, ticket: &str) -> Option<WatchSlot> {
+        let children = slot.watch_children(&self.directory.path).await.ok()?;
         // Somebody else may be alone there by now, if ours was removed.
-        (children == [ticket]).then_some(watch)
+        (children == [ticket]).then_some(slot)
     }
 
     /// Puts a ticket at the end of the queue.
@@ -226,12 +228,24 @@ impl Queue {
         ))
     }
 
-    /// The bytes that a session watches of it.
-    pub(crate) fn watched_len(&self) -> usize {
-        let chroot = self.pool.chroot_len();
+    /// What one of its tickets needs of a session.
+    pub(crate) fn needs(&self) -> Need {
         let guest = self.line.owner.as_ref().map_or(0, |_| GUEST_LEN);
-        let ticket = chroot + self.directory.path.len() + TICKET_LEN + guest;
-        ticket.max(2 * chroot + self.head_watches)
+        let directory = self.directory.path.len();
+        Need {
+            // Whoever is before it, in whose names ever, and then what the first in the queue watches.
+            watched: self.watched_len().max(self.head_watches),
+            ticket: self
+                .pool
+                .sent_len((directory + TICKET_LEN + guest).max(self.becomes)),
+        }
+    }
+
+    /// Bytes of the longest ticket that can be watched in it.
+    fn watched_len(&self) -> usize {
+        let slash = 1;
+        self.pool
+            .sent_len(self.directory.path.len() + slash + ticket::LONGEST)
     }
 
     /// What the user gives is in every ticket, and servers refuse large nodes by dropping the connection.

@@ -6,14 +6,15 @@
 use std::sync::Arc;
 
 use super::acl;
+use super::Queue;
 use super::ticket::Ticket;
 use super::vigil::{FirstSight, Leader, Step, Vigil, candidate};
-use super::{Queue, TICKET_LEN};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
-use crate::link::{Change, Code, Found, Node, Read, Watch};
-use crate::session::pool::Reservation;
+use crate::link::{Change, Code, Found, Node, Read};
+use crate::session::pool::Need;
+use crate::session::watching::WatchSlot;
 use crate::session::{End, Failure, Session};
 
 const LOOKING: &str = "look for the leader of";
@@ -55,11 +56,15 @@ const FOLLOWING: &str = "follow the leaders of";
 pub struct Observer {
     queue: Queue,
     vigil: Vigil,
-    /// Where it watches, with room for what it watches.
-    post: Option<Reservation>,
-    directory: Option<Watch>,
+    post: Option<Post>,
+}
+
+/// Where it watches, and what it watches there.
+#[derive(Debug)]
+struct Post {
+    directory: WatchSlot,
     /// Of the first ticket, or of the children while there is none.
-    first: Option<Watch>,
+    first: WatchSlot,
 }
 
 impl Observer {
@@ -68,8 +73,6 @@ impl Observer {
             queue,
             vigil: Vigil::default(),
             post: None,
-            directory: None,
-            first: None,
         }
     }
 
@@ -110,39 +113,28 @@ impl Observer {
 
     /// Waits for any of the watches.
     async fn wait(&mut self) -> Result<()> {
-        let (Some(post), Some(first)) = (&self.post, &mut self.first) else {
+        let post = self.post.as_mut().filter(|post| post.first.is_armed());
+        let Some(Post { directory, first }) = post else {
             // Nothing is watched that could tell.
             self.leave_post();
             return Ok(());
         };
-        let session = post.session();
-        let directory = async {
-            match &mut self.directory {
-                Some(watch) => watch.changed().await,
-                None => std::future::pending().await,
-            }
-        };
+        let is_directory_watched = directory.is_armed();
         let told = tokio::select! {
             biased;
-            end = session.ended() => Told::End(end),
             change = first.changed() => Told::First(change),
-            change = directory => Told::Directory(change),
+            change = directory.changed(), if is_directory_watched => Told::Directory(change),
         };
         match told {
-            Told::End(end @ End::Closed) => {
-                return Err(end.while_trying(FOLLOWING, self.queue.name()));
+            Told::First(Change::SessionOver) | Told::Directory(Change::SessionOver) => {
+                let end = first.session().ended().await;
+                self.leave_post();
+                if end == End::Closed {
+                    return Err(end.while_trying(FOLLOWING, self.queue.name()));
+                }
             }
-            Told::End(End::Over(_))
-            | Told::First(Change::SessionOver)
-            | Told::Directory(Change::SessionOver) => self.leave_post(),
-            Told::First(Change::Deleted | Change::Changed) => {
-                self.first = None;
-                self.vigil.first_changed();
-            }
-            Told::Directory(Change::Changed) => {
-                self.directory = None;
-                self.vigil.directory_changed();
-            }
+            Told::First(Change::Deleted | Change::Changed) => self.vigil.first_changed(),
+            Told::Directory(Change::Changed) => self.vigil.directory_changed(),
             Told::Directory(Change::Deleted) => self.start_over(),
         }
         Ok(())
@@ -150,10 +142,10 @@ impl Observer {
 
     /// Does what the vigil needs next.
     async fn ask(&mut self) -> Result<()> {
-        let Some(post) = &self.post else {
+        let Some(post) = &mut self.post else {
             return self.take_post().await;
         };
-        let session = Arc::clone(post.session());
+        let session = Arc::clone(post.directory.session());
         let path = Arc::clone(self.queue.path());
         if self.vigil.step() == Step::Make {
             let Queue {
@@ -172,14 +164,14 @@ impl Observer {
                         return Ok(());
                     }
                 }
-                read.map(|(directory, first)| self.take_in(&directory, first.as_ref()))
+                read.map(|(directory, first)| post.take_in(&mut self.vigil, &directory, first.as_ref()))
             }
-            _ => self.look(&session, &path).await,
+            _ => post.look(&mut self.vigil, &path).await,
         };
         match looked {
             Ok(()) => Ok(()),
             Err(Failure::Answered(Code::NoNode)) => {
-                (self.directory, self.first) = (None, None);
+                post.disarm();
                 self.vigil.directory_missing();
                 Ok(())
             }
@@ -187,60 +179,20 @@ impl Observer {
         }
     }
 
-    /// Takes in what the only read that shows anything has found.
-    fn take_in(&mut self, directory: &Node, first: Option<&Node>) {
-        let first = first.map(|node| (node.czxid, node.owner, &node.data[..]));
-        if !self.vigil.read(directory.czxid, &directory.data, first) {
-            self.first = None;
-        }
-    }
-
-    /// Asks what the vigil wants to know. A directory that is not there is a failure.
-    async fn look(&mut self, session: &Session, path: &str) -> Result<(), Failure> {
-        match self.vigil.step() {
-            Step::Make | Step::Wait | Step::Read(_) => {}
-            Step::WatchDirectory => {
-                let (node, watch) = session.read(|link| link.watch(path)).await?;
-                self.directory = Some(watch);
-                self.vigil.directory_watched(node.czxid);
-            }
-            Step::List => {
-                let (directory, children) = list(session, path).await?;
-                let children = children.iter().map(String::as_str);
-                self.vigil.listed(directory, children);
-            }
-            Step::WatchChildren => {
-                let (children, watch) = session.read(|link| link.watch_children(path)).await?;
-                let children = children.iter().map(String::as_str);
-                self.first = self.vigil.children_watched(children).then_some(watch);
-            }
-            Step::WatchTicket(ticket) => {
-                let ticket = format!("{path}/{}", ticket.name);
-                match session.read(|link| link.watch(&ticket)).await {
-                    Ok((node, watch)) => {
-                        self.first = Some(watch);
-                        self.vigil.ticket_watched(node.czxid);
-                    }
-                    Err(Failure::Answered(Code::NoNode)) => self.vigil.first_changed(),
-                    Err(failure) => return Err(failure),
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Finds room to watch in a session, and has its server catch up with what another one has shown already.
     async fn take_post(&mut self) -> Result<()> {
-        let path = self.queue.path();
-        let bytes = 2 * (self.queue.pool.chroot_len() + path.len()) + TICKET_LEN;
-        let post = self.queue.pool.reserve(bytes, FOLLOWING).await;
-        let post = post.map_err(|error| error.about(&self.queue.name))?;
-        match post.session().read(|link| link.sync(path)).await {
+        let queue = &self.queue;
+        let (path, longest) = (queue.path(), queue.watched_len());
+        let need = Need::to_watch(queue.pool.sent_len(path.len()) + longest);
+        let post = queue.pool.reserve(need, FOLLOWING).await;
+        let mut directory = post.map_err(|error| error.about(&queue.name))?.into_slot();
+        match directory.session().read(|link| link.sync(path)).await {
             // What is missing cannot be synced everywhere; that is an answer too.
             Ok(()) | Err(Failure::Answered(_)) => {}
-            Err(ended) => return Err(self.queue.failed_to(FOLLOWING, post.session(), ended)),
+            Err(ended) => return Err(queue.failed_to(FOLLOWING, directory.session(), ended)),
         }
-        self.post = Some(post);
+        let first = directory.part(longest);
+        self.post = Some(Post { directory, first });
         Ok(())
     }
 
@@ -250,14 +202,62 @@ impl Observer {
     }
 
     fn start_over(&mut self) {
-        (self.directory, self.first) = (None, None);
+        if let Some(post) = &mut self.post {
+            post.disarm();
+        }
         self.vigil.start_over();
+    }
+}
+
+impl Post {
+    fn disarm(&mut self) {
+        self.directory.disarm();
+        self.first.disarm();
+    }
+
+    /// Takes in what the only read that shows anything has found.
+    fn take_in(&mut self, vigil: &mut Vigil, directory: &Node, first: Option<&Node>) {
+        let first = first.map(|node| (node.czxid, node.owner, &node.data[..]));
+        if !vigil.read(directory.czxid, &directory.data, first) {
+            self.first.disarm();
+        }
+    }
+
+    /// Asks what the vigil wants to know. A directory that is not there is a failure.
+    async fn look(&mut self, vigil: &mut Vigil, path: &str) -> Result<(), Failure> {
+        match vigil.step() {
+            Step::Make | Step::Wait | Step::Read(_) => {}
+            Step::WatchDirectory => {
+                let node = self.directory.watch(path).await?;
+                vigil.directory_watched(node.czxid);
+            }
+            Step::List => {
+                let (directory, children) = list(self.directory.session(), path).await?;
+                let children = children.iter().map(String::as_str);
+                vigil.listed(directory, children);
+            }
+            Step::WatchChildren => {
+                let children = self.first.watch_children(path).await?;
+                let children = children.iter().map(String::as_str);
+                if !vigil.children_watched(children) {
+                    self.first.disarm();
+                }
+            }
+            Step::WatchTicket(ticket) => {
+                let ticket = format!("{path}/{}", ticket.name);
+                match self.first.watch(&ticket).await {
+                    Ok(node) => vigil.ticket_watched(node.czxid),
+                    Err(Failure::Answered(Code::NoNode)) => vigil.first_changed(),
+                    Err(failure) => return Err(failure),
+                }
+            }
+        }
+        Ok(())
     }
 }
 
 /// What was told first.
 enum Told {
-    End(End),
     First(Change),
     Directory(Change),
 }

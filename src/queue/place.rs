@@ -17,9 +17,10 @@ use crate::error::{Error, Result};
 use crate::link::{Code, Fault, Found, Link, Read, Write};
 use crate::session::janitor::{self, Begun, Left, Seat};
 use crate::session::lease::Moment;
-use crate::session::pool::Reservation;
+use crate::session::pool::{Need, Reservation};
 use crate::session::pulse::{Hold, Witness};
 use crate::session::roll::{Coming, There};
+use crate::session::watching::WatchSlot;
 use crate::session::{End, Failure, Session, failed};
 
 /// For how long a ticket that was read and was ours may be removed by its name alone. No request can ask for an identity
@@ -44,7 +45,7 @@ impl Begun {
 pub(crate) struct Place {
     session: Arc<Session>,
     /// What is watched of it is given back with the grant: a holder watches nothing.
-    reservation: Option<Reservation>,
+    reservation: Reservation,
     /// Something is watched even after the turn of this ticket, until it is exchanged.
     watches_on: bool,
     directory: Arc<str>,
@@ -111,7 +112,7 @@ impl Place {
         Self {
             session,
             hold: None,
-            reservation: Some(reservation),
+            reservation,
             watches_on: false,
             directory,
             state: State::Armed(coming),
@@ -121,9 +122,9 @@ impl Place {
     }
 
     /// The create made nothing; gives the reservation back for the next one.
-    pub(crate) fn disarm(mut self) -> Option<Reservation> {
+    pub(crate) fn disarm(mut self) -> Reservation {
         self.state = State::Gone;
-        self.reservation.take()
+        self.reservation.part(Need::ALL)
     }
 
     /// The create made this ticket. Until it is granted it leaves in doubt.
@@ -206,8 +207,8 @@ impl Place {
             *seen = Some(at);
             self.written.take();
         }
-        if let Some(reservation) = self.reservation.as_mut().filter(|_| !self.watches_on) {
-            reservation.stop_watching();
+        if !self.watches_on {
+            self.slot().give_back();
         }
     }
 
@@ -227,6 +228,11 @@ impl Place {
 
     pub(crate) fn session(&self) -> &Arc<Session> {
         &self.session
+    }
+
+    /// For what is watched of its queue.
+    pub(crate) fn slot(&mut self) -> &mut WatchSlot {
+        &mut self.reservation.slot
     }
 
     pub(crate) fn directory(&self) -> &Arc<str> {

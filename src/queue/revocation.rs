@@ -4,6 +4,7 @@
 //! does not listen keeps its lock. Invariant: what is written to is the ticket that was shown, by its `czxid`, as far as one look
 //! before the write can tell, and never that of a candidate: Curator's `LeaderLatch` would miss its end (FEATURES.md 4.6).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -13,6 +14,8 @@ use super::ticket::{asking, is_revoked};
 use super::view::{EntryKind, QueueEntry};
 use crate::error::{Error, Result};
 use crate::link::{Code, Fault, Found, Read, Write};
+use crate::session::pool::Need;
+use crate::session::watching::WatchSlot;
 use crate::session::{Failure, Session, failed, refused};
 
 const REVOKING: &str = "ask for the release of";
@@ -34,27 +37,32 @@ pub(crate) enum Seen {
 /// # Cancel safety
 ///
 /// Dropped at any await, its watch is taken back.
-pub(crate) async fn revoked(session: &Session, path: &str, czxid: i64) -> Result<Seen, Failure> {
-    follow(session, path, czxid, is_revoked).await
+pub(crate) async fn revoked(
+    session: &Arc<Session>,
+    path: &str,
+    czxid: i64,
+) -> Result<Seen, Failure> {
+    let mut slot = WatchSlot::with_room(session, path).await;
+    follow(&mut slot, path, czxid, is_revoked).await
 }
 
 /// The same with another thing to wait for.
 async fn follow(
-    session: &Session,
+    slot: &mut WatchSlot,
     path: &str,
     czxid: i64,
     is_enough: impl Fn(&[u8]) -> bool,
 ) -> Result<Seen, Failure> {
     loop {
-        let mut watch = match session.read(|link| link.watch(path)).await {
-            Ok((node, _)) if node.czxid != czxid => return Ok(Seen::Another),
-            Ok((node, _)) if is_enough(&node.data) => return Ok(Seen::Revoked),
-            Ok((_, watch)) => watch,
+        match slot.watch(path).await {
+            Ok(node) if node.czxid != czxid => return Ok(Seen::Another),
+            Ok(node) if is_enough(&node.data) => return Ok(Seen::Revoked),
+            Ok(_) => {}
             Err(Failure::Answered(Code::NoNode)) => return Ok(Seen::Gone),
             Err(failure) => return Err(failure),
-        };
-        // Whatever it was, the next look tells; the end of the session too, with which the watch ends.
-        let _ = watch.changed().await;
+        }
+        // Whatever it was, the next look tells; the end of the session too.
+        let _ = slot.changed().await;
     }
 }
 
@@ -76,12 +84,15 @@ impl Queue {
             });
         }
         let (path, czxid) = (&*entry.path, entry.token.czxid());
-        let session = self.pool.home(REVOKING, &self.name).await?;
+        let need = Need::to_watch(self.pool.sent_len(path.len()));
+        let room = self.pool.reserve(need, REVOKING).await;
+        let mut slot = room.map_err(|error| error.about(&self.name))?.into_slot();
+        let session = Arc::clone(slot.session());
         if !self.ask_back(&session, path, czxid).await? {
             return Ok(true);
         }
         tracing::info!(ticket = path, token = u64::from(entry.token), "asked for");
-        let left = follow(&session, path, czxid, |_| false);
+        let left = follow(&mut slot, path, czxid, |_| false);
         match timeout(grace, left).await {
             Ok(Ok(_)) => Ok(true),
             Ok(Err(failure)) => Err(failed(&session, REVOKING, &self.name, path, failure)),

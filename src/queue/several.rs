@@ -15,8 +15,8 @@ use crate::latch::Latch;
 use crate::link::{Found, Read};
 use crate::name::LockName;
 use crate::session::failed;
-use crate::session::pool::WATCHED_LIMIT;
 use crate::session::pulse::Hold;
+use crate::session::watching::WATCHED_LIMIT;
 
 /// The most bytes of paths of a set's tickets: one session watches them all.
 pub(crate) const MOST_BYTES: usize = WATCHED_LIMIT;

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use uuid::fmt::Hyphenated;
+
 use super::company;
 use super::dialect::{check_company, doubts};
 use super::directory::Directory;
@@ -76,9 +78,15 @@ impl Supply {
         }
     }
 
-    /// Bytes of the longest of what a head watches.
-    pub(super) fn watched_len(&self) -> usize {
-        self.held.path.len() + self.limit.len()
+    /// What a head watches.
+    pub(super) fn watched(&self) -> impl Iterator<Item = &str> {
+        [&*self.held.path, &*self.limit].into_iter()
+    }
+
+    /// Bytes of the longest path of a permit.
+    pub(super) fn permit_len(&self) -> usize {
+        let name = permits::start_of(u32::MAX).len() + Hyphenated::LENGTH;
+        self.held.path.len() + 1 + name
     }
 
     /// The limit that is stored, or what this handle knows of it.

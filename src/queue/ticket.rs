@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use uuid::fmt::Hyphenated;
+use uuid::fmt::{Hyphenated, Urn};
 use uuid::{Uuid, Version};
 
 /// What a ticket stands in the queue for.
@@ -98,6 +98,9 @@ const TAGS: [(&str, Kind); 8] = [
     ("read-", Kind::Shared),
     ("lock-", Kind::Exclusive),
 ];
+
+/// Bytes of the longest name that is a ticket, whoever made it: whatever reads as a UUID may stand before the longest tag.
+pub(crate) const LONGEST: usize = "_c_-".len() + Urn::LENGTH + "__rlock__-2147483648".len();
 
 /// From this number on, the last one out removes the directory, so that numbers start again before they run out.
 const NEAR_END: i32 = i32::MAX - (1 << 16);

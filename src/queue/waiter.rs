@@ -20,11 +20,12 @@ use super::place::{Exchange, Exchanged, Place};
 use super::ticket::{DataLine, Kind, Ticket};
 use super::walk::{Glimpse, REMOVED, REPLACED, Step, Turn, Visit, Walk};
 use crate::error::{Error, Result};
-use crate::link::{Change, Code, Found, Node, Watch, Write};
+use crate::link::{Change, Code, Found, Node, Write};
 use crate::meter::Meter;
 use crate::name::LockName;
 use crate::session::lease::Moment;
 use crate::session::pulse::Hold;
+use crate::session::watching::WatchSlot;
 use crate::session::{Failure, Session, failed, refused};
 
 pub(super) const WAITING: &str = "wait for";
@@ -35,7 +36,6 @@ pub(crate) struct Waiter {
     pub(super) place: Place,
     pub(super) name: LockName,
     walk: Walk,
-    watch: Option<Watch>,
     stage: Stage,
     /// When what is known of its turn was answered.
     seen: Moment,
@@ -88,7 +88,6 @@ impl Waiter {
             place,
             name,
             walk,
-            watch: None,
             stage: Stage::Walking,
             seen: Moment::ZERO,
             line,
@@ -314,6 +313,11 @@ impl Waiter {
         Ok(before.collect())
     }
 
+    /// Room to watch who else comes, after its turn.
+    pub(crate) fn take_slot(&mut self) -> WatchSlot {
+        self.place.slot().take()
+    }
+
     /// What will be written down of its hold.
     pub(crate) fn take_draft(&mut self) -> Option<Box<Draft>> {
         self.draft.take()
@@ -335,24 +339,14 @@ impl Waiter {
 
     /// Waits for the watch to tell.
     async fn wait(&mut self) -> Result<()> {
-        let Some(watch) = &mut self.watch else {
-            self.walk.watch_again();
-            return Ok(());
-        };
-        let session = self.place.session();
-        let change = tokio::select! {
-            biased;
-            _ = session.ended() => Change::SessionOver,
-            change = watch.changed() => change,
-        };
-        match change {
+        match self.place.slot().changed().await {
             Change::Deleted => self.walk.woken(),
             Change::Changed => self.walk.watch_again(),
             Change::SessionOver => {
-                return Err(session.ended().await.while_trying(WAITING, &self.name));
+                let end = self.place.session().ended().await;
+                return Err(end.while_trying(WAITING, &self.name));
             }
         }
-        self.watch = None;
         Ok(())
     }
 
@@ -423,17 +417,17 @@ impl Waiter {
 
     /// Arms a watch on a ticket before mine.
     async fn watch(&mut self, path: &str) -> Result<()> {
-        let session = self.place.session();
-        match session.read(|link| link.watch(path)).await {
-            Ok((node, watch)) => {
-                if self.walk.watched(node.czxid) {
-                    tracing::trace!(path, "watching");
-                    tell_of(path, &node.data);
-                    self.watch = Some(watch);
-                }
+        match self.place.slot().watch(path).await {
+            Ok(node) if self.walk.watched(node.czxid) => {
+                tracing::trace!(path, "watching");
+                tell_of(path, &node.data);
             }
+            Ok(_) => self.place.slot().disarm(),
             Err(Failure::Answered(Code::NoNode)) => self.walk.not_there(),
-            Err(failure) => return Err(failed(session, WAITING, &self.name, path, failure)),
+            Err(failure) => {
+                let session = self.place.session();
+                return Err(failed(session, WAITING, &self.name, path, failure));
+            }
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ pub(crate) mod lease;
 pub(crate) mod pool;
 pub(crate) mod pulse;
 pub(crate) mod roll;
+pub(crate) mod watching;
 pub(crate) mod watchman;
 
 use std::sync::Arc;
@@ -37,6 +38,7 @@ use glimpses::Glimpses;
 use janitor::Janitor;
 use lease::Moment;
 use pulse::{ANOTHER_SESSION, LastLook, LeaseStrength, Pulse};
+use watching::sent_len;
 
 /// The longest pause between two tries of an operation whose outcome stays unknown.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
@@ -63,10 +65,12 @@ pub(crate) struct Session {
     runtime: Handle,
     /// The keeper's.
     pub(crate) acls: Arc<AclCheck>,
-    /// Bytes of paths that this session watches or is about to watch; the pool keeps it below its limit.
+    /// Bytes of paths that this session watches or is about to watch.
     watched_bytes: AtomicUsize,
     /// Bytes of paths of tickets that this session has or is about to create; the pool keeps it below its limit.
     ticket_bytes: AtomicUsize,
+    /// Bytes that the chroot adds to each path at the server.
+    chroot_len: usize,
     id: i64,
 }
 
@@ -91,6 +95,7 @@ pub(crate) struct Circumstances {
     pub(crate) tick: Option<Duration>,
     /// When the opening of the session began.
     pub(crate) opening: Moment,
+    pub(crate) chroot_len: usize,
 }
 
 impl Session {
@@ -138,6 +143,7 @@ impl Session {
             link,
             watched_bytes: AtomicUsize::new(0),
             ticket_bytes: AtomicUsize::new(0),
+            chroot_len: around.chroot_len,
             id,
         })
     }
@@ -149,6 +155,11 @@ impl Session {
     /// Runs a task where those of the session run, and not where its caller does.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(task);
+    }
+
+    /// Bytes of this path where the client sends it among others.
+    fn sent_len(&self, path: &str) -> usize {
+        sent_len(self.chroot_len, path.len())
     }
 
     /// The link, unless the session is over or the keeper closed.

@@ -1,11 +1,11 @@
 //! The pool: the sessions of one keeper, with places spread over them by the bytes of their paths.
 //!
-//! The client crate loses a session that watches more than 128 KiB of paths (FAILURES.md row 52), so no session is given
-//! more than half of that; and none has more tickets than its end can name. Invariants: there is one home session for the keeper's life, opened again after it is over;
+//! No session is given more to watch than its client survives, nor more tickets than its end can name. Invariants: there is one home session for the keeper's life, opened again after it is over;
 //! further sessions live only as long as places on them do; at most one session is being opened, by a task of the pool, so
 //! that no impatient caller can throw it away. The pool never moves a place to another session.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::iter::Sum;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -18,20 +18,16 @@ use tracing::Instrument;
 use super::acls::AclCheck;
 use super::clock::Clock;
 use super::pulse::LeaseStrength;
+use super::watching::{WatchSlot, claim, sent_len};
 use super::watchman::{self, SessionEvent, SessionEvents};
 use super::{Circumstances, End, Session};
 use crate::error::{Error, Result};
 use crate::latch::{Latch, Latched};
 use crate::link::{Code, Fault, Found, Link, Opener, Read, probe};
 
-/// The most bytes of paths that one session watches.
-pub(crate) const WATCHED_LIMIT: usize = 64 * 1024;
 /// The most bytes of paths of tickets that one session has. Its end is one transaction that names them all, and servers
 /// choke on one that is larger than `jute.maxbuffer`, 1 MiB: followers drop out for good (ZOOKEEPER-4306, row 67).
 pub(crate) const TICKETS_LIMIT: usize = 512 * 1024;
-/// Between two looks whether a holder may listen.
-const ROOM_PAUSE: Duration = Duration::from_millis(200);
-
 /// The pause before servers that refused are asked again.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 /// The same, after several tries of a first connect.
@@ -82,82 +78,70 @@ struct Sessions {
 /// Without an answer where the keeper's runtime has ended.
 type Opening = Shared<oneshot::Receiver<Result<Arc<Session>>>>;
 
-/// A claim on some of the bytes that a session may watch and have tickets of; given back on drop.
+/// Bytes of paths that something needs of its session: see [`Pool::sent_len`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Need {
+    /// Of what it watches at the same time.
+    pub(crate) watched: usize,
+    pub(crate) ticket: usize,
+}
+
+impl Need {
+    pub(crate) const ALL: Self = Self {
+        watched: usize::MAX,
+        ticket: usize::MAX,
+    };
+
+    /// To watch one path, without a ticket.
+    pub(crate) fn to_watch(sent: usize) -> Self {
+        Self {
+            watched: sent,
+            ticket: 0,
+        }
+    }
+}
+
+impl Sum for Need {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            watched: sum.watched + one.watched,
+            ticket: sum.ticket + one.ticket,
+        })
+    }
+}
+
+/// Room in a session for what a ticket watches, and for the ticket; given back on drop.
 #[derive(Debug)]
 pub(crate) struct Reservation {
-    session: Arc<Session>,
-    watched: usize,
+    pub(crate) slot: WatchSlot,
     ticket: usize,
 }
 
 impl Reservation {
     pub(crate) fn session(&self) -> &Arc<Session> {
-        &self.session
-    }
-
-    /// The ticket stays, and watches nothing any more.
-    pub(crate) fn stop_watching(&mut self) {
-        let watched = std::mem::take(&mut self.watched);
-        self.session
-            .watched_bytes
-            .fetch_sub(watched, Ordering::Relaxed);
+        self.slot.session()
     }
 
     /// Takes a part of it away, for one of several tickets.
-    pub(crate) fn part(&mut self, bytes: usize) -> Self {
-        let take = |from: &mut usize| {
-            let taken = bytes.min(*from);
-            *from -= taken;
-            taken
-        };
+    pub(crate) fn part(&mut self, need: Need) -> Self {
+        let ticket = need.ticket.min(self.ticket);
+        self.ticket -= ticket;
         Self {
-            session: Arc::clone(&self.session),
-            watched: take(&mut self.watched),
-            ticket: take(&mut self.ticket),
+            slot: self.slot.part(need.watched),
+            ticket,
         }
     }
 
-    fn try_new(session: &Arc<Session>, bytes: usize) -> Option<Self> {
-        claim(&session.watched_bytes, bytes, WATCHED_LIMIT).ok()?;
-        let mut reservation = Self {
-            session: Arc::clone(session),
-            watched: bytes,
-            ticket: 0,
-        };
-        claim(&session.ticket_bytes, bytes, TICKETS_LIMIT).ok()?;
-        reservation.ticket = bytes;
-        Some(reservation)
+    /// For what has no ticket.
+    pub(crate) fn into_slot(mut self) -> WatchSlot {
+        self.slot.take()
     }
-}
 
-/// A claim on bytes that a holder watches, while it listens; given back on drop.
-#[derive(Debug)]
-pub(crate) struct Listening<'a> {
-    session: &'a Session,
-    bytes: usize,
-}
-
-impl<'a> Listening<'a> {
-    /// Waits until there is room.
-    pub(crate) async fn for_path(session: &'a Session, path: &str) -> Self {
-        let bytes = path.len();
-        while claim(&session.watched_bytes, bytes, WATCHED_LIMIT).is_err() {
-            sleep(ROOM_PAUSE).await;
-        }
-        Self { session, bytes }
+    fn try_new(session: &Arc<Session>, need: Need) -> Option<Self> {
+        let slot = WatchSlot::try_new(session, need.watched)?;
+        let Need { ticket, .. } = need;
+        claim(&session.ticket_bytes, ticket, TICKETS_LIMIT).then(|| Self { slot, ticket })
     }
-}
-
-impl Drop for Listening<'_> {
-    fn drop(&mut self) {
-        let watched = &self.session.watched_bytes;
-        watched.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
-fn claim(claimed: &AtomicUsize, bytes: usize, limit: usize) -> Result<usize, usize> {
-    let fits = |before: usize| (before == 0 || before + bytes <= limit).then_some(before + bytes);
-    claimed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
 }
 
 /// A pool that is about to be closed, whether or not anybody waits for it.
@@ -171,10 +155,8 @@ impl Drop for Closes<'_> {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.stop_watching();
-        self.session
-            .ticket_bytes
-            .fetch_sub(self.ticket, Ordering::Relaxed);
+        let tickets = &self.session().ticket_bytes;
+        tickets.fetch_sub(self.ticket, Ordering::Relaxed);
     }
 }
 
@@ -196,20 +178,20 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Finds room for a path to be watched; opens another session when there is none.
+    /// Finds room for paths; opens another session when there is none.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: a session that is being opened becomes the home session, or ends.
     pub(crate) async fn reserve(
         self: &Arc<Self>,
-        path_len: usize,
+        need: Need,
         doing: &'static str,
     ) -> Result<Reservation> {
         let mut closing = self.closing.subscribe();
         let mut has_moved = false;
         loop {
-            let opening = match self.room_or_opening(path_len) {
+            let opening = match self.room_or_opening(need) {
                 _ if *closing.borrow() => return Err(End::Closed.while_trying(doing, "the keeper")),
                 Ok(reservation) => return Ok(reservation),
                 Err(opening) => opening,
@@ -228,7 +210,7 @@ impl Pool {
                 }
             };
             // A further session lives by its places alone: take one before letting go of it.
-            if let Some(reservation) = Reservation::try_new(&opened?, path_len) {
+            if let Some(reservation) = Reservation::try_new(&opened?, need) {
                 return Ok(reservation);
             }
         }
@@ -248,7 +230,7 @@ impl Pool {
         doing: &'static str,
         name: impl ToString,
     ) -> Result<Arc<Session>> {
-        let room = self.reserve(0, doing).await;
+        let room = self.reserve(Need::default(), doing).await;
         let room = room.map_err(|error| error.about(name))?;
         Ok(Arc::clone(room.session()))
     }
@@ -304,9 +286,19 @@ impl Pool {
         *self.closing.borrow()
     }
 
-    /// The bytes that the chroot adds to each path at the server.
-    pub(crate) fn chroot_len(&self) -> usize {
-        self.access.opener.chroot().len()
+    /// Bytes that all sessions watch, or are about to.
+    #[cfg(all(test, feature = "embedded"))]
+    pub(crate) fn watched_bytes(&self) -> usize {
+        let sessions = self.sessions();
+        let further = sessions.further.iter().filter_map(Weak::upgrade);
+        let all = further.chain(sessions.home.clone());
+        all.map(|session| session.watched_bytes.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    /// Bytes of a path of so many below the chroot, where the client sends it among others.
+    pub(crate) fn sent_len(&self, path: usize) -> usize {
+        sent_len(self.access.opener.chroot().len(), path)
     }
 
     fn sessions(&self) -> Latched<'_, Sessions> {
@@ -314,12 +306,12 @@ impl Pool {
     }
 
     /// Room in a session that is there, or else the session that is being opened.
-    fn room_or_opening(self: &Arc<Self>, path_len: usize) -> Result<Reservation, Opening> {
+    fn room_or_opening(self: &Arc<Self>, need: Need) -> Result<Reservation, Opening> {
         // Whatever is let go of here goes after the latch is open again: it may be the last of a session.
         let mut looked_at = Vec::new();
         let mut sessions = self.sessions();
         let mut home = sessions.home.iter().filter(|home| home.end().is_none());
-        if let Some(reservation) = home.find_map(|home| Reservation::try_new(home, path_len)) {
+        if let Some(reservation) = home.find_map(|home| Reservation::try_new(home, need)) {
             return Ok(reservation);
         }
         sessions
@@ -327,7 +319,7 @@ impl Pool {
             .retain(|session| session.strong_count() > 0);
         for session in sessions.further.iter().filter_map(Weak::upgrade) {
             let alive = session.end().is_none();
-            let room = alive.then(|| Reservation::try_new(&session, path_len));
+            let room = alive.then(|| Reservation::try_new(&session, need));
             looked_at.push(session);
             if let Some(reservation) = room.flatten() {
                 return Ok(reservation);
@@ -410,6 +402,7 @@ impl Pool {
                 strength: self.access.strength,
                 tick: self.access.tick,
                 opening,
+                chroot_len: self.access.opener.chroot().len(),
             };
             Ok(Session::start(link, around))
         });

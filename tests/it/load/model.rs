@@ -14,10 +14,12 @@ pub(crate) const HELD_BEATS: f64 = 10.0;
 /// Tickets that one beat looks at.
 const BATCH: usize = 100;
 /// Bytes of paths that a session watches, and of which it has tickets, at most.
-const WATCHED: usize = 64 * 1024;
+const WATCHED: usize = 96 * 1024;
 const TICKETS: usize = 512 * 1024;
-/// Bytes that are set aside for a ticket's name, with its slash.
-const NAME: usize = "/__WRIT__-2147483648".len();
+/// Bytes that are set aside for a ticket's name beside its directory, with its slash and its length.
+const NAME: usize = 4 + "/__rlock__-2147483648".len();
+/// The same for the ticket that is watched, which may be a stranger's.
+const ANY_NAME: usize = NAME + "_c_urn:uuid:01234567-89ab-cdef-0123-456789abcdef-".len();
 /// Bytes of the name that a ticket of a mutex or an election really has, with its slash.
 const MUTEX: usize = "/lock-0000000000".len();
 
@@ -59,7 +61,7 @@ impl Fleet {
     fn sessions(&self) -> usize {
         let ticket = self.directory + NAME;
         let tickets = self.held + self.waiting;
-        let watched = self.waiting.div_ceil(WATCHED / ticket);
+        let watched = self.waiting.div_ceil(WATCHED / (self.directory + ANY_NAME));
         watched.max(tickets.div_ceil(TICKETS / ticket)).max(1)
     }
 

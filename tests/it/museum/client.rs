@@ -2,13 +2,15 @@
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use lockkeeper::Keeper;
 use lockkeeper::embedded::Op;
+use lockkeeper::{Guard, GuardState, Keeper};
 use tokio::time::timeout;
-use zookeeper_client::{AddWatchMode, Client, EventType};
+use uuid::Uuid;
+use zookeeper_client::{Acls, AddWatchMode, Client, CreateMode, EventType};
 
 use super::{SOON, T, calm_keeper_by, way};
 use crate::mutex::{children, keeper};
@@ -21,6 +23,7 @@ cases! {
     both:
         museum_51_the_crate_loses_persistent_watches_and_no_waiter_feels_it,
         museum_52_two_thousand_waiters_with_long_names_survive_a_cut,
+        museum_52_guards_that_listen_below_a_long_chroot_survive_a_cut,
         museum_53_whatever_comes_instead_of_an_answer_the_ticket_is_found,
         museum_53_whatever_comes_instead_of_an_answer_the_release_is_known,
         museum_54_a_guard_that_is_dropped_while_its_link_is_reset_is_released,
@@ -28,6 +31,8 @@ cases! {
         museum_55_a_lock_that_is_cancelled_below_a_long_path_leaves_nothing,
         museum_56_calls_made_while_disconnected_end_in_time,
         museum_60_a_runtime_that_ends_under_guards_and_waiters_panics_nowhere;
+    embedded:
+        museum_52_waiters_behind_curators_names_cost_nobody_a_lock;
 }
 
 async fn museum_51_the_crate_loses_persistent_watches_and_no_waiter_feels_it(world: World) {
@@ -133,6 +138,102 @@ async fn museum_52_two_thousand_waiters_with_long_names_survive_a_cut(world: Wor
         "no session was lost"
     );
     far.close().await;
+}
+
+/// Cuts all connections to servers that are so far away that a client has sent all its watches again before the first answer; where
+/// they are nearer, it is a matter of luck whether it loses its way. Waits until a session that cannot come back has ended.
+async fn cut_far_away(proxy: &Proxy) {
+    proxy.delay(Way::ToClient, T / 20);
+    proxy.cut(End::Fin).await;
+    tokio::time::sleep(T * 6).await;
+}
+
+async fn museum_52_guards_that_listen_below_a_long_chroot_survive_a_cut(world: World) {
+    const GUARDS: usize = 800;
+    // One connection may watch some 350 of these paths.
+    const LISTENING: u64 = 300;
+    let below = format!("/{}", "c".repeat(200));
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let stranger = world.raw().await;
+    stranger.create(&below, b"", &options).await.unwrap();
+    let proxy = Proxy::before(world.servers()[0]);
+    let keeper = Keeper::builder(way(&proxy, &world) + &below).session_timeout(T * 4);
+    let keeper = keeper.connect().await.unwrap();
+    let locks: Vec<_> = (0..GUARDS)
+        .map(|lock| keeper.mutex(lock.to_string()).unwrap())
+        .collect();
+    let mut guards = Vec::new();
+    // In one session: who waits needs room there.
+    for some in locks.chunks(100) {
+        let granted = join_all(some.iter().map(lockkeeper::Mutex::lock)).await;
+        guards.extend(granted.into_iter().map(|guard| Arc::new(guard.unwrap())));
+    }
+    let listen = |guard: &Arc<Guard>| {
+        let guard = Arc::clone(guard);
+        tokio::spawn(async move { guard.revoked().await })
+    };
+    let mut listening: Vec<_> = guards.iter().map(listen).collect();
+    eventually("they listen", SOON * 4, || async {
+        wchs(&world.words_of_all("wchs").await).watches >= LISTENING
+    })
+    .await;
+    // By its answer all that was sent before has arrived.
+    let last = keeper.queue(&*(GUARDS - 1).to_string()).await.unwrap();
+
+    cut_far_away(&proxy).await;
+
+    let is_lost = |guard: &&Arc<Guard>| guard.state() == GuardState::Lost;
+    let lost = guards.iter().filter(is_lost).count();
+    assert_eq!(lost, 0, "of {GUARDS} guards");
+    // Whoever had no room to listen hears once there is some.
+    let late = listening.pop().unwrap();
+    listening.iter().for_each(tokio::task::JoinHandle::abort);
+    let name = (GUARDS - 1).to_string();
+    let asked = keeper.revoke(&*name, &last[0], Duration::ZERO).await;
+    assert!(!asked.unwrap());
+    timeout(SOON, late).await.unwrap().unwrap().unwrap();
+    keeper.close().await;
+}
+
+async fn museum_52_waiters_behind_curators_names_cost_nobody_a_lock(world: World) {
+    const WAITERS: usize = 2300;
+    // Without a chroot, so that a ticket's name is most of its path.
+    let server = world.servers()[0];
+    let proxy = Proxy::before(server);
+    let keeper = Keeper::builder(proxy.address().to_string()).root("/l");
+    let keeper = keeper.session_timeout(T * 4).connect().await.unwrap();
+    let stranger = Client::connect(&server.to_string()).await.unwrap();
+    let guard = keeper.mutex("mine").unwrap().lock().await.unwrap();
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    for locks in (0..WAITERS).collect::<Vec<_>>().chunks(100) {
+        let mut writer = stranger.new_multi_writer();
+        for lock in locks {
+            let directory = format!("/l/{lock}");
+            let ticket = format!("{directory}/_c_{}-lock-", Uuid::new_v4());
+            let numbered = CreateMode::PersistentSequential.with_acls(Acls::anyone_all());
+            writer.add_create(&directory, b"", &options).unwrap();
+            writer.add_create(&ticket, b"", &numbered).unwrap();
+        }
+        writer.commit().await.unwrap();
+    }
+    let locks: Vec<_> = (0..WAITERS)
+        .map(|lock| keeper.mutex(lock.to_string()).unwrap())
+        .collect();
+    let waiters: Vec<_> = locks
+        .into_iter()
+        .map(|lock| tokio::spawn(async move { lock.lock().await }))
+        .collect();
+    eventually("all watch", SOON * 4, || async {
+        wchs(&world.words_of_all("wchs").await).watches >= WAITERS as u64
+    })
+    .await;
+
+    cut_far_away(&proxy).await;
+
+    assert_ne!(guard.state(), GuardState::Lost);
+    guard.release().await.unwrap();
+    assert!(!waiters.iter().any(tokio::task::JoinHandle::is_finished));
+    keeper.close().await;
 }
 
 /// What may come instead of an answer.
