@@ -5,6 +5,7 @@
 use crate::error::{Error, Result};
 use crate::link::{ANY_VERSION, Code, Fault, Found, Read, Write};
 use crate::queue::walk::{REMOVED, REPLACED};
+use crate::session::setbacks::Setbacks;
 use crate::session::{Failure, failed, refused};
 use crate::tenure::{Seat, Tenure};
 
@@ -126,6 +127,7 @@ impl<'a> Fenced<'a> {
         let tenure = self.tenure;
         let session = tenure.seat().session();
         let tickets: Vec<String> = tenure.seats().iter().map(Seat::path).collect();
+        let mut setbacks = Setbacks::default();
         loop {
             if let Some(loss) = tenure.loss() {
                 return Err(loss);
@@ -175,7 +177,10 @@ impl<'a> Fenced<'a> {
                     return Err(refused(&*link, WRITING, path, &code));
                 }
                 // The directory has changed since the look, or the ticket is gone: the next look tells.
-                None if matches!(code, Code::NoNode | Code::BadVersion) => {}
+                None if matches!(code, Code::NoNode | Code::BadVersion) => {
+                    let back = session.reconnected(setbacks.pause_after_a_race()).await;
+                    back.map_err(|end| end.while_trying(WRITING, &tenure.seat().name))?;
+                }
                 None => {
                     let ticket = tickets.get(at / 2).map_or(directory, String::as_str);
                     return Err(refused(&*link, WRITING, ticket, &code));

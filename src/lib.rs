@@ -96,7 +96,8 @@ mod proclaim;
 mod queue;
 mod rwlock;
 mod semaphore;
-#[cfg(all(test, feature = "embedded"))]
+#[cfg(test)]
+#[cfg(feature = "embedded")]
 mod sent;
 mod session;
 #[cfg(test)]

@@ -11,12 +11,11 @@ use crate::link::{Code, Fault, Found, Read, Write};
 use crate::queue::mark::DirectoryData;
 use crate::queue::walk::{REMOVED, REPLACED};
 use crate::queue::{MOST_VALUE, check_len};
+use crate::session::setbacks::Setbacks;
 use crate::session::{Failure, failed, refused};
 use crate::tenure::{Seat, Tenure};
 
 const PROCLAIMING: &str = "publish a value in";
-/// The pause before a write that a busy server refused, or whose reply was lost, is looked after.
-const PAUSE: Duration = Duration::from_millis(5);
 
 /// Publishes a value for as long as the tenure lasts, or until the next one.
 ///
@@ -41,7 +40,7 @@ async fn speak(seat: &Seat, value: &str) -> Result<()> {
     let data = &DirectoryData::proclamation(seat.czxid(), value)[..];
     // One at a time; and whoever waits here is the last to speak.
     let mut version = seat.place.version().await;
-    let mut pause = None;
+    let (mut setbacks, mut pause) = (Setbacks::default(), None);
     let mut known = *version;
     loop {
         let at = match known.take() {
@@ -71,11 +70,13 @@ async fn speak(seat: &Seat, value: &str) -> Result<()> {
                 return Ok(());
             }
             // Somebody has written there, or the ticket is gone: the look tells.
-            Ok(Err((_, Code::NoNode | Code::BadVersion))) => {}
+            Ok(Err((_, Code::NoNode | Code::BadVersion))) => {
+                pause = Some(setbacks.pause_after_a_race());
+            }
             Ok(Err((_, code))) => return Err(refused(&*link, PROCLAIMING, directory, &code)),
             Err(Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why)) => {
                 tracing::debug!(why, "whether a value was published is unknown");
-                pause = Some(PAUSE);
+                pause = Some(setbacks.pause());
             }
             Err(Fault::Answered(code)) => {
                 return Err(refused(&*link, PROCLAIMING, directory, &code));

@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::link::{Change, Code, Found, Node, Read, Write};
 use crate::name::LockName;
 use crate::session::pulse::Hold;
+use crate::session::setbacks::Setbacks;
 use crate::session::watching::WatchSlot;
 use crate::session::{End, Failure, Session, failed, refused};
 
@@ -89,7 +90,7 @@ impl Queue {
                     let hold = head.hold().await?;
                     return Ok(Some((head.place, hold)));
                 }
-                Tried::Again => {}
+                Tried::Again => head.pause().await?,
                 Tried::Full => break,
             }
         }
@@ -154,6 +155,8 @@ struct Head<'a> {
     limit: WatchSlot,
     /// How often in a row somebody stood in the queue of another lock with this name.
     setbacks: u32,
+    /// Since it last waited for permits.
+    tries: Setbacks,
 }
 
 /// What came of one try.
@@ -192,6 +195,7 @@ impl<'a> Head<'a> {
             held,
             limit,
             setbacks: 0,
+            tries: Setbacks::default(),
         }
     }
 
@@ -204,11 +208,18 @@ impl<'a> Head<'a> {
                     let hold = self.hold().await?;
                     return Ok((self.place, hold));
                 }
-                Tried::Again => {}
+                Tried::Again => self.pause().await?,
                 Tried::Full if self.held.is_armed() && self.limit.is_armed() => self.wait().await?,
                 Tried::Full => self.watch().await?,
             }
         }
+    }
+
+    /// Before the next try, unless it is the first: others have changed what it looked at, or the server is busy.
+    async fn pause(&mut self) -> Result<()> {
+        let pause = self.tries.pause_after_a_race();
+        let back = self.place.session().reconnected(pause).await;
+        back.map_err(|end| self.ended(end))
     }
 
     async fn try_take(&mut self) -> Result<Tried> {
@@ -288,7 +299,8 @@ impl<'a> Head<'a> {
             // Somebody has removed it; the permits that are held count against ours.
             // The directory is there, because our ticket is.
             let limit = self.supply.limit();
-            self.supply.store(session, limit, &mut 0).await?;
+            let mut tries = self.tries;
+            self.supply.store(session, limit, &mut tries).await?;
             return Ok(None);
         };
         self.supply.learn(session, limit).await?;
@@ -429,6 +441,7 @@ impl<'a> Head<'a> {
         if change == Change::SessionOver {
             return Err(self.ended(self.place.session().ended().await));
         }
+        self.tries = Setbacks::default();
         Ok(())
     }
 

@@ -20,13 +20,11 @@ use crate::link::{Code, Create, Created, Fault, Found, Link, Node, Read, Write};
 use crate::session::janitor::Left;
 use crate::session::lease::Moment;
 use crate::session::pool::Reservation;
+use crate::session::setbacks::Setbacks;
 use crate::session::{End, Failure, Session, failed};
 
 /// How often a create may come to nothing before that is an error.
 pub(super) const MOST_SETBACKS: u32 = 64;
-/// Pauses between creates whose outcome was unknown and which made nothing.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 const JOINING: &str = "join the queue of";
 const CREATING: &str = "create a ticket in";
@@ -109,23 +107,26 @@ impl<'a> Joining<'a> {
             queue.check_line()?;
         }
         let mut room = self.reserve().await?;
-        for setback in 0..MOST_SETBACKS {
+        let mut setbacks = Setbacks::default();
+        while setbacks.count() < MOST_SETBACKS {
             let asked = self.ask(room).await?;
             room = match self.settle(asked).await? {
                 Joined::Seated(waiters) => return Ok(waiters),
                 Joined::NoDirectory(again) => {
+                    // At once: that is how a new lock begins, and a chroot that has gone is to be said soon.
+                    setbacks.pause();
                     let make = |queue: &'a Queue| queue.directory.make(&again.session, &queue.name);
                     try_join_all(self.queues.iter().map(make)).await?;
                     again
                 }
                 Joined::CounterRanOut(at, again) => {
+                    // It waits itself.
+                    setbacks.pause();
                     Box::pin(self.wait_out(at, &again.session)).await?;
                     again
                 }
                 Joined::Nothing(again) => {
-                    let pause = LONGEST_PAUSE.min(SHORTEST_PAUSE * (1 << setback.min(8)));
-                    let back = Box::pin(again.session.reconnected(pause)).await;
-                    back.map_err(|end| self.ended(end))?;
+                    self.wait(&again, setbacks.pause()).await?;
                     again
                 }
             };
@@ -136,6 +137,12 @@ impl<'a> Joining<'a> {
         let path = &*self.first.directory.path;
         let failure = Failure::Answered(why);
         Err(failed(&room.session, CREATING, self.names(), path, failure))
+    }
+
+    /// Waits before the next try.
+    async fn wait(&self, room: &Room, pause: Duration) -> Result<()> {
+        let back = Box::pin(room.session.reconnected(pause)).await;
+        back.map_err(|end| self.ended(end))
     }
 
     async fn reserve(&self) -> Result<Room> {

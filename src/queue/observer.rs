@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use super::acl;
 use super::Queue;
+use super::acl;
 use super::ticket::Ticket;
 use super::vigil::{FirstSight, Leader, Step, Vigil, candidate};
 #[cfg(doc)]
@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::link::{Change, Code, Found, Node, Read};
 use crate::session::pool::Need;
+use crate::session::setbacks::Setbacks;
 use crate::session::watching::WatchSlot;
 use crate::session::{End, Failure, Session};
 
@@ -57,6 +58,8 @@ pub struct Observer {
     queue: Queue,
     vigil: Vigil,
     post: Option<Post>,
+    /// Since the directory was there.
+    setbacks: Setbacks,
 }
 
 /// Where it watches, and what it watches there.
@@ -73,6 +76,7 @@ impl Observer {
             queue,
             vigil: Vigil::default(),
             post: None,
+            setbacks: Setbacks::default(),
         }
     }
 
@@ -151,6 +155,10 @@ impl Observer {
             let Queue {
                 directory, name, ..
             } = &self.queue;
+            let back = session
+                .reconnected(self.setbacks.pause_after_a_race())
+                .await;
+            back.map_err(|end| end.while_trying(FOLLOWING, name))?;
             directory.make(&session, name).await?;
             self.vigil.made();
             return Ok(());
@@ -164,12 +172,17 @@ impl Observer {
                         return Ok(());
                     }
                 }
-                read.map(|(directory, first)| post.take_in(&mut self.vigil, &directory, first.as_ref()))
+                read.map(|(directory, first)| {
+                    post.take_in(&mut self.vigil, &directory, first.as_ref())
+                })
             }
             _ => post.look(&mut self.vigil, &path).await,
         };
         match looked {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.setbacks = Setbacks::default();
+                Ok(())
+            }
             Err(Failure::Answered(Code::NoNode)) => {
                 post.disarm();
                 self.vigil.directory_missing();

@@ -578,8 +578,8 @@ impl Place {
         // Sent back to back; the session answers in order.
         let (synced, found) = (link.sync(&first.directory), link.multi_read(&reads));
         // A directory that is gone cannot be synced, and holds no ticket: that is an answer too.
-        let (at, both) = session.pulse.stamped(join(synced, found)).await;
-        let (Ok(()) | Err(Fault::Answered(_)), Ok(found)) = both else {
+        let (at, (synced, found)) = session.pulse.stamped(join(synced, found)).await;
+        let (false, Ok(found)) = (is_behind(&synced), found) else {
             return;
         };
         for (place, found) in old.into_iter().zip(found) {
@@ -647,6 +647,14 @@ impl Place {
         self.state = State::Gone;
         left
     }
+}
+
+/// Whether the server may still be behind after this answer to a sync.
+fn is_behind(synced: &Result<(), Fault>) -> bool {
+    matches!(
+        synced,
+        Err(Fault::Unknown(_) | Fault::Answered(Code::NotNow(_)))
+    )
 }
 
 type Departure = (Seat, Exit);

@@ -15,12 +15,11 @@ use super::view::{EntryKind, QueueEntry};
 use crate::error::{Error, Result};
 use crate::link::{Code, Fault, Found, Read, Write};
 use crate::session::pool::Need;
+use crate::session::setbacks::Setbacks;
 use crate::session::watching::WatchSlot;
 use crate::session::{Failure, Session, failed, refused};
 
 const REVOKING: &str = "ask for the release of";
-/// Before a busy server is asked again.
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// What became of a ticket that was followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +101,7 @@ impl Queue {
 
     /// Writes into the ticket; `false` if it is gone.
     async fn ask_back(&self, session: &Session, path: &str, czxid: i64) -> Result<bool> {
+        let mut setbacks = Setbacks::default();
         loop {
             let found = session
                 .read(|link| link.multi_read(&[Read::Data(path)]))
@@ -130,16 +130,16 @@ impl Queue {
                 answer = asked => answer,
                 end = session.ended() => return Err(ended(end)),
             };
-            match answer {
+            let pause = match answer {
                 Ok(Ok(_)) => return Ok(true),
-                Ok(Err((_, Code::NoNode | Code::BadVersion)))
-                | Err(Fault::Unknown(_) | Fault::Answered(Code::NotNow(_))) => {}
+                Ok(Err((_, Code::NoNode | Code::BadVersion))) => setbacks.pause_after_a_race(),
+                Err(Fault::Unknown(_) | Fault::Answered(Code::NotNow(_))) => setbacks.pause(),
                 Ok(Err((_, code))) | Err(Fault::Answered(code)) => {
                     return Err(refused(&*link, REVOKING, path, &code));
                 }
-            }
+            };
             drop(link);
-            session.reconnected(PAUSE).await.map_err(ended)?;
+            session.reconnected(pause).await.map_err(ended)?;
         }
     }
 }

@@ -3,8 +3,6 @@
 //! Invariant: at each transaction of the ensemble one of the two tickets is there, and nobody between; so no one who waits
 //! behind is let in but by the rule. It begins no hold.
 
-use std::time::Duration;
-
 use uuid::Uuid;
 
 use super::mark::Exit;
@@ -15,12 +13,10 @@ use super::walk::REMOVED;
 use crate::error::{Error, Result};
 use crate::link::{Code, Write};
 use crate::name::LockName;
+use crate::session::setbacks::Setbacks;
 use crate::session::{failed, refused};
 
 const DOWNGRADING: &str = "downgrade";
-/// Pauses before a busy server is asked again.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 impl Place {
     /// Exchanges our ticket for one that shares, with the same number. From then on the old one's hold is told of nothing but
@@ -34,7 +30,7 @@ impl Place {
             name: name.to_string(),
             why,
         };
-        let mut pause = SHORTEST_PAUSE;
+        let mut setbacks = Setbacks::default();
         loop {
             // By name alone it could be a stranger's ticket in a directory that was made again.
             let looked = self.look(DOWNGRADING, name, false, &[]).await?;
@@ -62,25 +58,23 @@ impl Place {
             self.look_away();
             let exchanged = self.exchange(exchange).await;
             let session = self.session();
-            match exchanged {
+            let pause = match exchanged {
                 Ok(Exchanged::Done) => return Ok(()),
                 Ok(Exchanged::Gone | Exchanged::Refused(_, Code::NoNode)) => {
                     return Err(lost(REMOVED));
                 }
                 // A guest has come, say.
-                Ok(Exchanged::Refused(_, Code::BadVersion)) => {}
-                Ok(Exchanged::Nothing) => {
-                    let back = session.reconnected(pause).await;
-                    back.map_err(|end| end.while_trying(DOWNGRADING, name))?;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                }
+                Ok(Exchanged::Refused(_, Code::BadVersion)) => setbacks.pause_after_a_race(),
+                Ok(Exchanged::Nothing) => setbacks.pause(),
                 Ok(Exchanged::Refused(_, code)) => {
                     let link = session.link();
                     let link = link.map_err(|end| end.while_trying(DOWNGRADING, name))?;
                     return Err(refused(&*link, DOWNGRADING, path, &code));
                 }
                 Err(failure) => return Err(failed(session, DOWNGRADING, name, path, failure)),
-            }
+            };
+            let back = session.reconnected(pause).await;
+            back.map_err(|end| end.while_trying(DOWNGRADING, name))?;
             self.look_back();
         }
     }

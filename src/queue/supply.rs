@@ -17,12 +17,13 @@ use super::permits::{self, HELD, LIMIT};
 use crate::error::{Error, Result};
 use crate::link::{Code, Create, Fault, Found, Node, Read, Write};
 use crate::name::LockName;
+use crate::session::setbacks::Setbacks;
 use crate::session::{Failure, Session, failed, refused};
 
 /// What Curator's semaphore has below the same name.
 const CURATORS_LEASES: &str = "leases";
 
-/// The pause before something that was not done is tried again.
+/// Between two looks whether whoever joins the queue of another lock has left, as it does at once.
 const PAUSE: Duration = Duration::from_millis(5);
 
 const LOOKING: &str = "look at";
@@ -158,7 +159,7 @@ impl Supply {
 
     /// Looks at the stored limit, unless somebody did through this handle, and stores ours if there is none.
     pub(super) async fn introduce(&self, session: &Session) -> Result<()> {
-        let mut setbacks = 0;
+        let mut setbacks = Setbacks::default();
         while self.is_unknown() {
             match self.stored(session).await? {
                 Some(stored) => self.learn(session, stored).await?,
@@ -203,7 +204,7 @@ impl Supply {
         &self,
         session: &Session,
         value: u32,
-        setbacks: &mut u32,
+        setbacks: &mut Setbacks,
     ) -> Result<()> {
         let ended = |end: crate::session::End| end.while_trying(MAKING, &self.name);
         let link = session.link().map_err(ended)?;
@@ -218,13 +219,14 @@ impl Supply {
                 Ok(())
             }
             Err(Fault::Answered(Code::NodeExists)) => Ok(()),
-            Err(Fault::Answered(Code::NoNode)) if *setbacks < MOST_SETBACKS => {
-                *setbacks += 1;
+            Err(Fault::Answered(Code::NoNode)) if setbacks.count() < MOST_SETBACKS => {
+                // At once: that is how a new semaphore begins, and a chroot that has gone is to be said soon.
+                setbacks.pause();
                 self.base.make(session, &self.name).await
             }
             Err(Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why)) => {
                 tracing::debug!(why, "a limit's create has no result");
-                session.reconnected(PAUSE).await.map_err(ended)
+                session.reconnected(setbacks.pause()).await.map_err(ended)
             }
             Err(Fault::Answered(code)) => Err(refused(&*link, MAKING, &self.limit, &code)),
         }
@@ -236,7 +238,7 @@ impl Supply {
         let data = permits::limit_to_bytes(new);
         // What a server that lags behind takes for the limit may have been changed, and what is stored already is not written.
         self.catch_up(session).await?;
-        let mut setbacks = 0;
+        let mut setbacks = Setbacks::default();
         loop {
             let Some(stored) = self.stored(session).await? else {
                 self.store(session, new, &mut setbacks).await?;
@@ -263,10 +265,14 @@ impl Supply {
                     return Ok(());
                 }
                 // Somebody else was faster, or our own try whose reply was lost; or this server lags behind.
-                Ok(Err((_, Code::BadVersion | Code::NoNode))) => self.catch_up(session).await?,
+                Ok(Err((_, Code::BadVersion | Code::NoNode))) => {
+                    let back = session.reconnected(setbacks.pause_after_a_race()).await;
+                    back.map_err(ended)?;
+                    self.catch_up(session).await?;
+                }
                 Err(Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why)) => {
                     tracing::debug!(why, "a resize has an unknown outcome");
-                    session.reconnected(PAUSE).await.map_err(ended)?;
+                    session.reconnected(setbacks.pause()).await.map_err(ended)?;
                 }
                 Ok(Err((_, code))) | Err(Fault::Answered(code)) => {
                     return Err(refused(&*link, RESIZING, &self.limit, &code));

@@ -25,6 +25,7 @@ use crate::meter::Meter;
 use crate::name::LockName;
 use crate::session::lease::Moment;
 use crate::session::pulse::Hold;
+use crate::session::setbacks::Setbacks;
 use crate::session::watching::WatchSlot;
 use crate::session::{Failure, Session, failed, refused};
 
@@ -36,6 +37,8 @@ pub(crate) struct Waiter {
     pub(super) place: Place,
     pub(super) name: LockName,
     walk: Walk,
+    /// Of going in as a guest.
+    setbacks: Setbacks,
     stage: Stage,
     /// When what is known of its turn was answered.
     seen: Moment,
@@ -88,6 +91,7 @@ impl Waiter {
             place,
             name,
             walk,
+            setbacks: Setbacks::default(),
             stage: Stage::Walking,
             seen: Moment::ZERO,
             line,
@@ -533,8 +537,13 @@ impl Waiter {
                 self.stage = Stage::Inside { token };
                 Ok(())
             }
-            Ok(Exchanged::Refused(_, Code::NoNode | Code::BadVersion) | Exchanged::Nothing) => {
-                Ok(())
+            Ok(Exchanged::Refused(_, Code::NoNode | Code::BadVersion)) => {
+                let pause = self.setbacks.pause_after_a_race();
+                self.pause(pause).await
+            }
+            Ok(Exchanged::Nothing) => {
+                let pause = self.setbacks.pause();
+                self.pause(pause).await
             }
             Ok(Exchanged::Refused(at, code)) => {
                 let path = if at == 0 { &host } else { &*directory };
@@ -548,6 +557,11 @@ impl Waiter {
                 Err(failed(session, WAITING, &self.name, &directory, failure))
             }
         }
+    }
+
+    async fn pause(&self, pause: Duration) -> Result<()> {
+        let back = self.place.session().reconnected(pause).await;
+        back.map_err(|end| end.while_trying(WAITING, &self.name))
     }
 
     /// The only read that can grant.

@@ -17,14 +17,13 @@ use uuid::Uuid;
 
 use super::ending::Ending;
 use super::roll::{Roll, There};
-use super::{End, LONGEST_PAUSE, reconnected};
+use super::setbacks::Setbacks;
+use super::{End, reconnected};
 use crate::link::{Code, Fault, Found, Link, Read, SessionState, Write};
 use crate::queue::mark::Exit;
 use crate::queue::permits;
 use crate::queue::ticket::{DataLine, Ticket};
 
-/// The shortest pause between two looks at a ticket that cannot be read.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 /// Tickets that are removed at the same time.
 const AT_ONCE: usize = 256;
 /// Tickets that are read in one request when one of ours is looked for.
@@ -313,7 +312,7 @@ impl Work {
         let path = seat.path();
         let mut sent = begun == Begun::Sent;
         let mut is_ours = begun == Begun::Fresh;
-        let mut pause = Duration::ZERO;
+        let mut setbacks = Setbacks::default();
         loop {
             if is_ours {
                 match send(&*self.link, seat, &path, &exit).await {
@@ -322,7 +321,10 @@ impl Work {
                         return self.refused(&path);
                     }
                     Err(Fault::Answered(Code::NotNow(why))) => {
-                        tracing::debug!(ticket = path, why, "delete again")
+                        tracing::debug!(ticket = path, why, "delete again");
+                        if let Err(reason) = self.reconnected(setbacks.pause()).await {
+                            return Left::Over(reason);
+                        }
                     }
                     Err(Fault::Answered(Code::NotEmpty)) if matches!(exit, Exit::Plain) => {
                         let servers = self.link.servers().into();
@@ -343,10 +345,9 @@ impl Work {
                 Looked::Gone => return Left::WasGone,
                 Looked::Refused => return self.refused(&path),
                 Looked::Unknown => {
-                    if let Err(reason) = self.reconnected(pause).await {
+                    if let Err(reason) = self.reconnected(setbacks.pause_after_a_race()).await {
                         return Left::Over(reason);
                     }
-                    pause = (pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
                     false
                 }
             };
@@ -370,7 +371,9 @@ impl Work {
         );
         match (synced.await, found.await) {
             // A directory that is gone cannot be synced, and holds no ticket: that is an answer too.
-            (Err(Fault::Unknown(_)), _) | (_, Err(_)) => Looked::Unknown,
+            (Err(Fault::Unknown(_) | Fault::Answered(Code::NotNow(_))), _) | (_, Err(_)) => {
+                Looked::Unknown
+            }
             (_, Ok(found)) => match found.into_iter().next() {
                 Some(Found::Node(node)) if node.czxid == seat.czxid => Looked::Ours,
                 Some(Found::Node(_) | Found::Failed(Code::NoNode)) => Looked::Gone,
@@ -382,20 +385,19 @@ impl Work {
 
     /// Answers every caller who waits to know what its create made, with one list for all.
     async fn settle_all(&self, wanted: Wanted) {
-        let mut pause = SHORTEST_PAUSE;
+        let mut setbacks = Setbacks::default();
         loop {
             match self.find(&wanted).await {
                 Ok((found, lost)) => return self.answer(found, lost, wanted).await,
                 Err(why) => tracing::debug!(why, "a create has an unknown outcome"),
             }
-            if let Err(reason) = self.reconnected(pause).await {
+            if let Err(reason) = self.reconnected(setbacks.pause()).await {
                 for owner in owners(wanted) {
                     // The caller may be gone, and so is whatever its create made.
                     owner.send(Err(End::Over(reason))).ok();
                 }
                 return;
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
@@ -443,7 +445,7 @@ impl Work {
         // One directory will do for all; if it is gone it cannot be synced everywhere, and that is an answer too.
         let any = wanted.keys().next().map_or("/", |directory| &**directory);
         let (synced, listed) = (link.sync(any), link.ephemerals(&common));
-        if let Err(Fault::Unknown(why)) = synced.await {
+        if let Err(Fault::Unknown(why) | Fault::Answered(Code::NotNow(why))) = synced.await {
             return Err(why);
         }
         let listed = listed.await.map_err(|fault| format!("{fault:?}"))?;

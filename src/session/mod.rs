@@ -13,6 +13,7 @@ pub(crate) mod lease;
 pub(crate) mod pool;
 pub(crate) mod pulse;
 pub(crate) mod roll;
+pub(crate) mod setbacks;
 pub(crate) mod watching;
 pub(crate) mod watchman;
 
@@ -38,10 +39,8 @@ use glimpses::Glimpses;
 use janitor::Janitor;
 use lease::Moment;
 use pulse::{ANOTHER_SESSION, LastLook, LeaseStrength, Pulse};
+use setbacks::{LONGEST_PAUSE, Setbacks};
 use watching::sent_len;
-
-/// The longest pause between two tries of an operation whose outcome stays unknown.
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Why an operation on a session gave no result.
 #[derive(Debug, Clone)]
@@ -251,7 +250,7 @@ impl Session {
         &self,
         send: impl for<'a> Fn(&'a dyn Link) -> Reply<'a, T> + Send + Sync,
     ) -> Result<T, Failure> {
-        let mut pause = Duration::from_millis(5);
+        let mut setbacks = Setbacks::default();
         loop {
             let link = self.link().map_err(Failure::Ended)?;
             let answer = tokio::select! {
@@ -267,9 +266,8 @@ impl Session {
                 Err(Fault::Answered(code)) => return Err(Failure::Answered(code)),
             }
             // On the heap, as whatever is rare: every request that is under way would otherwise be as large.
-            let back = Box::pin(self.reconnected(pause)).await;
+            let back = Box::pin(self.reconnected(setbacks.pause())).await;
             back.map_err(Failure::Ended)?;
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 

@@ -133,7 +133,7 @@ async fn a_set_that_cannot_be_is_refused_before_any_io(world: World) {
     let keeper = keeper(&world).await;
     let none: [&str; 0] = [];
     let many = (0..129).map(|number| format!("many/{number}"));
-    let long = (0..100).map(|number| format!("{number}{}", "/0123456789".repeat(64)));
+    let long = (0..128).map(|number| format!("{number}{}", "/0123456789".repeat(64)));
 
     for refused in [
         keeper.multi_lock(none),

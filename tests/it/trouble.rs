@@ -4,8 +4,9 @@
 
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use lockkeeper::embedded::{Code, EmbeddedServer, Match, Op};
-use lockkeeper::{Error, Keeper, SessionEvent};
+use lockkeeper::{Error, Keeper, Owner, SessionEvent};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
@@ -24,6 +25,7 @@ cases! {
         museum_71_a_refused_mark_spares_a_strangers_ticket,
         a_delete_that_a_busy_server_refuses_is_repeated,
         a_busy_server_is_asked_again,
+        a_server_that_stays_busy_is_asked_less_and_less,
         a_ticket_that_cannot_be_read_holds_up_no_other,
         a_parent_directory_that_goes_while_the_lower_one_is_made_is_made_again,
         a_wait_that_ended_with_its_session_can_be_asked_again,
@@ -124,6 +126,55 @@ async fn a_busy_server_is_asked_again(world: World) {
             faults.reap_containers();
         }
     }
+}
+
+async fn a_server_that_stays_busy_is_asked_less_and_less(world: World) {
+    const GUARDS: usize = 50;
+    // A dozen tries in three seconds, each with two looks.
+    const MOST_EACH: u64 = 50;
+    let connect = async || {
+        // No beat falls into the time in which requests are counted.
+        let hour = Duration::from_secs(3600);
+        let builder = Keeper::builder(world.connect_string()).session_timeout(hour);
+        builder.connect().await.unwrap()
+    };
+    let (near, far) = (connect().await, connect().await);
+    let (stranger, faults) = (world.raw().await, world.embedded().faults());
+    let owner = Owner::new();
+    let guests = |keeper: &Keeper| keeper.mutex("guests").unwrap().with_owner(&owner);
+    let _host = guests(&far).lock().await.unwrap();
+    let permits = near.semaphore("permits", 1).unwrap();
+    permits.acquire().await.unwrap().release().await.unwrap();
+    let lock = |at: usize| near.mutex(format!("dropped/{at}")).unwrap();
+    let guards = join_all((0..GUARDS).map(async |at| lock(at).lock().await.unwrap())).await;
+    for op in [Op::Multi, Op::Delete] {
+        let ours = Match::op(op).path_contains("/locks/");
+        faults.on(ours).times(1_000_000).fail(Code::Throttled);
+    }
+    let before = world.embedded().counters();
+    let permit = tokio::spawn(async move { permits.acquire().await });
+    let guest = tokio::spawn({
+        let guest = guests(&near);
+        async move { guest.lock().await }
+    });
+
+    drop(guards);
+    sleep(Duration::from_secs(3)).await;
+
+    let asked = world.embedded().counters().since(&before).requests();
+    let most = MOST_EACH * (GUARDS as u64 + 2);
+    assert!(asked < most, "{asked} requests");
+    faults.clear_rules();
+    let permit = timeout(SOON, permit).await.unwrap().unwrap();
+    let guest = timeout(SOON, guest).await.unwrap().unwrap();
+    permit.unwrap().release().await.unwrap();
+    guest.unwrap().release().await.unwrap();
+    let all_are_gone = async || {
+        let each = (0..GUARDS).map(|at| format!("dropped/{at}"));
+        let left = join_all(each.map(async |at| children(&stranger, &at).await.len())).await;
+        left.iter().sum::<usize>() == 0
+    };
+    eventually("all are gone", SOON, all_are_gone).await;
 }
 
 async fn a_ticket_that_cannot_be_read_holds_up_no_other(world: World) {
@@ -290,7 +341,7 @@ async fn callers_who_wait_for_a_session_share_its_failure(_world: World) {
         let lock = keeper.mutex(format!("lock-of-{number}")).unwrap();
         async move { lock.lock().await.map(drop).unwrap_err() }
     });
-    let errors = futures_util::future::join_all(calls).await;
+    let errors = join_all(calls).await;
 
     assert!(
         errors
@@ -666,7 +717,7 @@ async fn one_sweep_settles_every_create_whose_reply_was_lost(world: World) {
         .on(Match::op(Op::Create).path_contains("/swept/"))
         .hold_reply();
     let (before, made) = (sweeps(), server.counters().get(Op::Create));
-    let locking = tokio::spawn(futures_util::future::join_all(
+    let locking = tokio::spawn(join_all(
         locks
             .into_iter()
             .map(|lock| async move { lock.lock().await.unwrap() }),
