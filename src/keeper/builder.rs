@@ -191,8 +191,9 @@ impl KeeperBuilder {
     }
 
     /// The servers' `tickTime`, as their configuration has it: with it a guard survives longer silences of the servers, of up to
-    /// 4 s in place of 2 s at a session timeout of 10 s and a tick of 2 s. Where the servers' tick is longer than declared here, a
-    /// guard may believe too long that it is held. Without it, half of the session timeout is assumed, which is the longest that servers allow.
+    /// 4 s in place of 1.4 s at a session timeout of 10 s and a tick of 2 s. Where the servers' tick is longer than declared here, a
+    /// guard may believe too long that it is held. Where clients may be connected to observers behind an ObserverMaster, whose word takes two
+    /// hops, declare twice the tick. Without it, half of the session timeout is assumed, which is the longest that servers allow.
     pub fn tick_time(mut self, tick: Duration) -> Self {
         self.tick = Some(tick);
         self
