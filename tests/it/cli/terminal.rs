@@ -129,11 +129,17 @@ async fn the_command_has_the_terminal_and_gives_it_back(world: World) {
     assert!(shell.shell.wait().await.unwrap().success());
 }
 
+/// Waits until a shell has become `sleep`: one that is just about to may lose a key.
+async fn sleeps(pid: &str) {
+    let name = format!("/proc/{pid}/comm");
+    let is_sleep = || async { std::fs::read_to_string(&name).is_ok_and(|name| name == "sleep\n") };
+    eventually("it sleeps", Duration::from_secs(10), is_sleep).await;
+}
+
 async fn ctrl_c_ends_the_command_and_not_the_shell(world: World) {
-    // `exec`, because a shell that is just about to start its next command may lose the key.
-    let script = "$L run a -- sh -c 'echo up; exec sleep 60'; echo code $?";
+    let script = "$L run a -- sh -c 'echo up $$; exec sleep 60'; echo code $?";
     let mut shell = Shell::start(&world, script);
-    shell.line("up").await;
+    sleeps(&shell.line("up ").await).await;
 
     shell.types(CTRL_C);
 
@@ -143,10 +149,10 @@ async fn ctrl_c_ends_the_command_and_not_the_shell(world: World) {
 
 async fn what_ignores_ctrl_c_is_killed_after_the_grace(world: World) {
     // A shell lets what it starts in the background ignore the key.
-    let script = "$L run --grace 300ms a -- sh -c '(for i in $(seq 2000); do sleep 0.02; done) & \
-                  echo up; exec sleep 60'; echo code $?";
+    let script = "$L run --grace 300ms a -- sh -c '(echo up $$; for i in $(seq 2000); do sleep 0.02; done) & \
+                  exec sleep 60'; echo code $?";
     let mut shell = Shell::start(&world, script);
-    shell.line("up").await;
+    sleeps(&shell.line("up ").await).await;
 
     shell.types(CTRL_C);
 
