@@ -198,7 +198,9 @@ async fn two_takers_of_two_with_a_limit_of_two_never_deadlock(world: World) {
     for taker in timeout(SOON * 5, all).await.expect("nobody waits for ever") {
         taker.unwrap();
     }
-    assert_eq!(takers[0].available_permits().await.unwrap(), 2);
+    // The server of this session may be behind the last release.
+    let are_back = || async { takers[0].available_permits().await.unwrap() == 2 };
+    eventually("all permits are back", SOON, are_back).await;
 }
 
 async fn more_permits_than_the_limit_are_refused(world: World) {
