@@ -38,6 +38,23 @@ pub enum Error {
         why: String,
     },
 
+    /// A request is longer than servers read (`jute.maxbuffer`): they would cut the connection, on which all locks of the session rest. It
+    /// was not sent.
+    #[error(
+        "cannot {doing} {what}: that is a request of {bytes} bytes, and servers read {limit} at most"
+    )]
+    #[non_exhaustive]
+    TooLarge {
+        /// What was being done.
+        doing: &'static str,
+        /// The locks, the path below the chroot, or the credential's scheme.
+        what: String,
+        /// The bytes of the request: paths with the chroot, data and access lists as they are sent.
+        bytes: usize,
+        /// The most that servers read, unless somebody has set another `jute.maxbuffer` there.
+        limit: usize,
+    },
+
     /// No server gave a session within the connect timeout.
     #[error("no ZooKeeper session (tried for {waited:.1?}): {}", list(.addresses))]
     #[non_exhaustive]
@@ -274,9 +291,12 @@ impl Error {
         matches!(self, Self::Unreachable { addresses, .. } if addresses.iter().any(is_server))
     }
 
-    /// A lock name or an option was refused before anything was sent.
+    /// A lock name or an option was refused, or a request is too large: before it was sent.
     pub fn is_invalid(&self) -> bool {
-        matches!(self, Self::InvalidName { .. } | Self::InvalidOption { .. })
+        matches!(
+            self,
+            Self::InvalidName { .. } | Self::InvalidOption { .. } | Self::TooLarge { .. }
+        )
     }
 
     /// No server gave us a session: [`Error::Unreachable`], or [`Error::ChrootMissing`] behind the servers that did.

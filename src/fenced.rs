@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::link::{ANY_VERSION, Code, Fault, Found, Read, Write};
 use crate::queue::walk::{REMOVED, REPLACED};
 use crate::session::setbacks::Setbacks;
-use crate::session::{Failure, failed, refused};
+use crate::session::{Failure, failed, refused, too_large};
 use crate::tenure::{Seat, Tenure};
 
 const WRITING: &str = "write to";
@@ -115,7 +115,8 @@ impl<'a> Fenced<'a> {
     ///
     /// # Errors
     ///
-    /// [`is_lost`](Error::is_lost) if the lock is no longer ours: nothing was written. [`Error::Refused`] or [`Error::Denied`] with the
+    /// [`Error::TooLarge`] for more than servers read in one request, 1 MiB: nothing was sent. [`is_lost`](Error::is_lost) if the lock is no
+    /// longer ours: nothing was written. [`Error::Refused`] or [`Error::Denied`] with the
     /// path that the server refused: nothing was written. [`is_unknown`](Error::is_unknown) if the reply was lost: look before
     /// you repeat.
     ///
@@ -127,6 +128,13 @@ impl<'a> Fenced<'a> {
         let tenure = self.tenure;
         let session = tenure.seat().session();
         let tickets: Vec<String> = tenure.seats().iter().map(Seat::path).collect();
+        let unread = vec![ANY_VERSION; tickets.len()];
+        session
+            .check_size(&self.writes(&tickets, unread))
+            .map_err(|over| {
+                let what = format!("the fenced writes of {}", tenure.seat().name);
+                too_large("send", what, over)
+            })?;
         let mut setbacks = Setbacks::default();
         loop {
             if let Some(loss) = tenure.loss() {
@@ -144,14 +152,8 @@ impl<'a> Fenced<'a> {
                 error = tenure.lost() => return Err(error),
                 looked = looked => looked?,
             };
-            let mut writes = Vec::new();
-            for ((seat, ticket), version) in tenure.seats().iter().zip(&tickets).zip(versions) {
-                let path = &**seat.place.directory();
-                writes.push(Write::check(ticket));
-                writes.push(Write::Check { path, version });
-            }
-            let own = writes.len();
-            writes.extend(self.changes.iter().map(Change::write));
+            let writes = self.writes(&tickets, versions);
+            let own = writes.len() - self.changes.len();
             let link = session
                 .link()
                 .map_err(|end| end.while_trying(WRITING, &tenure.seat().name))?;
@@ -187,6 +189,18 @@ impl<'a> Fenced<'a> {
                 }
             }
         }
+    }
+
+    /// The changes, behind checks of our tickets and of the versions of their directories.
+    fn writes<'b>(&'b self, tickets: &'b [String], versions: Vec<i32>) -> Vec<Write<'b>> {
+        let mut writes = Vec::new();
+        for ((seat, ticket), version) in self.tenure.seats().iter().zip(tickets).zip(versions) {
+            let path = &**seat.place.directory();
+            writes.push(Write::check(ticket));
+            writes.push(Write::Check { path, version });
+        }
+        writes.extend(self.changes.iter().map(Change::write));
+        writes
     }
 
     /// Reads whether the ticket is ours, and the version of its directory.

@@ -164,7 +164,7 @@ impl Keeper {
     /// # Errors
     ///
     /// [`Error::InvalidName`] with the rule that a name breaks. [`Error::InvalidOption`] for no name at all, for more than 128, and
-    /// for names so long that one session could not watch them all (512 bytes each on average).
+    /// for names so long that one session could not watch them all (512 bytes each on average, with root and chroot).
     pub fn multi_lock<I>(&self, names: I) -> Result<MultiLock>
     where
         I: IntoIterator,

@@ -186,7 +186,8 @@ impl MultiLock {
     /// # Errors
     ///
     /// [`is_lost`](Error::is_lost) if one of our tickets was removed by somebody else, with the name of that lock, or the keeper was
-    /// closed while we waited; all other tickets leave their queues. [`Error::Unreachable`] if a new session was needed and no server
+    /// closed while we waited; all other tickets leave their queues. [`Error::TooLarge`], before anything is sent, if servers do not read so
+    /// many tickets in one request, 1 MiB: each has its path, the label, the trace id and the access list. [`Error::Unreachable`] if a new session was needed and no server
     /// gave one within the connect timeout. [`Error::Denied`] or [`Error::Refused`] if the server refuses what is needed.
     ///
     /// # Cancel safety

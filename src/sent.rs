@@ -10,13 +10,21 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
+use crate::access::Credential;
 use crate::embedded::EmbeddedServer;
 use crate::link::zookeeper::Target;
-use crate::link::{Create, Link, Opener, Write};
-use crate::{Keeper, Owner};
+use crate::link::{Create, Link, Opener, Read, Write, size};
+use crate::{Acl, Keeper, Owner};
 
 const SOON: Duration = Duration::from_secs(20);
 const HOUR: Duration = Duration::from_secs(3600);
+
+/// The numbers of requests.
+const MULTI: i32 = 14;
+const CREATE: i32 = 15;
+const CREATE_CONTAINER: i32 = 19;
+const MULTI_READ: i32 = 22;
+const AUTH: i32 = 100;
 const SET_WATCHES: i32 = 101;
 
 /// Passes everything on, and keeps what clients send, frame by frame without the lengths.
@@ -68,6 +76,85 @@ impl Tap {
         let is_of_kind = |frame: &&Vec<u8>| frame.get(4..8) == Some(&kind.to_be_bytes());
         let frames = self.0.lock().unwrap();
         frames.iter().filter(is_of_kind).cloned().collect()
+    }
+}
+
+/// The lengths of the frames of these requests.
+fn lengths(tap: &Tap, kind: i32) -> Vec<usize> {
+    tap.sent(kind).iter().map(Vec::len).collect()
+}
+
+#[tokio::test]
+async fn every_request_is_as_long_as_it_is_counted() {
+    let server = EmbeddedServer::start().await.unwrap();
+    let (tap, address) = Tap::before(server.addr()).await;
+    let scheme = "digest".to_owned();
+    let secret = "us\u{e9}r:password".as_bytes().to_vec();
+    let target = |servers: SocketAddr, chroot: &str| Target {
+        servers: servers.to_string(),
+        chroot: chroot.to_owned(),
+        session_timeout: HOUR,
+        credentials: vec![Credential {
+            scheme: scheme.clone(),
+            secret: secret.clone(),
+        }],
+        acl: Acl::open().allow("digest", "\u{e9}:hash", "cr").unwrap(),
+        ..Target::default()
+    };
+    let outside = target(server.addr(), "").open(SOON).await.unwrap();
+    let kind = Create::Persistent;
+    outside.create("/ch\u{e9}root", b"", kind).await.unwrap();
+
+    for chroot in ["", "/ch\u{e9}root"] {
+        tap.0.lock().unwrap().clear();
+        let target = target(address, chroot);
+        let (link, count) = (target.open(SOON).await.unwrap(), target.envelope());
+        let counted = size::credential(&scheme, &secret);
+        assert_eq!(lengths(&tap, AUTH), [counted]);
+
+        link.create("/\u{e9}", b"", kind).await.unwrap();
+        link.create("/\u{e9}/long", b"data", kind).await.unwrap();
+        let counted = [
+            count.create("/\u{e9}", b""),
+            count.create("/\u{e9}/long", b"data"),
+        ];
+        assert_eq!(lengths(&tap, CREATE), counted);
+        let kind = Create::Container;
+        link.create("/container", b"xyz", kind).await.unwrap();
+        let counted = [count.create("/container", b"xyz")];
+        assert_eq!(lengths(&tap, CREATE_CONTAINER), counted);
+
+        let data = "\u{e9}".as_bytes();
+        let (path, version) = ("/one", 0);
+        let ephemeral = |path, is_sequential| Write::Ephemeral {
+            path,
+            data,
+            is_sequential,
+        };
+        let writes = [
+            Write::check("/"),
+            Write::Create { path, data },
+            Write::Set {
+                path,
+                data: b"",
+                version,
+            },
+            ephemeral("/two", false),
+            ephemeral("/lock-", true),
+            Write::delete("/two"),
+        ];
+        link.multi(&writes).await.unwrap();
+        link.attempt(&writes[..1]).await.unwrap().unwrap();
+        let counted = [count.writes(&writes), count.writes(&writes[..1])];
+        assert_eq!(lengths(&tap, MULTI), counted);
+
+        let reads = [
+            Read::Data("/"),
+            Read::Children("/"),
+            Read::Data("/\u{e9}/long"),
+        ];
+        link.multi_read(&reads).await.unwrap();
+        assert_eq!(lengths(&tap, MULTI_READ), [count.reads(&reads)]);
     }
 }
 

@@ -9,10 +9,10 @@ use tracing::warn;
 use super::Keeper;
 use crate::access::{Acl, Credential};
 use crate::error::{Error, Result};
-use crate::link::Create;
 use crate::link::zookeeper::Target;
 #[cfg(feature = "tls")]
 use crate::link::zookeeper::check_tls;
+use crate::link::{Create, size};
 use crate::meter;
 use crate::name::LockName;
 use crate::queue::dialect::Dialect;
@@ -22,6 +22,7 @@ use crate::session::acls::AclCheck;
 use crate::session::clock::SystemClock;
 use crate::session::pool::{Access, Pool, check_tick};
 use crate::session::pulse::LeaseStrength;
+use crate::session::too_large;
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
 
@@ -216,7 +217,7 @@ impl KeeperBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] before any I/O, or after it for [`LeaseStrength::Sync`]; [`Error::Unreachable`], with each address and what was found there, when no
+    /// [`Error::InvalidOption`], and [`Error::TooLarge`] for a credential, before any I/O, or after it for [`LeaseStrength::Sync`]; [`Error::Unreachable`], with each address and what was found there, when no
     /// server gave a session within the connect timeout; [`Error::ChrootMissing`].
     ///
     /// # Cancel safety
@@ -309,6 +310,12 @@ impl KeeperBuilder {
             });
         }
         check_tick(self.tick, self.session_timeout)?;
+        for Credential { scheme, secret } in &self.credentials {
+            size::check(size::credential(scheme, secret)).map_err(|over| {
+                let what = format!("the credential for {scheme:?}");
+                too_large("send", what, over)
+            })?;
+        }
         let acl = match &self.acl {
             Some(acl) => acl.clone(),
             None if self.credentials.is_empty() => Acl::open(),

@@ -1,14 +1,15 @@
 //! The link: the one seam between Lockkeeper and ZooKeeper.
 //!
 //! A link is one session. It offers plain operations and session events and knows nothing of locks. Invariants: an
-//! operation is sent when its method is *called*, in the order of the calls; every operation ends within the link's
-//! deadline; and an operation that fails says either what the server answered or that the outcome is unknown, never
+//! operation is sent when its method is *called*, in the order of the calls; nothing is sent that is larger than servers read;
+//! every operation ends within the link's deadline; and an operation that fails says either what the server answered or that the outcome is unknown, never
 //! anything else (FAILURES.md rows 53 and 56). Another store, or a simulated world, can stand behind the trait.
 
 pub(crate) mod pacer;
 pub(crate) mod probe;
 #[cfg(test)]
 pub(crate) mod simulated;
+pub(crate) mod size;
 pub(crate) mod zookeeper;
 
 use std::fmt;
@@ -23,6 +24,8 @@ use futures_util::FutureExt;
 use tokio::sync::watch;
 
 use crate::access::Entry;
+
+use size::{Envelope, TooLarge};
 
 /// The answer to an operation that has already been sent.
 pub(crate) type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
@@ -47,6 +50,8 @@ pub(crate) enum Code {
     NoAuth(Right),
     /// We are not who we say we are.
     Unauthenticated,
+    /// No server was asked: it would have cut the connection.
+    TooLarge(TooLarge),
     /// Not now, in the server's words: it is throttled, or our session has moved. Nothing was changed; try again.
     NotNow(String),
     /// Every other code, in the server's words.
@@ -74,6 +79,12 @@ impl Right {
     }
 }
 
+impl From<TooLarge> for Fault {
+    fn from(too_large: TooLarge) -> Self {
+        Self::Answered(Code::TooLarge(too_large))
+    }
+}
+
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -83,6 +94,7 @@ impl fmt::Display for Code {
             Self::BadVersion => "the version differs",
             Self::Unauthenticated => "authentication failed",
             Self::NoAuth(_) => "no permission",
+            Self::TooLarge(_) => "it is too large",
             Self::NotNow(words) | Self::Other(words) => words,
         })
     }
@@ -300,6 +312,8 @@ pub(crate) trait Opener: Send + Sync + fmt::Debug {
     fn servers(&self) -> &str;
     /// Starts with `/`, or is empty.
     fn chroot(&self) -> &str;
+    /// What stands in every request.
+    fn envelope(&self) -> Envelope;
     /// Whether the servers are spoken to through TLS.
     fn is_secure(&self) -> bool {
         false

@@ -283,4 +283,8 @@ impl Opener for SimOpener {
     fn chroot(&self) -> &'static str {
         ""
     }
+
+    fn envelope(&self) -> super::size::Envelope {
+        super::size::Envelope::default()
+    }
 }

@@ -29,7 +29,7 @@ use crate::tls::Tls;
 
 use super::{
     AccessList, Change, Code, Create, Created, Fault, Found, Link, Node, Opener, Read, Reply,
-    Right, SessionState, Watch, Write, pacer::Pacer,
+    Right, SessionState, Watch, Write, pacer::Pacer, size, size::Envelope,
 };
 
 /// Server codes that the crate has no name for (ZooKeeper's `KeeperException.Code`).
@@ -69,6 +69,10 @@ impl Opener for Target {
         &self.chroot
     }
 
+    fn envelope(&self) -> Envelope {
+        Envelope::new(&self.chroot, self.acl.entries())
+    }
+
     #[cfg(feature = "tls")]
     fn is_secure(&self) -> bool {
         self.tls.is_some()
@@ -82,6 +86,7 @@ struct ZooKeeper {
     servers: String,
     /// Of all that is made.
     acl: Vec<zk::Acl>,
+    envelope: Envelope,
     states: watch::Receiver<SessionState>,
     /// The client panicked; nothing that it says of the session counts any more.
     broken: Arc<Notify>,
@@ -114,6 +119,7 @@ impl ZooKeeper {
         let deadline = client.session_timeout().max(Duration::from_millis(100));
         Ok(Arc::new(Self {
             client,
+            envelope: target.envelope(),
             acl: target.acl.entries().iter().map(acl).collect(),
             servers: target.servers,
             states,
@@ -152,7 +158,13 @@ impl ZooKeeper {
         mode.with_acls(zk::Acls::new(&self.acl))
     }
 
-    fn writer(&self, writes: &[Write<'_>]) -> Result<zk::MultiWriter<'_>, zk::Error> {
+    fn writer(&self, writes: &[Write<'_>]) -> Result<zk::MultiWriter<'_>, Fault> {
+        size::check(self.envelope.writes(writes))?;
+        self.built(writes)
+            .map_err(|error| fault(error, Right::Read))
+    }
+
+    fn built(&self, writes: &[Write<'_>]) -> Result<zk::MultiWriter<'_>, zk::Error> {
         let mut writer = self.client.new_multi_writer();
         for write in writes {
             match *write {
@@ -184,9 +196,9 @@ impl ZooKeeper {
         Ok(writer)
     }
 
-    /// The answer to a request that the crate refused to build: it was not sent.
-    fn refused<'a, T: Send + 'a>(error: zk::Error) -> Reply<'a, T> {
-        Box::pin(std::future::ready(Err(fault(error, Right::Read))))
+    /// The answer to a request that is too large, or that the crate refused to build: it was not sent.
+    fn refused<'a, T: Send + 'a>(fault: impl Into<Fault>) -> Reply<'a, T> {
+        Box::pin(std::future::ready(Err(fault.into())))
     }
 }
 
@@ -209,6 +221,9 @@ impl Link for ZooKeeper {
             Create::Persistent => zk::CreateMode::Persistent,
             Create::EphemeralSequential => zk::CreateMode::EphemeralSequential,
         };
+        if let Err(too_large) = size::check(self.envelope.create(path, data)) {
+            return Self::refused(too_large);
+        }
         let sent = self.client.create(path, data, &self.options(mode));
         self.bounded(Right::Create, sent, |answer| {
             let (stat, sequence) = answer?;
@@ -248,6 +263,9 @@ impl Link for ZooKeeper {
     }
 
     fn multi_read(&self, reads: &[Read<'_>]) -> Reply<'_, Vec<Found>> {
+        if let Err(too_large) = size::check(self.envelope.reads(reads)) {
+            return Self::refused(too_large);
+        }
         let mut reader = self.client.new_multi_reader();
         for read in reads {
             let added = match *read {
@@ -255,7 +273,7 @@ impl Link for ZooKeeper {
                 Read::Children(path) => reader.add_get_children(path),
             };
             if let Err(error) = added {
-                return Self::refused(error);
+                return Self::refused(fault(error, Right::Read));
             }
         }
         let sent = reader.commit();
@@ -293,7 +311,7 @@ impl Link for ZooKeeper {
                 let needs = writes.first().map_or(Right::Write, Write::needs);
                 self.bounded(needs, sent, move |answer| created(answer?, asked))
             }
-            Err(error) => Self::refused(error),
+            Err(fault) => Self::refused(fault),
         }
     }
 
@@ -312,7 +330,7 @@ impl Link for ZooKeeper {
                     Err(zk::MultiWriteError::RequestFailed { source }) => Err(source),
                 })
             }
-            Err(error) => Self::refused(error),
+            Err(fault) => Self::refused(fault),
         }
     }
 

@@ -21,7 +21,7 @@ use crate::session::janitor::Left;
 use crate::session::lease::Moment;
 use crate::session::pool::Reservation;
 use crate::session::setbacks::Setbacks;
-use crate::session::{End, Failure, Session, failed};
+use crate::session::{End, Failure, Session, failed, too_large};
 
 /// How often a create may come to nothing before that is an error.
 pub(super) const MOST_SETBACKS: u32 = 64;
@@ -97,15 +97,37 @@ impl<'a> Joining<'a> {
         Self { glimpses, ..self }
     }
 
+    /// Refuses what servers would not read, before anything is sent.
+    pub(super) fn check(&self) -> Result<()> {
+        for queue in self.queues {
+            queue.check_line()?;
+        }
+        // What goes alone is counted by the link. Every attempt is as long as this one.
+        if self.queues.len() > 1 {
+            let asked = self.asks(Uuid::nil());
+            let checked = self.first.pool.check_size(&writes(&asked));
+            checked.map_err(|over| {
+                let what = format!("the tickets of {} locks", self.queues.len());
+                too_large("send", what, over)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn asks(&self, attempt: Uuid) -> Vec<(String, Vec<u8>)> {
+        self.queues
+            .iter()
+            .map(|queue| queue.asks(attempt))
+            .collect()
+    }
+
     /// Puts a ticket at the end of each queue.
     ///
     /// # Cancel safety
     ///
     /// Dropped at any await, whatever was created is removed by the janitor.
     pub(super) async fn walk_in(&self) -> Result<Vec<Waiter>> {
-        for queue in self.queues {
-            queue.check_line()?;
-        }
+        self.check()?;
         let mut room = self.reserve().await?;
         let mut setbacks = Setbacks::default();
         while setbacks.count() < MOST_SETBACKS {
@@ -292,15 +314,8 @@ impl<'a> Joining<'a> {
             };
             return Ok(Made::One(created, directory));
         }
-        let each = self.queues.iter().map(|queue| queue.asks(attempt));
-        let asked: Vec<(String, Vec<u8>)> = each.collect();
-        let tickets = asked.iter().map(|(path, data)| Write::Ephemeral {
-            path,
-            data,
-            is_sequential: true,
-        });
-        let writes: Vec<Write<'_>> = tickets.collect();
-        match link.attempt(&writes).await {
+        let asked = self.asks(attempt);
+        match link.attempt(&writes(&asked)).await {
             Ok(Ok(paths)) => Ok(Made::Several(paths)),
             Ok(Err((at, code))) => Err((at, Fault::Answered(code))),
             Err(fault) => Err((0, fault)),
@@ -424,6 +439,16 @@ impl<'a> Joining<'a> {
             .collect();
         names.join(", ")
     }
+}
+
+/// The creates of all these tickets.
+fn writes(asked: &[(String, Vec<u8>)]) -> Vec<Write<'_>> {
+    let tickets = asked.iter().map(|(path, data)| Write::Ephemeral {
+        path,
+        data,
+        is_sequential: true,
+    });
+    tickets.collect()
 }
 
 impl Queue {

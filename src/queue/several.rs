@@ -69,6 +69,7 @@ impl Several {
 
     /// Joins only if looks say that nobody is in any of the queues, and stays only if that was true. Writes nothing otherwise.
     pub(crate) async fn try_take(queues: &[Queue]) -> Result<Option<Granted>> {
+        Joining::of(queues).map_or(Ok(()), |joining| joining.check())?;
         let looks = try_join_all(queues.iter().map(Queue::is_busy)).await?;
         if looks.contains(&true) {
             return Ok(None);

@@ -29,7 +29,8 @@ use tracing::Instrument;
 
 use crate::error::Error;
 use crate::latch::Latch;
-use crate::link::{Code, Fault, Found, Link, Node, Read, Reply, SessionState};
+use crate::link::size::{self, Envelope, TooLarge};
+use crate::link::{Code, Fault, Found, Link, Node, Read, Reply, SessionState, Write};
 use crate::meter::OpenSession;
 use acls::AclCheck;
 use clock::Clock;
@@ -68,8 +69,7 @@ pub(crate) struct Session {
     watched_bytes: AtomicUsize,
     /// Bytes of paths of tickets that this session has or is about to create; the pool keeps it below its limit.
     ticket_bytes: AtomicUsize,
-    /// Bytes that the chroot adds to each path at the server.
-    chroot_len: usize,
+    envelope: Envelope,
     id: i64,
 }
 
@@ -94,7 +94,8 @@ pub(crate) struct Circumstances {
     pub(crate) tick: Option<Duration>,
     /// When the opening of the session began.
     pub(crate) opening: Moment,
-    pub(crate) chroot_len: usize,
+    /// What stands in every request.
+    pub(crate) envelope: Envelope,
 }
 
 impl Session {
@@ -142,7 +143,7 @@ impl Session {
             link,
             watched_bytes: AtomicUsize::new(0),
             ticket_bytes: AtomicUsize::new(0),
-            chroot_len: around.chroot_len,
+            envelope: around.envelope,
             id,
         })
     }
@@ -158,7 +159,12 @@ impl Session {
 
     /// Bytes of this path where the client sends it among others.
     fn sent_len(&self, path: &str) -> usize {
-        sent_len(self.chroot_len, path.len())
+        sent_len(self.envelope.chroot(), path.len())
+    }
+
+    /// Whether servers read all of these in one request.
+    pub(crate) fn check_size(&self, writes: &[Write<'_>]) -> Result<(), TooLarge> {
+        size::check(self.envelope.writes(writes))
     }
 
     /// The link, unless the session is over or the keeper closed.
@@ -386,12 +392,23 @@ pub(crate) fn refused(link: &dyn Link, doing: &'static str, path: &str, code: &C
             needs: right.word(),
             servers,
         },
+        Code::TooLarge(too_large) => self::too_large(doing, path, *too_large),
         code => Error::Refused {
             doing,
             path,
             servers,
             why: code.to_string(),
         },
+    }
+}
+
+/// The error for what is not sent, because servers would not read it.
+pub(crate) fn too_large(doing: &'static str, what: impl ToString, too_large: TooLarge) -> Error {
+    Error::TooLarge {
+        doing,
+        what: what.to_string(),
+        bytes: too_large.0,
+        limit: size::MOST,
     }
 }
 

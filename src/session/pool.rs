@@ -23,7 +23,8 @@ use super::watchman::{self, SessionEvent, SessionEvents};
 use super::{Circumstances, End, Session};
 use crate::error::{Error, Result};
 use crate::latch::{Latch, Latched};
-use crate::link::{Code, Fault, Found, Link, Opener, Read, probe};
+use crate::link::size::{self, TooLarge};
+use crate::link::{Code, Fault, Found, Link, Opener, Read, Write, probe};
 
 /// The most bytes of paths of tickets that one session has. Its end is one transaction that names them all, and servers
 /// choke on one that is larger than `jute.maxbuffer`, 1 MiB: followers drop out for good (ZOOKEEPER-4306, row 67).
@@ -296,6 +297,11 @@ impl Pool {
             .sum()
     }
 
+    /// Whether servers read all of these in one request.
+    pub(crate) fn check_size(&self, writes: &[Write<'_>]) -> Result<(), TooLarge> {
+        size::check(self.access.opener.envelope().writes(writes))
+    }
+
     /// Bytes of a path of so many below the chroot, where the client sends it among others.
     pub(crate) fn sent_len(&self, path: usize) -> usize {
         sent_len(self.access.opener.chroot().len(), path)
@@ -402,7 +408,7 @@ impl Pool {
                 strength: self.access.strength,
                 tick: self.access.tick,
                 opening,
-                chroot_len: self.access.opener.chroot().len(),
+                envelope: self.access.opener.envelope(),
             };
             Ok(Session::start(link, around))
         });

@@ -153,6 +153,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     linger::storm::cases,
     multi::cases,
     multi::crowd::cases,
+    multi::size::cases,
     mutex::cases,
     reconnect::cases,
     reentrancy::cases,

@@ -1,9 +1,10 @@
 //! Several locks in one transaction, as their users see them: whole or not at all, in order, and without circles.
 //!
-//! The modules below it hold crowds and cancelled calls.
+//! The modules below it hold crowds, cancelled calls, and what is too large.
 
 pub(crate) mod cancelled;
 pub(crate) mod crowd;
+pub(crate) mod size;
 #[path = "../../examples/transfer.rs"]
 #[allow(dead_code, reason = "its main")]
 mod transfer;
