@@ -65,7 +65,6 @@ pub struct Keeper {
     root: Arc<str>,
     kind: Create,
     line: Arc<DataLine>,
-    session_timeout: Duration,
     lock_delay: Duration,
     dialect: Dialect,
     holders: Arc<Holders>,
@@ -420,8 +419,8 @@ impl Keeper {
     /// A future of this keeper that is in the middle of a request and is kept without being polled keeps its session until it
     /// is dropped.
     ///
-    /// Ends within about twice the session timeout even with every server dead, and half of one more with a journal; the servers
-    /// then remove the tickets when the session times out.
+    /// Ends within about twice the session timeout that was granted even with every server dead, and half of one more with a
+    /// journal; the servers then remove the tickets when the session times out.
     ///
     /// # Cancel safety
     ///
@@ -431,9 +430,9 @@ impl Keeper {
         self.holders.cohorts.give_back();
         if let Some(scribe) = &self.scribe {
             let _closes = self.pool.closes();
-            scribe.close(self.session_timeout / 2).await;
+            scribe.close(self.pool.session_timeout() / 2).await;
         }
-        self.pool.close(self.session_timeout).await;
+        self.pool.close().await;
     }
 
     fn door(&self, name: LockName, claim: Claim, kind: &'static str) -> Door {

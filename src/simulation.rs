@@ -236,7 +236,7 @@ async fn storm(world: &Arc<SimWorld>, mut dice: Dice, is_near_end: bool) -> Resu
         return Err(format!("S5: orphans: {left:?}"));
     }
     for pool in pools {
-        let closed = timeout(PATIENCE, pool.close(Duration::from_secs(10))).await;
+        let closed = timeout(PATIENCE, pool.close()).await;
         closed.map_err(|_| "a keeper does not close")?;
     }
     Ok(())

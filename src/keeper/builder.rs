@@ -76,7 +76,8 @@ impl KeeperBuilder {
     }
 
     /// How long the servers wait for a silent client before they end its session and give its locks to others; default
-    /// 10 s. The servers bound it to 2 to 20 of their ticks, usually 4 to 40 s.
+    /// 10 s. The servers bound it to 2 to 20 of their ticks, usually 4 to 40 s. What they grant counts; where it is not what was asked
+    /// for, the first session is opened twice.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
@@ -247,7 +248,6 @@ impl KeeperBuilder {
             pid: std::process::id(),
             ..DataLine::default()
         };
-        let session_timeout = self.session_timeout;
         let scribe = (self.journal > 0).then(|| Scribe::new(&pool, &root, self.journal));
         Ok(Keeper {
             pool,
@@ -258,7 +258,6 @@ impl KeeperBuilder {
                 Dialect::Curator => self.kind,
             },
             line: Arc::new(line),
-            session_timeout,
             lock_delay: self.lock_delay,
             dialect: self.dialect,
             holders: Arc::default(),
@@ -340,6 +339,7 @@ impl KeeperBuilder {
             servers: servers.into(),
             chroot: chroot.into(),
             session_timeout: self.session_timeout,
+            granted: Arc::default(),
             credentials: self.credentials.clone(),
             acl,
             #[cfg(feature = "tls")]

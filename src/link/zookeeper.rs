@@ -14,6 +14,7 @@ mod served;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
@@ -49,11 +50,33 @@ pub(crate) struct Target {
     pub(crate) servers: String,
     /// Starts with `/`, or is empty.
     pub(crate) chroot: String,
+    /// What is asked for. Whatever waits once a session is open goes by what was granted.
     pub(crate) session_timeout: Duration,
+    /// What was granted last, in milliseconds; 0 until then.
+    pub(crate) granted: Arc<AtomicU64>,
     pub(crate) credentials: Vec<Credential>,
     pub(crate) acl: Acl,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<Tls>,
+}
+
+impl Target {
+    /// What will most likely be granted.
+    fn expected(&self) -> Duration {
+        match self.granted.load(Ordering::Relaxed) {
+            0 => self.session_timeout,
+            granted => Duration::from_millis(granted),
+        }
+    }
+
+    /// A server has granted this; whether that was not to be expected.
+    fn has_learnt(&self, granted: Duration) -> bool {
+        let expected = self.expected().as_millis();
+        let millis = granted.as_millis();
+        self.granted
+            .store(u64::try_from(millis).unwrap_or(u64::MAX), Ordering::Relaxed);
+        millis != expected
+    }
 }
 
 impl Opener for Target {
@@ -96,27 +119,18 @@ struct ZooKeeper {
 
 impl ZooKeeper {
     async fn connect(target: Target, limit: Duration) -> Result<Arc<dyn Link>, Fault> {
-        let pacer = Pacer::new(target.session_timeout).await;
-        let opening = AssertUnwindSafe(open(&target, &pacer, limit)).catch_unwind();
-        let client = tokio::select! {
-            biased;
-            opened = opening => match opened {
-                Ok(Ok(client)) => client,
-                Ok(Err(zk::Error::AuthFailed)) => {
-                    return Err(Fault::Answered(Code::Unauthenticated));
-                }
-                Ok(Err(error)) => return Err(fault(error, Right::Read)),
-                Err(_) => return Err(Fault::Unknown(BROKEN.into())),
-            },
-            () = pacer.count_tries() => {
-                return Err(Fault::Unknown("every server was tried".into()));
-            }
-        };
+        let (mut client, mut pacer) = try_all(&target, limit).await?;
+        // Before the first session nobody knows what is granted, and the crate keeps the patience that it begins with: with one
+        // for a longer session it would look for another server too late, with one for a shorter session without a reason.
+        if target.has_learnt(client.session_timeout()) {
+            end(client).await;
+            (client, pacer) = try_all(&target, limit).await?;
+        }
         let timeout = client.session_timeout();
         let broken = Arc::<Notify>::default();
         let signs = (client.state_watcher(), Arc::clone(&broken));
         let states = translate_states(signs, pacer, timeout, &target.servers);
-        let deadline = client.session_timeout().max(Duration::from_millis(100));
+        let deadline = timeout.max(Duration::from_millis(100));
         Ok(Arc::new(Self {
             client,
             envelope: target.envelope(),
@@ -349,6 +363,35 @@ impl Link for ZooKeeper {
     }
 }
 
+/// Opens a session, unless every server is tried in vain.
+async fn try_all(target: &Target, limit: Duration) -> Result<(zk::Client, Pacer), Fault> {
+    let pacer = Pacer::new(target.expected()).await;
+    let opening = AssertUnwindSafe(open(target, &pacer, limit)).catch_unwind();
+    let client = tokio::select! {
+        biased;
+        opened = opening => match opened {
+            Ok(Ok(client)) => client,
+            Ok(Err(zk::Error::AuthFailed)) => return Err(Fault::Answered(Code::Unauthenticated)),
+            Ok(Err(error)) => return Err(fault(error, Right::Read)),
+            Err(_) => return Err(Fault::Unknown(BROKEN.into())),
+        },
+        () = pacer.count_tries() => {
+            return Err(Fault::Unknown("every server was tried".into()));
+        }
+    };
+    Ok((client, pacer))
+}
+
+/// Ends a session in which nothing was done.
+async fn end(client: zk::Client) {
+    let limit = client.session_timeout() / 5;
+    let mut states = client.state_watcher();
+    drop(client);
+    let over = async { while !states.changed().await.is_terminated() {} };
+    // It ends at the server all the same.
+    timeout(limit, over).await.ok();
+}
+
 /// Opens a session, or fails when every server was tried in vain.
 ///
 /// The crate tries one server after the other, in an order of its own, and may meet one that is silent several times
@@ -363,7 +406,7 @@ async fn open(target: &Target, pacer: &Pacer, limit: Duration) -> Result<zk::Cli
         MOST_TRIES.min(2 * servers)
     };
     // Also how long a connection may be silent later on; at three eighths of it the crate sends a ping.
-    let patience = target.session_timeout / 5;
+    let patience = target.expected() / 5;
     let list = format!("{}{}", pacer.list(&target.servers), target.chroot);
     #[cfg(feature = "tls")]
     let tls = target.tls.as_ref().map(tls_options).transpose()?;

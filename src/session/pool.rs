@@ -61,6 +61,8 @@ pub(crate) struct Pool {
     /// Where all tasks of the sessions run, whoever needs a session first: where the keeper was connected.
     runtime: Latch<Handle>,
     sessions: Latch<Sessions>,
+    /// The session timeout that was granted last; until then, what is asked for.
+    granted: Latch<Duration>,
     closing: watch::Sender<bool>,
     events: Arc<watch::Sender<SessionEvent>>,
     /// Every janitor holds a sender; `close` waits until all are gone.
@@ -166,6 +168,7 @@ impl Pool {
     pub(crate) async fn open(access: Access) -> Result<Arc<Self>> {
         let (alive, all_gone) = mpsc::channel(1);
         let pool = Arc::new(Self {
+            granted: Latch::new(access.session_timeout),
             access,
             runtime: Latch::new(Handle::current()),
             sessions: Latch::default(),
@@ -248,9 +251,10 @@ impl Pool {
         }
     }
 
-    /// Ends every session; what the janitors were given is finished first. Ends within about twice the `limit`.
-    pub(crate) async fn close(&self, limit: Duration) {
+    /// Ends every session; what the janitors were given is finished first. Ends within about twice the session timeout.
+    pub(crate) async fn close(&self) {
         self.begin_to_close();
+        let limit = self.session_timeout();
         let sessions: Vec<Arc<Session>> = {
             let sessions = self.sessions();
             // They stay in the list, for another close if this one is dropped.
@@ -271,6 +275,11 @@ impl Pool {
         if timeout(limit, all_gone.recv()).await.is_err() {
             tracing::warn!("a janitor did not finish in time");
         }
+    }
+
+    /// What the servers grant.
+    pub(crate) fn session_timeout(&self) -> Duration {
+        *self.granted.lock()
     }
 
     /// The keeper's runtime.
@@ -400,6 +409,7 @@ impl Pool {
         let closed = || End::Closed.while_trying("open", "a session");
         let alive = self.alive.lock().clone();
         let started = connected.and_then(|link| {
+            *self.granted.lock() = link.session_timeout();
             let around = Circumstances {
                 closing: self.closing.subscribe(),
                 alive: alive.ok_or_else(closed)?,

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use lockkeeper::Keeper;
+use futures_util::future::join_all;
+use lockkeeper::{Keeper, KeeperBuilder};
 use tokio::time::{Instant, sleep_until};
 
 use super::{granted, released, watched};
@@ -11,13 +12,15 @@ use crate::support::checker::{assert_clean, recovery, violations};
 use crate::support::client::Fleet;
 use crate::support::ensemble::Ensemble;
 use crate::support::events::Outcome;
-use crate::support::proxy::{End, Proxies};
+use crate::support::proxy::{End, Proxies, Proxy, Way};
 use crate::support::stall::Stall;
 use crate::support::store::Fence;
 
 cases! {
     both:
-        a_healthy_holder_keeps_its_token_through_reconnects within 60;
+        a_healthy_holder_keeps_its_token_through_reconnects within 60,
+        who_asked_for_more_than_was_granted_survives_a_silent_connection within 60,
+        who_asked_for_more_than_was_granted_closes_by_what_was within 60;
     real:
         a_healthy_holder_keeps_its_token_through_a_leader_change within 180;
 }
@@ -124,4 +127,58 @@ async fn one_leader_change(ensemble: &mut Ensemble, round: usize) -> bool {
     }
     keeper.close().await;
     is_short
+}
+
+/// Servers that grant this timeout at most, and a keeper to be that asks for three times as much.
+fn granting(world: &World, granted: Duration) -> (Proxies, KeeperBuilder) {
+    let proxies = Proxies::before(world);
+    let ask_for_at_most = |proxy: &Proxy| proxy.ask_for_at_most(granted);
+    proxies.each.iter().for_each(ask_for_at_most);
+    let builder = Keeper::builder(proxies.connect_string()).session_timeout(granted * 3);
+    (proxies, builder)
+}
+
+// The client crate looked for another connection after a fifth of what was asked for, when what was granted was almost over.
+async fn who_asked_for_more_than_was_granted_survives_a_silent_connection(world: World) {
+    let granted = Duration::from_secs(3);
+    let tries = (0..World::times(4, 40)).map(|number| {
+        let (proxies, builder) = granting(&world, granted);
+        async move {
+            let keeper = builder.connect().await.unwrap();
+            let lock = keeper.mutex(format!("asked-{number}")).unwrap();
+            let guard = lock.lock().await.unwrap();
+            let stall = Stall::watch();
+            let lost = guard.lost();
+
+            for proxy in &proxies.each {
+                proxy.end_towards(Way::ToServer);
+            }
+            let silence = tokio::time::timeout(granted * 2, lost).await;
+
+            let stall = stall.longest();
+            assert!(silence.is_err(), "lost in spite of {stall:?}: {silence:?}");
+            guard.release().await.unwrap();
+            keeper.close().await;
+        }
+    });
+    join_all(tries).await;
+}
+
+async fn who_asked_for_more_than_was_granted_closes_by_what_was(world: World) {
+    let granted = Duration::from_secs(1);
+    let (proxies, builder) = granting(&world, granted);
+    let builder = builder.session_timeout(granted * 30).journal(10);
+    let keeper = builder.connect().await.unwrap();
+    let lock = keeper.mutex("closed").unwrap();
+    let _guard = lock.lock().await.unwrap();
+    proxies.black_hole(Way::Both);
+    let (began, stall) = (Instant::now(), Stall::watch());
+
+    keeper.close().await;
+
+    let (took, stall) = (began.elapsed(), stall.longest());
+    assert!(
+        took < granted * 3 + stall,
+        "{took:?} with stalls of {stall:?}"
+    );
 }

@@ -92,6 +92,15 @@ pub(crate) fn ask_for_a_new_session(connect: &mut [u8]) {
     }
 }
 
+/// Makes a connect request (with its length) ask for a session timeout of so many milliseconds at most.
+pub(crate) fn ask_for_at_most(connect: &mut [u8], most: i32) {
+    // It is the number before the session, and the length is before all.
+    let timeout = SESSION;
+    if int(connect, timeout).is_some_and(|asked| asked > most) {
+        connect[timeout..timeout + 4].copy_from_slice(&most.to_be_bytes());
+    }
+}
+
 /// Where the session stands in a connect request without its length.
 const SESSION: usize = 4 + 8 + 4;
 

@@ -107,6 +107,8 @@ struct State {
     rules: Vec<(Matching, Deed)>,
     swaps: usize,
     swapped: usize,
+    /// Milliseconds.
+    most_asked: Option<i32>,
     next: u64,
     open: HashMap<u64, Open>,
 }
@@ -271,6 +273,12 @@ impl Proxy {
     /// Makes the next client that comes back to its session open a new one instead, without knowing it.
     pub(crate) fn swap_next_session(&self) {
         self.shared.state().swaps += 1;
+    }
+
+    /// Has every session that is opened from now on ask for this timeout at most, as if the servers granted no more.
+    pub(crate) fn ask_for_at_most(&self, most: Duration) {
+        let millis = i32::try_from(most.as_millis()).expect("a timeout in milliseconds");
+        self.shared.state().most_asked = Some(millis);
     }
 
     /// How many sessions were swapped.

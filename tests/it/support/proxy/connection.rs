@@ -250,6 +250,9 @@ fn deed(
         let is_return =
             way == Way::ToServer && frames::session(&piece[4..]).is_some_and(|id| id != 0);
         let mut state = shared.state();
+        if let (Way::ToServer, Some(most)) = (way, state.most_asked) {
+            frames::ask_for_at_most(piece, most);
+        }
         if is_return && state.swaps > 0 {
             state.swaps -= 1;
             state.swapped += 1;
