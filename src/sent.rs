@@ -93,7 +93,7 @@ async fn every_request_is_as_long_as_it_is_counted() {
     let target = |servers: SocketAddr, chroot: &str| Target {
         servers: servers.to_string(),
         chroot: chroot.to_owned(),
-        session_timeout: HOUR,
+        session_timeout: SOON,
         credentials: vec![Credential {
             scheme: scheme.clone(),
             secret: secret.clone(),

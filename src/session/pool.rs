@@ -17,7 +17,9 @@ use tracing::Instrument;
 
 use super::acls::AclCheck;
 use super::clock::Clock;
+use super::lease::Moment;
 use super::pulse::LeaseStrength;
+use super::setbacks::Setbacks;
 use super::watching::{WatchSlot, claim, sent_len};
 use super::watchman::{self, SessionEvent, SessionEvents};
 use super::{Circumstances, End, Session};
@@ -74,6 +76,9 @@ pub(crate) struct Pool {
 struct Sessions {
     home: Option<Arc<Session>>,
     further: Vec<Weak<Session>>,
+    /// When the home session was opened, and how many before it did not last.
+    opened: Moment,
+    brief: Setbacks,
     /// The session that is being opened, for everybody who waits for room.
     opening: Option<Opening>,
 }
@@ -402,7 +407,25 @@ impl Pool {
         }
     }
 
+    /// How long to wait before another session is opened: longer each time that one did not last for its timeout. What ends a
+    /// session as soon as it is used would otherwise be given the next one at once.
+    fn pause_after_the_last(&self) -> Duration {
+        let now = self.access.clock.now();
+        let timeout = self.session_timeout();
+        let mut sessions = self.sessions();
+        let is_over = |home: &Arc<Session>| home.end().is_some();
+        if !sessions.home.as_ref().is_some_and(is_over) {
+            return Duration::ZERO;
+        }
+        if now >= sessions.opened + timeout {
+            sessions.brief = Setbacks::default();
+        }
+        sessions.brief.pause_after_a_race()
+    }
+
     async fn open_session(self: &Arc<Self>) -> Result<Arc<Session>> {
+        let pause = self.pause_after_the_last();
+        sleep(pause).await;
         let opening = self.access.clock.now();
         let is_first = self.sessions().home.is_none();
         let connected = self.connect(is_first).await;
@@ -435,6 +458,7 @@ impl Pool {
                 .is_none_or(|home| home.end().is_some());
             if is_home {
                 before = sessions.home.replace(Arc::clone(session));
+                sessions.opened = opening;
             } else {
                 sessions.further.push(Arc::downgrade(session));
             }

@@ -1,6 +1,7 @@
 //! The link with something behind it that opens sessions and then answers whatever it likes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -17,10 +18,16 @@ const PING: i32 = -2;
 
 /// Listens and answers each request with this behind a header that is right. Its address.
 async fn serve(granted: i32, body: Vec<u8>) -> String {
+    serve_counting(granted, body, Arc::default()).await
+}
+
+/// As [`serve`], and counts the connections.
+async fn serve_counting(granted: i32, body: Vec<u8>, count: Arc<AtomicUsize>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
+            count.fetch_add(1, Ordering::Relaxed);
             let body = body.clone();
             // A client that goes is none of its business.
             tokio::spawn(async move { answer(stream, granted, &body).await.ok() });
@@ -168,4 +175,20 @@ async fn a_session_timeout_that_nobody_grants_is_refused_with_its_server() {
             "{text}"
         );
     }
+}
+
+// It was given a session after the other without a pause.
+#[tokio::test]
+async fn sessions_that_end_at_once_are_opened_with_pauses() {
+    let count = Arc::<AtomicUsize>::default();
+    let address = serve_counting(10_000, ints(&[0]), Arc::clone(&count)).await;
+    let keeper = Keeper::connect(address).await.unwrap();
+
+    let lock = keeper.mutex("a").unwrap();
+    let locked = lock.lock_timeout(Duration::from_secs(2)).await;
+
+    assert!(locked.unwrap_err().is_timeout());
+    let count = count.load(Ordering::Relaxed);
+    // After 0, 5, 10, 20, 40, 80, 160, 320 and 500 ms, and then each half second.
+    assert!((4..=13).contains(&count), "{count} sessions");
 }
