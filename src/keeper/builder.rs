@@ -196,6 +196,9 @@ impl KeeperBuilder {
     /// 4 s in place of 1.4 s at a session timeout of 10 s and a tick of 2 s. Where the servers' tick is longer than declared here, a
     /// guard may believe too long that it is held. Where clients may be connected to observers behind an ObserverMaster, whose word takes two
     /// hops, declare twice the tick. Without it, half of the session timeout is assumed, which is the longest that servers allow.
+    ///
+    /// A server that stands alone needs no such time, whatever is declared: it is asked (`srvr`, at each connect), and silences of up to
+    /// 6 s are survived then. That takes a connect string with one address of one server, without TLS, and a server that answers.
     pub fn tick_time(mut self, tick: Duration) -> Self {
         self.tick = Some(tick);
         self

@@ -302,6 +302,15 @@ pub(crate) trait Link: Send + Sync + fmt::Debug {
     fn sync(&self, path: &str) -> Reply<'_, ()>;
     /// The session's states; they outlive the link and end with [`SessionState::Over`].
     fn states(&self) -> watch::Receiver<SessionState>;
+    /// The number of the connection that the session has now, once the server behind it has said that it stands alone. What is
+    /// sent and answered while this stays the same is answered by that server, on that connection.
+    fn standalone(&self) -> Option<u64> {
+        None
+    }
+    /// Told when another connection has got such a number. It may be lost again by then.
+    fn proofs(&self) -> watch::Receiver<u64> {
+        watch::channel(0).1
+    }
 }
 
 /// Where sessions come from.

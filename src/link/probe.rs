@@ -1,8 +1,10 @@
-//! Finds out why an address gave no session, since the client crate says the same bare error for all.
+//! Asks servers what they are: why an address gave no session, since the client crate says the same bare error for all, and
+//! whether a server stands alone.
 //!
 //! It resolves the name, connects, and asks with a four-letter word, so it never opens a session. It never decides
-//! anything: it only words the error.
+//! anything.
 
+use std::collections::HashSet;
 use std::io;
 use std::time::Duration;
 
@@ -11,6 +13,53 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::{AddressFailure, UnreachableReason};
+
+/// The most that is read of an answer; one of ZooKeeper 3.9 has some 200 bytes, a leader's 300.
+const MOST: usize = 4 << 10;
+
+/// What a server says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Standalone,
+    /// One of an ensemble; or it cannot be told, now and later.
+    Other,
+    /// It has not told.
+    Unknown,
+}
+
+/// Asks the one server behind an address; ends within `limit`.
+pub(crate) async fn mode(address: &str, limit: Duration) -> Mode {
+    let asked = async {
+        let resolved: HashSet<_> = lookup_host(with_port(address)).await?.collect();
+        let mut resolved = resolved.into_iter();
+        match (resolved.next(), resolved.next()) {
+            (Some(only), None) => {
+                let answer = ask(TcpStream::connect(only).await?, MOST).await?;
+                Ok(mode_of(&String::from_utf8_lossy(&answer)))
+            }
+            // Whoever it is that we are connected to, it is not surely the one who would answer.
+            _ => Ok(Mode::Other),
+        }
+    };
+    match timeout_at(Instant::now() + limit, asked).await {
+        Ok(Ok(mode)) => mode,
+        Ok::<io::Result<Mode>, _>(Err(_)) | Err(_) => Mode::Unknown,
+    }
+}
+
+fn mode_of(answer: &str) -> Mode {
+    if answer.starts_with("srvr is not") {
+        return Mode::Other;
+    }
+    // Of ZooKeeper it is known what that means.
+    let is_whole = answer.starts_with("Zookeeper version") && answer.ends_with('\n');
+    let mode = answer.lines().find_map(|line| line.strip_prefix("Mode: "));
+    match mode.filter(|_| is_whole) {
+        Some("standalone") => Mode::Standalone,
+        Some(_) => Mode::Other,
+        None => Mode::Unknown,
+    }
+}
 
 /// Asks every address at the same time; ends within `limit`.
 pub(crate) async fn probe(servers: &str, is_secure: bool, limit: Duration) -> Vec<AddressFailure> {
@@ -44,7 +93,7 @@ async fn look(address: &str, is_secure: bool, deadline: Instant) -> UnreachableR
             Err(error) => UnreachableReason::Refused(error.to_string()),
             // A word in the clear would tell nothing.
             Ok(_) if is_secure => UnreachableReason::NoTlsSession,
-            Ok(stream) => match ask(stream).await {
+            Ok(stream) => match ask(stream, 32).await {
                 Ok(answer) if is_zookeeper(&answer) => UnreachableReason::NotServing,
                 _ => UnreachableReason::NotZooKeeper,
             },
@@ -64,11 +113,11 @@ pub(crate) fn with_port(address: &str) -> String {
     }
 }
 
-/// Sends `srvr` and reads the first bytes of the answer; an end without any is an empty answer.
-async fn ask(mut stream: TcpStream) -> io::Result<Vec<u8>> {
+/// Sends `srvr` and reads the answer, or so many of its first bytes; an end without any is an empty answer.
+async fn ask(mut stream: TcpStream, most: usize) -> io::Result<Vec<u8>> {
     stream.write_all(b"srvr").await?;
     let mut answer = Vec::new();
-    while answer.len() < 32 && stream.read_buf(&mut answer).await? > 0 {}
+    while answer.len() < most && stream.read_buf(&mut answer).await? > 0 {}
     Ok(answer)
 }
 

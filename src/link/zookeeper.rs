@@ -10,6 +10,7 @@ mod nodelay;
 #[cfg(test)]
 #[cfg(feature = "embedded")]
 mod served;
+mod standalone;
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -27,6 +28,8 @@ use zookeeper_client as zk;
 use crate::access::{self, Acl, Credential};
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
+
+use standalone::Standalone;
 
 use super::{
     AccessList, Change, Code, Create, Created, Fault, Found, Link, Node, Opener, Read, Reply,
@@ -111,6 +114,7 @@ struct ZooKeeper {
     acl: Vec<zk::Acl>,
     envelope: Envelope,
     states: watch::Receiver<SessionState>,
+    standalone: Arc<Standalone>,
     /// The client panicked; nothing that it says of the session counts any more.
     broken: Arc<Notify>,
     /// Ours, not the crate's: a request made while disconnected would otherwise hang until the session expires.
@@ -129,7 +133,8 @@ impl ZooKeeper {
         let timeout = client.session_timeout();
         let broken = Arc::<Notify>::default();
         let signs = (client.state_watcher(), Arc::clone(&broken));
-        let states = translate_states(signs, pacer, timeout, &target.servers);
+        let standalone = Arc::new(Standalone::new(client.state_watcher()));
+        let states = translate_states(signs, pacer, timeout, &target, Arc::clone(&standalone));
         let deadline = timeout.max(Duration::from_millis(100));
         Ok(Arc::new(Self {
             client,
@@ -137,6 +142,7 @@ impl ZooKeeper {
             acl: target.acl.entries().iter().map(acl).collect(),
             servers: target.servers,
             states,
+            standalone,
             broken,
             deadline,
         }))
@@ -361,6 +367,14 @@ impl Link for ZooKeeper {
     fn states(&self) -> watch::Receiver<SessionState> {
         self.states.clone()
     }
+
+    fn standalone(&self) -> Option<u64> {
+        self.standalone.connection()
+    }
+
+    fn proofs(&self) -> watch::Receiver<u64> {
+        self.standalone.proofs()
+    }
 }
 
 /// Opens a session, unless every server is tried in vain.
@@ -442,10 +456,15 @@ fn translate_states(
     (mut theirs, broken): (zk::StateWatcher, Arc<Notify>),
     pacer: Pacer,
     session_timeout: Duration,
-    servers: &str,
+    target: &Target,
+    standalone: Arc<Standalone>,
 ) -> watch::Receiver<SessionState> {
     let (sender, receiver) = watch::channel(state(theirs.peek_state()));
-    let quicken = nodelay::keep(servers.to_owned(), receiver.clone());
+    let quicken = nodelay::keep(target.servers.clone(), receiver.clone());
+    // Through TLS no such question can be asked.
+    let only =
+        (!target.servers.contains(',') && !target.is_secure()).then(|| target.servers.clone());
+    let prove = standalone::prove(standalone, only, receiver.clone(), session_timeout);
     let follow = async move {
         // After a terminal state the crate's watcher never answers again.
         while !matches!(*sender.borrow(), SessionState::Over(_)) {
@@ -461,6 +480,7 @@ fn translate_states(
         tokio::select! {
             () = follow => (),
             never = quicken => match never {},
+            never = prove => match never {},
             never = pacer.pace(session_timeout) => match never {},
         }
     };

@@ -13,6 +13,13 @@
 //! the tick declared. Simpler rules failed on a
 //! real ensemble: "the last answered request and six tenths" in 11 to 107 of 400 trials, and a lease on the first answer
 //! after a silence, which a follower gave 0.003 timeouts before the session was gone.
+//!
+//! A server that stands alone ends the session itself, and counts from each request when it comes, before it is answered
+//! (`ZooKeeperServer.submitRequestNow` and `touch`): while a lease lasts, each of its answers is an anchor by itself. Not when none
+//! does: `SessionTrackerImpl.run` takes the sessions that are due out of its queue first and marks one after the other as closing
+//! then, and what comes in between is still answered. Two answers with the lag between them have that behind them. Who answered is
+//! told with each answer, so nothing is to be taken back when the next one comes from somebody else: if that server was restarted
+//! as a member of an ensemble, all sessions have their whole timeout from then on.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -37,6 +44,15 @@ struct Answered {
     at: Moment,
 }
 
+/// Who has answered a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// A server that surely stands alone.
+    Standalone,
+    /// One of an ensemble, or it is not known.
+    Any,
+}
+
 impl Lease {
     /// A session that was opened by a handshake sent and answered then, at servers that have this tick if it is known. Its creation is a commit of the quorum, and the
     /// leader counts from it.
@@ -51,8 +67,8 @@ impl Lease {
         lease
     }
 
-    /// The server has answered a request of ours.
-    pub(crate) fn answered(&mut self, sent: Moment, now: Moment) {
+    /// A server has answered a request of ours.
+    pub(crate) fn answered(&mut self, sent: Moment, now: Moment, by: By) {
         self.end_if_over(now);
         let settled = |old: &Answered| old.at + self.lag <= sent;
         let anchor = self.answered.iter().rev().find(|old| settled(old)).copied();
@@ -62,9 +78,16 @@ impl Lease {
         }
         self.answered.push_back(Answered { sent, at: now });
         if let Some(anchor) = anchor {
-            let end = self.end_after(anchor.sent);
-            self.valid_until = self.valid_until.max(Some(end).filter(|end| now < *end));
+            self.extend(anchor.sent, now);
         }
+        if by == By::Standalone && self.valid_until.is_some() {
+            self.extend(sent, now);
+        }
+    }
+
+    fn extend(&mut self, anchor: Moment, now: Moment) {
+        let end = self.end_after(anchor);
+        self.valid_until = self.valid_until.max(Some(end).filter(|end| now < *end));
     }
 
     /// Until when the lease lasts, if one does now.
@@ -117,6 +140,7 @@ impl Lease {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use proptest::test_runner::TestRunner;
 
     use super::*;
 
@@ -130,7 +154,7 @@ mod tests {
     fn after(beats: impl IntoIterator<Item = u64>) -> Lease {
         let mut lease = Lease::new(T, None, ms(0), ms(1));
         for sent in beats {
-            lease.answered(ms(sent), ms(sent + 1));
+            lease.answered(ms(sent), ms(sent + 1), By::Any);
         }
         lease
     }
@@ -171,15 +195,15 @@ mod tests {
         let mut lease = after([200, 400]);
         let end = lease.valid_until(ms(401)).unwrap();
 
-        lease.answered(end + ms(50), end + ms(51));
+        lease.answered(end + ms(50), end + ms(51), By::Any);
         assert_eq!(lease.valid_until(end + ms(51)), None);
-        lease.answered(end + ms(51 + 299), end + ms(352));
+        lease.answered(end + ms(51 + 299), end + ms(352), By::Any);
         assert_eq!(
             lease.valid_until(end + ms(352)),
             None,
             "less than a quarter of the timeout after the first"
         );
-        lease.answered(end + ms(51 + 300), end + ms(353));
+        lease.answered(end + ms(51 + 300), end + ms(353), By::Any);
         assert_eq!(
             lease.valid_until(end + ms(353)),
             Some(end + ms(50 + 1080)),
@@ -193,7 +217,7 @@ mod tests {
         let end = lease.valid_until(ms(401)).unwrap();
 
         assert!(lease.valid_until(end - ms(1)).is_some());
-        lease.answered(end - ms(200), end);
+        lease.answered(end - ms(200), end, By::Any);
         assert_eq!(lease.valid_until(end), None);
         assert!(!lease.end_if_over(end), "that was told already");
     }
@@ -210,7 +234,7 @@ mod tests {
     #[test]
     fn a_beat_that_may_begin_a_lease_is_sent_once() {
         let mut lease = after([200]);
-        lease.answered(ms(2000), ms(2010));
+        lease.answered(ms(2000), ms(2010), By::Any);
         assert_eq!(lease.next_beat(ms(2000), false), ms(2310));
 
         assert_eq!(
@@ -227,7 +251,7 @@ mod tests {
             let mut sent = ms(0);
             for _ in 0..10 {
                 sent = lease.next_beat(sent, true);
-                lease.answered(sent, sent + ms(1));
+                lease.answered(sent, sent + ms(1), By::Any);
             }
 
             let anchor = sent - ms(120) * beats_back;
@@ -237,10 +261,48 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_of_a_server_that_stands_alone_proves_its_own_request() {
+        let mut lease = after([200]);
+
+        lease.answered(ms(400), ms(410), By::Standalone);
+        assert_eq!(lease.valid_until(ms(410)), Some(ms(400 + 1080)));
+
+        lease.answered(ms(500), ms(510), By::Any);
+        let end = lease.valid_until(ms(510));
+        assert_eq!(end, Some(ms(400 + 1080)), "the next one may be another");
+    }
+
+    #[test]
+    fn after_a_silence_one_answer_proves_nothing_whoever_gave_it() {
+        // The server may have taken the session out of its queue, and not have come to it yet.
+        let mut lease = after([200]);
+
+        for (sent, end) in [(2000, None), (2309, None), (2310, Some(ms(2310 + 1080)))] {
+            lease.answered(ms(sent), ms(sent + 10), By::Standalone);
+            assert_eq!(lease.valid_until(ms(sent + 10)), end);
+        }
+    }
+
+    #[test]
+    fn an_answer_at_the_very_end_is_too_late_whoever_gave_it() {
+        let mut lease = after([200]);
+        let end = lease.valid_until(ms(201)).unwrap();
+
+        lease.answered(end - ms(1), end, By::Standalone);
+        assert_eq!(lease.valid_until(end), None);
+    }
+
+    #[test]
     fn a_silence_is_survived_that_is_shorter_than_the_lease_allows() {
-        // The silence begins right before a beat is answered, and its end is met by the first beat after it.
+        // The silence begins right before a beat is answered, and its end is met by the first beat after it. A server that stands
+        // alone has not said so again by then.
         let long = ms(10_000);
-        for (tick, survived) in [(None, 1400), (Some(ms(2000)), 4000)] {
+        for (tick, by, survived) in [
+            (None, By::Any, 1400),
+            (Some(ms(2000)), By::Any, 4000),
+            (None, By::Standalone, 6000),
+            (Some(ms(2000)), By::Standalone, 6000),
+        ] {
             for phase in 0..100 {
                 let mut lease = Lease::new(long, tick, ms(0), ms(1));
                 let begin = 20_000 + phase * 10;
@@ -253,8 +315,12 @@ mod tests {
                     let at = if is_silent { ms(end) } else { sent + ms(1) };
                     // TERM comes a twentieth before the end.
                     let left = lease.valid_until(at).map(|end| end - at);
-                    assert!(left > Some(ms(500)), "{tick:?} {phase} {sent:?}: {left:?}");
-                    lease.answered(sent, at);
+                    let setting = (tick, by);
+                    assert!(
+                        left > Some(ms(500)),
+                        "{setting:?} {phase} {sent:?}: {left:?}"
+                    );
+                    lease.answered(sent, at, if is_silent { By::Any } else { by });
                 }
             }
         }
@@ -298,7 +364,7 @@ mod tests {
             let mut lease = Lease::new(timeout, tick, sent, at);
             let over = Duration::from_micros(trace.over_us);
             for (sent, at) in answered {
-                lease.answered(sent, at);
+                lease.answered(sent, at, By::Any);
                 if let Some(end) = lease.valid_until(at) {
                     assert!(end <= over, "until {end:?} in {line}");
                     closest = closest.min((over - end).div_duration_f64(timeout));
@@ -314,31 +380,47 @@ mod tests {
         );
     }
 
-    /// A leader and a follower, as ZooKeeper 3.8 has them; the client is connected to the follower.
-    ///
-    /// The follower notes who asked something. The leader pings it every half tick, learns from the answer who did, and counts
-    /// each of these sessions from then on; it ends a session at the first multiple of its tick after the timeout.
+    /// Servers as those of ZooKeeper 3.8 are, which end a session at the first multiple of their tick after the timeout.
     #[derive(Debug)]
-    struct Ensemble {
+    struct Servers {
         tick: u64,
-        /// How long the leader's ping and its answer are on the way.
-        ping: u64,
+        kind: Kind,
         expires: u64,
-        is_noted: bool,
-        next_ping: u64,
     }
 
-    impl Ensemble {
-        fn new(tick: u64, ping: u64, phase: u64) -> Self {
-            let mut ensemble = Self {
-                tick,
+    #[derive(Debug)]
+    enum Kind {
+        /// The client is connected to a follower, which notes who asked something. The leader pings it every half tick, learns from
+        /// the answer who did, and counts each of these sessions from then on.
+        Ensemble {
+            /// How long the leader's ping and its answer are on the way.
+            ping: u64,
+            is_noted: bool,
+            next_ping: u64,
+        },
+        /// It counts from each request. Once a session is due, it takes so long to mark it as closing, and answers until then.
+        Standalone { slow: u64 },
+    }
+
+    impl Kind {
+        fn ensemble(ping: u64, next_ping: u64) -> Self {
+            Self::Ensemble {
                 ping,
-                expires: 0,
                 is_noted: false,
-                next_ping: phase,
+                next_ping,
+            }
+        }
+    }
+
+    impl Servers {
+        fn new(tick: u64, kind: Kind) -> Self {
+            let mut servers = Self {
+                tick,
+                kind,
+                expires: 0,
             };
-            ensemble.touch(0);
-            ensemble
+            servers.touch(0);
+            servers
         }
 
         fn touch(&mut self, now: u64) {
@@ -348,64 +430,171 @@ mod tests {
 
         /// Goes on to a moment at which the client's request arrives, or says when the session ended before.
         fn go_on(&mut self, now: u64) -> Result<(), u64> {
-            while self.next_ping <= now {
-                let (asked, told) = (self.next_ping, self.next_ping + self.ping);
-                self.next_ping += self.tick / 2;
-                if self.expires <= asked.max(told) {
+            while let Kind::Ensemble {
+                ping,
+                is_noted,
+                next_ping,
+            } = &mut self.kind
+            {
+                let (asked, told) = (*next_ping, *next_ping + *ping);
+                if now < asked {
+                    break;
+                }
+                *next_ping += self.tick / 2;
+                if self.expires <= told {
                     return Err(self.expires);
                 }
-                if std::mem::take(&mut self.is_noted) {
+                if std::mem::take(is_noted) {
                     self.touch(told);
                 }
             }
-            match self.expires <= now {
-                true => Err(self.expires),
-                false => {
-                    self.is_noted = true;
-                    Ok(())
+            let is_due = self.expires <= now;
+            match &mut self.kind {
+                Kind::Ensemble { .. } if is_due => return Err(self.expires),
+                Kind::Ensemble { is_noted, .. } => *is_noted = true,
+                Kind::Standalone { slow } if self.expires + *slow <= now => {
+                    return Err(self.expires + *slow);
                 }
+                Kind::Standalone { .. } if is_due => {}
+                Kind::Standalone { .. } => self.touch(now),
+            }
+            Ok(())
+        }
+
+        /// Starts again as something else: whoever has a session then has it for a whole timeout.
+        fn restart(&mut self, now: u64, kind: Kind) -> Result<(), u64> {
+            if self.expires <= now {
+                return Err(self.expires);
+            }
+            self.kind = kind;
+            self.touch(now);
+            Ok(())
+        }
+
+        /// Nothing is asked any more; a follower may also be cut from its leader, which hears no more of what it has noted.
+        fn end(&mut self, is_cut: bool) -> u64 {
+            if is_cut {
+                return self.expires;
+            }
+            match self.kind {
+                Kind::Standalone { .. } => self.expires,
+                Kind::Ensemble { .. } => self.go_on(u64::MAX / 2).unwrap_err(),
             }
         }
     }
 
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2000))]
+    /// Runs many cases; the least that a lease was over before its session, in milliseconds.
+    fn least<S: Strategy>(of: S, case: impl Fn(S::Value) -> (Option<Moment>, u64)) -> i64 {
+        let least = std::cell::Cell::new(i64::MAX);
+        let config = ProptestConfig {
+            source_file: Some(file!()),
+            ..ProptestConfig::with_cases(4000)
+        };
+        let run = TestRunner::new(config).run(&of, |case_| {
+            let (furthest, over) = case(case_);
+            let furthest = furthest.map_or(0, |end| i64::try_from(end.as_millis()).unwrap());
+            let slack = i64::try_from(over).unwrap() - furthest;
+            prop_assert!(slack >= 0, "until {furthest} but over at {over}");
+            least.set(least.get().min(slack));
+            Ok(())
+        });
+        run.unwrap_or_else(|why| panic!("{why}"));
+        least.get()
+    }
 
-        /// FAILURES.md S2b, against every rhythm of beats, pauses and pings: whatever was answered, the lease is over when the
-        /// leader ends the session.
-        #[test]
-        fn no_lease_outlives_its_session(
-            tick in 20..=600_u64,
-            ping in 0..20_u64,
-            phase in 0..300_u64,
-            is_declared: bool,
-            rhythm in prop::sample::select(vec![120_u64, 200]),
-            beats in prop::collection::vec((0..2_u8, 0..1500_u64, 0..60_u64, 0..60_u64), 1..80),
-        ) {
-            // With a declared tick the ping's way is what the lag has beyond half of it.
-            let ping = if is_declared { ping.min(tick / 20) } else { ping };
-            let mut ensemble = Ensemble::new(tick, ping, phase.min(tick / 2));
-            let declared = is_declared.then_some(ms(tick));
-            let mut lease = Lease::new(T, declared, ms(0), ms(0));
-            let (mut now, mut furthest) = (0, lease.valid_until(ms(0)));
-            let mut over = None;
-            for (kind, gap, there, back) in beats {
-                // Mostly regular beats; sometimes the process sleeps.
-                now += if kind == 0 { rhythm } else { gap };
-                if let Err(ended) = ensemble.go_on(now + there) {
-                    over = Some(ended);
-                    break;
+    fn beats() -> impl Strategy<Value = Vec<(u8, u64, u64, u64)>> {
+        prop::collection::vec((0..2_u8, 0..1500_u64, 0..60_u64, 0..60_u64), 1..80)
+    }
+
+    /// FAILURES.md S2b, against every rhythm of beats, pauses and pings: whatever was answered, the lease is over when the leader
+    /// ends the session, also where the follower is cut from it.
+    #[test]
+    fn no_lease_outlives_its_session() {
+        let of = (
+            (20..=600_u64, 0..20_u64, 0..300_u64),
+            any::<[bool; 2]>(),
+            prop::sample::select(vec![120_u64, 200]),
+            beats(),
+        );
+        let least = least(
+            of,
+            |((tick, ping, phase), [is_declared, is_cut], rhythm, beats)| {
+                // With a declared tick the ping's way is what the lag has beyond half of it.
+                let ping = if is_declared {
+                    ping.min(tick / 20)
+                } else {
+                    ping
+                };
+                let mut servers = Servers::new(tick, Kind::ensemble(ping, phase.min(tick / 2)));
+                let declared = is_declared.then_some(ms(tick));
+                let mut lease = Lease::new(T, declared, ms(0), ms(0));
+                let (mut now, mut furthest) = (0, lease.valid_until(ms(0)));
+                for (kind, gap, there, back) in beats {
+                    // Mostly regular beats; sometimes the process sleeps.
+                    now += if kind == 0 { rhythm } else { gap };
+                    if let Err(over) = servers.go_on(now + there) {
+                        return (furthest, over);
+                    }
+                    lease.answered(ms(now), ms(now + there + back), By::Any);
+                    now += there + back;
+                    furthest = furthest.max(lease.valid_until(ms(now)));
                 }
-                lease.answered(ms(now), ms(now + there + back));
+                (furthest, servers.end(is_cut))
+            },
+        );
+        assert!(
+            least < 150,
+            "the cases come close enough to prove something"
+        );
+    }
+
+    /// The same at a server that stands alone and says so sooner or later, and is started again as one of an ensemble, and back.
+    #[test]
+    fn no_lease_outlives_its_session_at_a_server_that_stands_alone() {
+        let of = (
+            (20..=600_u64, 0..20_u64, 0..280_u64),
+            any::<bool>(),
+            prop::sample::select(vec![120_u64, 200]),
+            prop::collection::vec((0..20_u8, 1..20_usize), 1..20),
+            beats(),
+        );
+        let least = least(of, |((tick, ping, slow), is_cut, rhythm, stays, beats)| {
+            let mut servers = Servers::new(tick, Kind::Standalone { slow });
+            let mut lease = Lease::new(T, None, ms(0), ms(0));
+            let (mut now, mut furthest) = (0, lease.valid_until(ms(0)));
+            // How many requests until it has said what it is, and until it is started again.
+            let mut stays = stays.into_iter().cycle();
+            let (mut unproved, mut stay) = stays.next().unwrap();
+            for (kind, gap, there, back) in beats {
+                now += if kind == 0 { rhythm } else { gap };
+                if stay == 0 {
+                    let kind = match servers.kind {
+                        Kind::Standalone { .. } => Kind::ensemble(ping, now + tick / 3),
+                        Kind::Ensemble { .. } => Kind::Standalone { slow },
+                    };
+                    if let Err(over) = servers.restart(now, kind) {
+                        return (furthest, over);
+                    }
+                    (unproved, stay) = stays.next().unwrap();
+                }
+                stay -= 1;
+                if let Err(over) = servers.go_on(now + there) {
+                    return (furthest, over);
+                }
+                let by = match servers.kind {
+                    Kind::Standalone { .. } if unproved == 0 => By::Standalone,
+                    _ => By::Any,
+                };
+                unproved = unproved.saturating_sub(1);
+                lease.answered(ms(now), ms(now + there + back), by);
                 now += there + back;
                 furthest = furthest.max(lease.valid_until(ms(now)));
             }
-            // Nothing is asked any more.
-            let over = match over {
-                Some(over) => over,
-                None => ensemble.go_on(u64::MAX / 2).unwrap_err(),
-            };
-            prop_assert!(furthest <= Some(ms(over)), "{furthest:?} but over at {over}");
-        }
+            (furthest, servers.end(is_cut))
+        });
+        assert!(
+            least < 150,
+            "the cases come close enough to prove something"
+        );
     }
 }

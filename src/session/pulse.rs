@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use super::arrival::stamped;
 use super::clock::Clock;
 use super::ending::{Crier, End, Ending};
-use super::lease::{Lease, Moment};
+use super::lease::{By, Lease, Moment};
 use crate::error::Error;
 use crate::latch::{self, Latch, Latched};
 use crate::link::{Code, Fault, Found, Link, Read, SessionState, Write};
@@ -329,7 +329,7 @@ impl Pulse {
 
     /// The task: beats until the session ends.
     pub(super) async fn run(self: Arc<Self>, link: Arc<dyn Link>, crier: Crier) {
-        let mut states = link.states();
+        let (mut states, mut proofs) = (link.states(), link.proofs());
         let mut under_way: FuturesUnordered<BoxFuture<'_, Heard>> = FuturesUnordered::new();
         let mut rounds = Rounds {
             last_sent: self.clock.now(),
@@ -369,6 +369,11 @@ impl Pulse {
                         SessionState::Over(_) => {}
                     }
                 }
+                Ok(()) = proofs.changed() => {
+                    tracing::debug!("the server stands alone: the lease reckons with no lag");
+                    // Right after a silence each beat counts; a new session's lease is as long as any.
+                    rounds.is_urgent |= self.reconnects.load(Ordering::Relaxed) > 0;
+                }
                 () = self.clock.until(next), if may_beat => {
                     under_way.push(self.beat(&*link, &mut rounds));
                 }
@@ -383,11 +388,21 @@ impl Pulse {
         rounds.is_urgent = false;
         let sent = self.clock.now();
         rounds.last_sent = sent;
+        // Looked at before anything is sent, and again once it is answered.
+        let standalone = link.standalone();
+        let by = move || match standalone {
+            Some(_) if link.standalone() == standalone => By::Standalone,
+            _ => By::Any,
+        };
         let is_sync =
             self.strength == LeaseStrength::Sync || self.tickets.load(Ordering::Relaxed) == 0;
         if is_sync && batch.is_empty() {
             let reply = link.sync("/");
-            return async move { Heard::new(sent, batch, reply.await.map(Ok)) }.boxed();
+            return async move {
+                let answer = reply.await.map(Ok);
+                Heard::new(sent, batch, answer, by())
+            }
+            .boxed();
         }
         // After a reconnect: is this still our session? A server may have opened another one in silence.
         let strange = self.is_strange().zip(batch.first());
@@ -424,7 +439,8 @@ impl Pulse {
                 }
                 None => None,
             };
-            let mut heard = Heard::new(sent, batch, reply.await);
+            let answer = reply.await;
+            let mut heard = Heard::new(sent, batch, answer, by());
             (heard.owned, heard.is_checked) = (owned, !is_sync);
             if let Some(found) = found {
                 match found.await {
@@ -481,7 +497,7 @@ impl Pulse {
         }
         rounds.unanswered = 0;
         let now = state.now;
-        state.lease.answered(heard.sent, now);
+        state.lease.answered(heard.sent, now, heard.by);
         let is_leased = state.lease.valid_until(now).is_some();
         self.set_leased(&mut state, is_leased);
     }
@@ -610,6 +626,7 @@ struct Heard {
     sent: Moment,
     batch: Vec<(u64, Known)>,
     answer: Result<Result<(), (usize, Code)>, Fault>,
+    by: By,
     /// This session's own tickets under the name of the first of the batch, if that was asked, and after how many reconnects.
     owned: Option<(u64, Vec<String>)>,
     /// The batch was checked, and not only synced.
@@ -625,11 +642,13 @@ impl Heard {
         sent: Moment,
         batch: Vec<(u64, Known)>,
         answer: Result<Result<(), (usize, Code)>, Fault>,
+        by: By,
     ) -> Self {
         Self {
             sent,
             batch,
             answer,
+            by,
             owned: None,
             is_checked: false,
             found: Vec::new(),
@@ -856,7 +875,7 @@ mod tests {
         let hold = alive.hold(1);
 
         alive.at(1079, 1);
-        let heard = Heard::new(ms(1000), Vec::new(), Ok(Ok(())));
+        let heard = Heard::new(ms(1000), Vec::new(), Ok(Ok(())), By::Any);
         alive.pulse.hear(heard, &mut Rounds::default());
 
         alive.at(1100, 0);
@@ -890,7 +909,7 @@ mod tests {
             let batch = alive.pulse.observed().next_batch().0;
             alive
                 .pulse
-                .hear(Heard::new(ms(10), batch, answer), &mut rounds);
+                .hear(Heard::new(ms(10), batch, answer, By::Any), &mut rounds);
 
             let batch = alive.pulse.observed().next_batch().0;
             let next: Vec<i64> = batch.iter().map(|(_, known)| known.czxid).collect();
@@ -910,7 +929,7 @@ mod tests {
         let (broken, other) = (alive.hold(1), alive.hold(2));
         let mut rounds = Rounds::default();
         let batch = alive.pulse.observed().next_batch().0;
-        let mut heard = Heard::new(ms(10), batch, no_node());
+        let mut heard = Heard::new(ms(10), batch, no_node(), By::Any);
         heard.owned = Some((1, Vec::new()));
 
         alive.pulse.hear(heard, &mut rounds);
@@ -929,7 +948,7 @@ mod tests {
         let (broken, other) = (alive.hold(1), alive.hold(2));
         let mut rounds = Rounds::default();
         let batch = alive.pulse.observed().next_batch().0;
-        let mut heard = Heard::new(ms(10), batch, Ok(Ok(())));
+        let mut heard = Heard::new(ms(10), batch, Ok(Ok(())), By::Any);
         heard.owned = Some((1, Vec::new()));
         heard.found = vec![Found::Failed(Code::NoNode)];
 
@@ -944,7 +963,7 @@ mod tests {
         let alive = Alive::new();
         let (hold, mut rounds) = (alive.hold(1), Rounds::default());
         let batch = alive.pulse.observed().next_batch().0;
-        let mut heard = Heard::new(ms(10), batch, Ok(Ok(())));
+        let mut heard = Heard::new(ms(10), batch, Ok(Ok(())), By::Any);
         heard.owned = Some((1, Vec::new()));
         heard.is_checked = true;
 
@@ -962,7 +981,7 @@ mod tests {
         assert_eq!(hold.witness().begin_release(), None);
         alive
             .pulse
-            .hear(Heard::new(ms(10), batch, no_node()), &mut rounds);
+            .hear(Heard::new(ms(10), batch, no_node(), By::Any), &mut rounds);
 
         assert_eq!(hold.loss(), None);
     }
@@ -985,7 +1004,7 @@ mod tests {
             let mut rounds = Rounds::default();
             let batch = of.pulse.observed().next_batch().0;
             of.pulse
-                .hear(Heard::new(ms(at), batch, no_node()), &mut rounds);
+                .hear(Heard::new(ms(at), batch, no_node(), By::Any), &mut rounds);
         };
         let lose: [&dyn Fn(&Alive); 4] = [
             &|of| hear(of, 10),

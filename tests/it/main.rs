@@ -50,6 +50,7 @@ mod semaphore;
 mod server;
 mod sharing;
 mod spans;
+mod standalone;
 mod traces;
 mod trouble;
 mod visits;
@@ -187,6 +188,7 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     #[cfg(feature = "cli")]
     sharing::crowd::cases,
     spans::cases,
+    standalone::cases,
     traces::cases,
     trouble::cases,
     visits::cases,

@@ -17,6 +17,7 @@ pub(crate) mod events;
 pub(crate) mod eventually;
 pub(crate) mod frames;
 pub(crate) mod heard;
+pub(crate) mod herald;
 mod java;
 pub(crate) mod list;
 mod panics;

@@ -1,0 +1,175 @@
+//! Whether the server behind a session's connection surely stands alone, so that what it has heard nobody else needs to hear.
+//!
+//! Such a server says so when it is asked (`srvr`), but on another connection. Two servers cannot listen at one address: if the one
+//! that our connection was made to still answers there *after* the answer to the question came, it listened all the time, and it
+//! was the one who answered the question. So the question is asked once a connection is there, its answer counts for that
+//! connection only, and only for what is sent afterwards and answered on it. A server becomes one of an ensemble only by being
+//! started again, which ends its connections; whatever comes after that is asked again. A member of an ensemble never says that
+//! it stands alone, and neither does a read-only server.
+//!
+//! What is assumed: a server is reached at its address, and no other; so it does not hold behind a load balancer or a name that turns
+//! from one server to another, if one of them stands alone and another does not. It never delays anything, and whatever it is that
+//! gives no answer (a list of allowed words, a firewall, silence) means nothing but that nothing is proved.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use zookeeper_client as zk;
+
+use crate::link::SessionState;
+use crate::link::probe::{self, Mode};
+
+/// The longest pause before a server is asked again that has given no answer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+
+/// The connections of one session, and which one is proved.
+#[derive(Debug)]
+pub(super) struct Standalone {
+    seen: Mutex<Seen>,
+    /// The connection for which the last proof came; 0 before there is any.
+    proved: watch::Sender<u64>,
+}
+
+/// What was seen of the crate's states. It tells a state before anything that is answered in it.
+#[derive(Debug)]
+struct Seen {
+    states: zk::StateWatcher,
+    connection: u64,
+}
+
+impl Standalone {
+    pub(super) fn new(states: zk::StateWatcher) -> Self {
+        let connection = 1;
+        Self {
+            seen: Mutex::new(Seen { states, connection }),
+            proved: watch::Sender::new(0),
+        }
+    }
+
+    /// The number of the connection as it is now, if it is proved.
+    pub(super) fn connection(&self) -> Option<u64> {
+        let proved = *self.proved.borrow();
+        (self.current() == proved).then_some(proved)
+    }
+
+    pub(super) fn proofs(&self) -> watch::Receiver<u64> {
+        self.proved.subscribe()
+    }
+
+    /// Another number after each change of the crate's state, however it is called and however late anybody looks.
+    fn current(&self) -> u64 {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        while seen.states.changed().now_or_never().is_some() {
+            seen.connection += 1;
+        }
+        seen.connection
+    }
+}
+
+/// Asks the only server of a session on each of its connections.
+pub(super) async fn prove(
+    standalone: Arc<Standalone>,
+    server: Option<String>,
+    mut states: watch::Receiver<SessionState>,
+    session_timeout: Duration,
+) -> Infallible {
+    let Some(server) = server else {
+        return std::future::pending().await;
+    };
+    let is_connected = |state: &SessionState| *state == SessionState::Connected;
+    while states.wait_for(is_connected).await.is_ok() {
+        let connection = standalone.current();
+        tokio::select! {
+            is_proved = ask(&server, session_timeout) => {
+                // If that one is lost by now, it proves nothing.
+                if is_proved {
+                    standalone.proved.send_replace(connection);
+                }
+                if states.changed().await.is_err() {
+                    break;
+                }
+            }
+            changed = states.changed() => if changed.is_err() {
+                break;
+            },
+        }
+    }
+    // The session is over.
+    std::future::pending().await
+}
+
+/// Whether the server stands alone; asks until it says something.
+async fn ask(server: &str, session_timeout: Duration) -> bool {
+    let mut pause = session_timeout;
+    loop {
+        match probe::mode(server, session_timeout / 2).await {
+            Mode::Standalone => return true,
+            Mode::Other => return false,
+            Mode::Unknown => tracing::debug!(server, "does not say whether it stands alone"),
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+#[cfg(test)]
+#[cfg(feature = "embedded")]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::embedded::EmbeddedServer;
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    /// Asks a listener that answers once the connection is cut and there again, or at once; nobody tells of the reconnect.
+    async fn proved(is_cut: bool) -> Option<u64> {
+        let server = EmbeddedServer::start().await.unwrap();
+        let client = zk::Client::connect(&server.connect_string()).await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let standalone = Arc::new(Standalone::new(client.state_watcher()));
+        let mut proofs = standalone.proofs();
+        let (_told, states) = watch::channel(SessionState::Connected);
+        let address = listener.local_addr().unwrap().to_string();
+        let asking = prove(Arc::clone(&standalone), Some(address), states, SOON);
+        let answering = async {
+            let (mut question, _) = listener.accept().await.unwrap();
+            question.read_exact(&mut [0; 4]).await.unwrap();
+            let first = standalone.current();
+            if is_cut {
+                server.faults().cut(client.session_id().0);
+                while standalone.current() == first || client.sync("/").await.is_err() {
+                    tokio::task::yield_now().await;
+                }
+            }
+            let answer = b"Zookeeper version: 3.8.0\nMode: standalone\nNode count: 5\n";
+            question.write_all(answer).await.unwrap();
+            drop(question);
+            proofs.changed().await.unwrap();
+        };
+        let both = async {
+            tokio::select! {
+                never = asking => match never {},
+                () = answering => {}
+            }
+        };
+        timeout(SOON, both).await.unwrap();
+        standalone.connection()
+    }
+
+    #[tokio::test]
+    async fn an_answer_proves_the_connection_that_it_was_asked_for() {
+        assert!(proved(false).await.is_some());
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_comes_late_does_not_prove_the_next_connection() {
+        assert_eq!(proved(true).await, None);
+    }
+}
