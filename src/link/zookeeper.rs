@@ -127,7 +127,8 @@ impl ZooKeeper {
         // Before the first session nobody knows what is granted, and the crate keeps the patience that it begins with: with one
         // for a longer session it would look for another server too late, with one for a shorter session without a reason.
         if target.has_learnt(client.session_timeout()) {
-            end(client).await;
+            // The session ends by itself, and a server that does not answer keeps nobody waiting.
+            drop(client);
             (client, pacer) = try_all(&target, limit).await?;
         }
         let timeout = client.session_timeout();
@@ -394,16 +395,6 @@ async fn try_all(target: &Target, limit: Duration) -> Result<(zk::Client, Pacer)
         }
     };
     Ok((client, pacer))
-}
-
-/// Ends a session in which nothing was done.
-async fn end(client: zk::Client) {
-    let limit = client.session_timeout() / 5;
-    let mut states = client.state_watcher();
-    drop(client);
-    let over = async { while !states.changed().await.is_terminated() {} };
-    // It ends at the server all the same.
-    timeout(limit, over).await.ok();
 }
 
 /// Opens a session, or fails when every server was tried in vain.
