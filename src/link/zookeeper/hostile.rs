@@ -1,5 +1,6 @@
 //! The link with something behind it that opens sessions and then answers whatever it likes.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -21,23 +22,26 @@ async fn serve(granted: i32, body: Vec<u8>) -> String {
     serve_counting(granted, body, Arc::default()).await
 }
 
-/// As [`serve`], and counts the connections.
+/// As [`serve`], and counts the sessions.
 async fn serve_counting(granted: i32, body: Vec<u8>, count: Arc<AtomicUsize>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            count.fetch_add(1, Ordering::Relaxed);
-            let body = body.clone();
+            let (body, count) = (body.clone(), Arc::clone(&count));
             // A client that goes is none of its business.
-            tokio::spawn(async move { answer(stream, granted, &body).await.ok() });
+            tokio::spawn(async move { answer(stream, granted, &body, &count).await.ok() });
         }
     });
     address
 }
 
 async fn frame(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
-    let mut request = vec![0; usize::try_from(stream.read_i32().await?).unwrap()];
+    let length = stream.read_i32().await?;
+    if length == i32::from_be_bytes(*b"srvr") {
+        return Err(ErrorKind::Unsupported.into());
+    }
+    let mut request = vec![0; usize::try_from(length).unwrap()];
     stream.read_exact(&mut request).await?;
     Ok(request)
 }
@@ -48,8 +52,14 @@ async fn send(stream: &mut TcpStream, parts: &[&[u8]]) -> std::io::Result<()> {
     stream.write_all(&[&length[..], &all].concat()).await
 }
 
-async fn answer(mut stream: TcpStream, granted: i32, body: &[u8]) -> std::io::Result<()> {
+async fn answer(
+    mut stream: TcpStream,
+    granted: i32,
+    body: &[u8],
+    sessions: &AtomicUsize,
+) -> std::io::Result<()> {
     frame(&mut stream).await?;
+    sessions.fetch_add(1, Ordering::Relaxed);
     let (session, password) = (0x77_i64.to_be_bytes(), [7; 16]);
     let (version, length) = (0_i32.to_be_bytes(), 16_i32.to_be_bytes());
     let granted = granted.to_be_bytes();
