@@ -5,6 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::brief::Brief;
 use crate::error::Error;
 
 /// The letters of ZooKeeper's own tools, in their order, and the bits of its protocol.
@@ -29,9 +30,17 @@ const ALL: u8 = 31;
 /// assert_eq!(acl, Acl::creator().allow("world", "anyone", "r")?);
 /// # Ok::<(), lockkeeper::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Acl {
     entries: Vec<Entry>,
+}
+
+/// Without the hashes of digests.
+impl fmt::Debug for Acl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entries = self.entries.iter().map(Entry::covered).collect();
+        write!(f, "Acl({:?})", Brief(Self { entries }.to_string()))
+    }
 }
 
 /// What one identity may do.

@@ -310,7 +310,7 @@ impl Door {
             if tenure.kind() == Kind::Shared && self.queue.kind() == Kind::Exclusive {
                 return Err(Error::HeldForReading {
                     name: self.name().to_string(),
-                    owner: owner.to_string(),
+                    owner: owner.clone(),
                 });
             }
             tracing::debug!(token = u64::from(tenure.token()), "in again");

@@ -1,6 +1,7 @@
 //! The election: an exclusive ticket with a value. A thin door over the queue, as the mutex; what a leader publishes, and who
 //! follows it, are elsewhere.
 
+use std::fmt;
 use std::future::Future;
 use std::ops::ControlFlow;
 use std::pin::Pin;
@@ -51,9 +52,17 @@ use crate::token::Token;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Election {
     door: Door,
+}
+
+impl fmt::Debug for Election {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Election")
+            .field("name", &self.name())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Election {

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::owner::Owner;
+
 /// What went wrong, and with which lock.
 ///
 /// Ask with the `is_*` methods rather than by matching: more variants will come.
@@ -192,14 +194,14 @@ pub enum Error {
 
     /// The owner holds the lock for reading and asked to write: it would wait for itself.
     #[error(
-        "{owner} holds {name} for reading and cannot have it for writing as well: release it first, or try to upgrade it"
+        "the owner holds {name} for reading and cannot have it for writing as well: release it first, or try to upgrade it"
     )]
     #[non_exhaustive]
     HeldForReading {
         /// The lock.
         name: String,
-        /// The owner's name.
-        owner: String,
+        /// The owner.
+        owner: Owner,
     },
 
     /// A read lock was not upgraded, because others hold the lock or wait in front.

@@ -2,6 +2,8 @@
 //!
 //! Invariant: the ticket's check and the writes are one `multi`. It never repeats a write whose outcome is unknown.
 
+use std::fmt;
+
 use crate::error::{Error, Result};
 use crate::link::{ANY_VERSION, Code, Fault, Found, Read, Write};
 use crate::queue::walk::{REMOVED, REPLACED};
@@ -40,14 +42,22 @@ const WRITING: &str = "write to";
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
 #[must_use = "nothing is written until commit is called"]
 pub struct Fenced<'a> {
     tenure: &'a Tenure,
     changes: Vec<Change>,
 }
 
-#[derive(Debug)]
+impl fmt::Debug for Fenced<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fenced")
+            .field("name", &self.tenure.seat().name)
+            .field("token", &self.tenure.token())
+            .field("changes", &self.changes.len())
+            .finish_non_exhaustive()
+    }
+}
+
 enum Change {
     Create(String, Vec<u8>),
     Set(String, Vec<u8>, i32),

@@ -6,9 +6,11 @@ mod builder;
 
 pub use builder::KeeperBuilder;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::brief::Brief;
 use crate::door::Door;
 use crate::election::Election;
 use crate::error::{Error, Result};
@@ -59,7 +61,7 @@ use crate::session::watchman::SessionEvents;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Keeper {
     pool: Arc<Pool>,
     root: Arc<str>,
@@ -69,6 +71,16 @@ pub struct Keeper {
     dialect: Dialect,
     holders: Arc<Holders>,
     scribe: Option<Arc<Scribe>>,
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keeper")
+            .field("servers", &Brief(self.pool.servers()))
+            .field("root", &Brief(&self.root))
+            .field("is_closed", &self.pool.is_closing())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Keeper {

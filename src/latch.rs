@@ -4,13 +4,21 @@
 //! have last. Such code may look at a guard, and would wait for itself. So what is to be told is set while the latch is
 //! taken, in its order, and told of after. Unit tests have [`Listener`] look for what breaks this.
 
+use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::watch;
 
 /// A lock for a few instructions, without poison: what it guards is right after each of them.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Latch<T>(Mutex<T>);
+
+/// Without what it guards: what is written to is not ours.
+impl<T> fmt::Debug for Latch<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Latch")
+    }
+}
 
 #[cfg(not(test))]
 pub(crate) type Latched<'a, T> = std::sync::MutexGuard<'a, T>;
@@ -223,5 +231,28 @@ mod taken {
         fn deref_mut(&mut self) -> &mut T {
             &mut self.0
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    /// Looks at the latch whenever it is written to.
+    struct Looks<'a>(&'a Latch<Vec<u8>>);
+
+    impl fmt::Write for Looks<'_> {
+        fn write_str(&mut self, _: &str) -> fmt::Result {
+            assert!(self.0.0.try_lock().is_ok(), "it is taken");
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_latch_is_not_taken_while_it_is_shown() {
+        let latch = Latch::new(vec![7; 100]);
+        write!(Looks(&latch), "{latch:?}").unwrap();
     }
 }

@@ -68,6 +68,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod access;
+mod brief;
 mod cohort;
 mod conversion;
 mod door;

@@ -1,6 +1,7 @@
 //! Several locks held together: one ticket in each queue, all made in one transaction. A thin door over the queues.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use tokio::time::timeout;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
+use crate::brief::Brief;
 use crate::door::joins_again;
 use crate::error::{Error, Result};
 use crate::fenced::Fenced;
@@ -59,11 +61,21 @@ const MOST: usize = 128;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct MultiLock {
     queues: Vec<Queue>,
     holders: Arc<Holders>,
     rejoins: bool,
+}
+
+impl fmt::Debug for MultiLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.names().map(LockName::as_str).collect();
+        f.debug_struct("MultiLock")
+            .field("names", &Brief(names.join(", ")))
+            .field("count", &names.len())
+            .finish_non_exhaustive()
+    }
 }
 
 /// Several locks that are held together.

@@ -1,9 +1,11 @@
 //! The mutex: one exclusive ticket. A thin door over the queue; all state lives in places and guards.
 
+use std::fmt;
 use std::time::Duration;
 
 use tracing::{Instrument, Span};
 
+use crate::brief::Brief;
 use crate::door::Door;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
@@ -42,10 +44,20 @@ use crate::queue::Waiter;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Mutex {
     door: Door,
     linger: Option<Linger>,
+}
+
+impl fmt::Debug for Mutex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mutex")
+            .field("name", &self.name())
+            .field("has_owner", &self.door.has_owner())
+            .field("lingers", &self.linger.is_some())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Mutex {
@@ -284,7 +296,6 @@ impl Mutex {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
 #[must_use = "a place that is dropped leaves the queue"]
 pub struct Place {
     /// Gone once it became a guard.
@@ -292,6 +303,16 @@ pub struct Place {
     waiting: Option<Waiting>,
     door: Door,
     span: Span,
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let node = self.waiter.as_ref().map(|waiter| waiter.node());
+        f.debug_struct("Place")
+            .field("name", &self.name())
+            .field("node", &node.map(Brief))
+            .finish_non_exhaustive()
+    }
 }
 
 impl Place {

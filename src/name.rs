@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
+use crate::brief::Brief;
 use crate::error::Error;
 use crate::queue::ticket::Ticket;
 
@@ -164,7 +165,7 @@ impl fmt::Display for LockName {
 
 impl fmt::Debug for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", &*self.0)
+        write!(f, "{:?}", Brief(&*self.0))
     }
 }
 

@@ -14,7 +14,7 @@ use uuid::Uuid;
 /// for itself, for ever (and is warned).
 ///
 /// The name is what a bearer token is: whoever says it, and may use the lock, goes in beside the holder, with the holder's token. It
-/// stands in the ticket, for all who may read that.
+/// stands in the ticket, for all who may read that. `{:?}` does not show it.
 ///
 /// What it promises: never are two owners inside at a time, and never an owner and somebody without one. Whoever holds for the same
 /// owner has the same token, and the lock is free for others when the last of them has gone, in whatever order they go. Each
@@ -40,8 +40,15 @@ use uuid::Uuid;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner(Arc<str>);
+
+/// Without the name, which lets in whoever says it.
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owner").finish_non_exhaustive()
+    }
+}
 
 impl Owner {
     /// An owner that nobody else is: a random UUID.

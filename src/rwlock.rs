@@ -6,6 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::brief::Brief;
 use crate::door::Door;
 use crate::error::{Error, Result};
 use crate::fenced::Fenced;
@@ -56,9 +57,18 @@ use crate::token::Token;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct RwLock {
     doors: Arc<Doors>,
+}
+
+impl fmt::Debug for RwLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RwLock")
+            .field("name", &self.name())
+            .field("has_owner", &self.doors.read.has_owner())
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -336,10 +346,19 @@ impl ReadGuard {
 /// A read lock that was not upgraded, with the reason.
 ///
 /// As an [`Error`] it is the reason alone, and the guard is dropped: a `?` releases the lock in the background.
-#[derive(Debug)]
 pub struct NotUpgraded {
     guard: ReadGuard,
     error: Error,
+}
+
+impl fmt::Debug for NotUpgraded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = self.error.to_string();
+        f.debug_struct("NotUpgraded")
+            .field("guard", &self.guard)
+            .field("why", &Brief(why))
+            .finish_non_exhaustive()
+    }
 }
 
 impl NotUpgraded {

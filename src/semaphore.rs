@@ -1,6 +1,7 @@
 //! The semaphore: so many permits, handed out in the order of a queue. A thin door over the queue; all state lives in the permits
 //! and at the servers.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,10 +74,19 @@ use crate::tenure::{GuardState, Lost, Tenure};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Semaphore {
     door: Door,
     supply: Arc<Supply>,
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore")
+            .field("name", &self.name())
+            .field("limit", &self.supply.limit())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Semaphore {

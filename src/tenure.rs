@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, select_all};
 
+use crate::brief::Brief;
 use crate::error::{Error, Result};
 use crate::holders::Presence;
 use crate::link::{ANY_VERSION, Code, Found, Read, Right, Write};
@@ -385,10 +386,11 @@ impl Tenure {
 
     pub(crate) fn describe(&self, what: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.seats.iter().map(|seat| seat.name.as_str()).collect();
+        let state = self.state();
         f.debug_struct(what)
-            .field("name", &names.join(", "))
+            .field("name", &Brief(names.join(", ")))
             .field("token", &self.token)
-            .field("state", &self.state())
+            .field("state", &state)
             .finish_non_exhaustive()
     }
 }
@@ -460,9 +462,10 @@ impl Clone for Lost {
 
 impl fmt::Debug for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&LockName> = self.holds.iter().map(|(_, name)| name).collect();
+        let names = self.holds.iter().map(|(_, name)| name.as_str());
+        let names: Vec<&str> = names.collect();
         f.debug_struct("Lost")
-            .field("names", &names)
+            .field("name", &Brief(names.join(", ")))
             .finish_non_exhaustive()
     }
 }

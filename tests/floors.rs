@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 const PURE: &[&str] = &[
     "name.rs",
     "token.rs",
+    "brief.rs",
     "error.rs",
     "queue/ticket.rs",
     "queue/rule.rs",
@@ -47,6 +48,7 @@ const FLOORS: &[&[&str]] = &[
         "error",
         "name",
         "token",
+        "brief",
         "queue::ticket",
         "queue::rule",
         "queue::mark",

@@ -3,11 +3,12 @@
 //! Invariant: totals only grow; the "now" numbers are taken at the moment of the snapshot.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use super::proto::Op;
 
 /// A snapshot of what the server has done and holds; see [`EmbeddedServer::counters`](super::EmbeddedServer::counters).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
     pub(super) by_op: BTreeMap<Op, u64>,
@@ -29,6 +30,21 @@ pub struct Counters {
     pub sessions: u64,
     /// Connections open now that have a session.
     pub connections: u64,
+}
+
+impl fmt::Debug for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counters")
+            .field("requests", &self.requests())
+            .field("bytes_in", &self.bytes_in)
+            .field("bytes_out", &self.bytes_out)
+            .field("events", &self.events)
+            .field("watches", &self.watches)
+            .field("nodes", &self.nodes)
+            .field("sessions", &self.sessions)
+            .field("connections", &self.connections)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Counters {

@@ -3,6 +3,7 @@
 //! Invariant: no hook lets a reply overtake an event, since a real server never does. The hooks only set switches and
 //! rules; the server looks at them where it does its work.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,12 +13,20 @@ use super::rules::{Action, Match, Rules};
 use super::shared::Shared;
 
 /// A rule that still lacks what it does; one of the methods but `times` arms it.
-#[derive(Debug)]
 #[must_use = "a rule does nothing until one of its actions is chosen"]
 pub struct Rule {
     shared: Arc<Shared>,
     what: Match,
     times: usize,
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rule")
+            .field("what", &self.what)
+            .field("times", &self.times)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Rule {
@@ -59,8 +68,13 @@ impl Rule {
 
 /// Something that the server holds back until [`Hold::release`] or drop. With [`Rule::times`] above 1 it holds back
 /// all of them together.
-#[derive(Debug)]
 pub struct Hold(Arc<Latch>);
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold").finish_non_exhaustive()
+    }
+}
 
 impl Hold {
     /// Waits until the server has something to hold back: for a reply, the request is applied by then.
@@ -94,9 +108,15 @@ pub struct SessionInfo {
 }
 
 /// The hooks of one server; see [`EmbeddedServer::faults`](super::EmbeddedServer::faults).
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Faults {
     pub(super) shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Faults").finish_non_exhaustive()
+    }
 }
 
 impl Faults {

@@ -60,6 +60,7 @@ mod watches;
 mod wire;
 mod words;
 
+use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -97,10 +98,18 @@ struct Settings {
 }
 
 /// Settings of a server that is about to start; see [`EmbeddedServer::builder`].
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use]
 pub struct EmbeddedServerBuilder {
     settings: Settings,
+}
+
+impl fmt::Debug for EmbeddedServerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EmbeddedServerBuilder")
+            .field("listen", &self.settings.listen)
+            .finish_non_exhaustive()
+    }
 }
 
 impl EmbeddedServerBuilder {
@@ -184,11 +193,18 @@ impl EmbeddedServerBuilder {
 /// A running server. **Not for production**: see [the module](self).
 ///
 /// Dropping it stops everything at once, without the farewells of [`EmbeddedServer::stop`].
-#[derive(Debug)]
 pub struct EmbeddedServer {
     shared: Arc<Shared>,
     address: SocketAddr,
     running: Mutex<Option<Running>>,
+}
+
+impl fmt::Debug for EmbeddedServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EmbeddedServer")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
 }
 
 impl EmbeddedServer {

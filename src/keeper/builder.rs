@@ -1,5 +1,6 @@
 //! The options of a keeper, and what is refused before anything is sent.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use tracing::warn;
 
 use super::Keeper;
 use crate::access::{Acl, Credential};
+use crate::brief::Brief;
 use crate::error::{Error, Result};
 use crate::link::zookeeper::Target;
 #[cfg(feature = "tls")]
@@ -31,7 +33,7 @@ const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const DEFAULT_ROOT: &str = "/locks";
 
 /// Options for a [`Keeper`], from [`Keeper::builder`].
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use = "a builder does nothing until connect is called"]
 pub struct KeeperBuilder {
     connect_string: String,
@@ -51,6 +53,18 @@ pub struct KeeperBuilder {
     is_acl_strict: bool,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
+}
+
+impl fmt::Debug for KeeperBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeeperBuilder")
+            .field("connect_string", &Brief(&self.connect_string))
+            .field("root", &Brief(&self.root))
+            .field("session_timeout", &self.session_timeout)
+            .field("has_credential", &!self.credentials.is_empty())
+            .field("has_tls", &self.has_tls())
+            .finish_non_exhaustive()
+    }
 }
 
 impl KeeperBuilder {

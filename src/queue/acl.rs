@@ -3,9 +3,12 @@
 //! Invariant: what was read of a directory counts only if its list is known to let in nobody beyond ours: the list of the same node
 //! (`czxid`), as it was when that was read (`aversion`). Nothing is asked where our own list is open.
 
+use std::fmt;
+
 use super::permits::{HELD, LIMIT, QUEUE};
 use super::place::Place;
 use super::{Queue, journal};
+use crate::brief::Brief;
 use crate::error::{Error, Result};
 use crate::link::{AccessList, Code, Node};
 use crate::session::{Failure, Session, failed};
@@ -13,13 +16,22 @@ use crate::session::{Failure, Session, failed};
 const CHECKING: &str = "check the access list of";
 
 /// A node of a lock that lets others in than the keeper's access list does; from [`Keeper::wider_acls`](crate::Keeper::wider_acls).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WiderAcl {
     /// The node, below the chroot.
     pub path: String,
     /// What is allowed to whom, as ZooKeeper's tools write it; hashes of digests are left out.
     pub allows: String,
+}
+
+impl fmt::Debug for WiderAcl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WiderAcl")
+            .field("path", &Brief(&self.path))
+            .field("allows", &Brief(&self.allows))
+            .finish_non_exhaustive()
+    }
 }
 
 impl Queue {

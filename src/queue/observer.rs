@@ -3,6 +3,7 @@
 //! It only reads, but for the directory, which it makes when there is none to watch. No ticket, no task. What is asked next, and
 //! what an answer means, the vigil decides.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::Queue;
@@ -53,13 +54,22 @@ const FOLLOWING: &str = "follow the leaders of";
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
 pub struct Observer {
     queue: Queue,
     vigil: Vigil,
     post: Option<Post>,
     /// Since the directory was there.
     setbacks: Setbacks,
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let leader = self.vigil.leader().map(|leader| leader.token);
+        f.debug_struct("Observer")
+            .field("name", &self.queue.name())
+            .field("leader", &leader)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Where it watches, and what it watches there.

@@ -96,7 +96,7 @@ impl Supply {
     }
 
     /// The limit as far as this handle knows; its own before the first look.
-    pub(super) fn limit(&self) -> u32 {
+    pub(crate) fn limit(&self) -> u32 {
         match self.known.load(Ordering::Relaxed) {
             0 => self.given,
             known => known,

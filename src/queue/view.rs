@@ -3,6 +3,7 @@
 //! It only reads, behind all that was committed before it was asked. What it says is old by the time it is read: nothing here may grant.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use super::dialect;
 use super::permits::{self, HELD, LIMIT, QUEUE};
@@ -10,6 +11,7 @@ use super::rule::{self, Verdict};
 use super::supply::Supply;
 use super::ticket::{DataLine, Kind, Ticket, in_order};
 use super::{Queue, Session};
+use crate::brief::Brief;
 use crate::error::{Error, Result};
 use crate::link::{Code, Found, Node, Read};
 use crate::name::LockName;
@@ -21,7 +23,7 @@ const AT_ONCE: usize = 100;
 const LOOKING: &str = "look at";
 
 /// One ticket in the queue of a lock, or the permits of one holder, as [`Keeper::queue`](crate::Keeper::queue) saw them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueEntry {
     /// The node's name in its directory.
@@ -51,6 +53,20 @@ pub struct QueueEntry {
     pub since_ms: Option<u64>,
     /// The node's path, below the chroot.
     pub(crate) path: String,
+}
+
+/// Without the owner's name, which lets in whoever says it.
+impl fmt::Debug for QueueEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueueEntry")
+            .field("node", &Brief(&self.node))
+            .field("token", &self.token)
+            .field("is_holder", &self.is_holder)
+            .field("kind", &self.kind)
+            .field("host", &self.host.as_deref().map(Brief))
+            .field("pid", &self.pid)
+            .finish_non_exhaustive()
+    }
 }
 
 impl QueueEntry {
@@ -110,7 +126,7 @@ impl EntryKind {
 }
 
 /// A lock that is in use, as [`Keeper::locks`](crate::Keeper::locks) saw it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockSummary {
     /// The lock's name, as other Lockkeepers with this root would use it.
@@ -119,6 +135,16 @@ pub struct LockSummary {
     pub tickets: usize,
     /// We may not look into its directory: `tickets` is zero, and what is there, or below it, is not known. It may be no lock at all.
     pub is_denied: bool,
+}
+
+impl fmt::Debug for LockSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockSummary")
+            .field("name", &Brief(&self.name))
+            .field("tickets", &self.tickets)
+            .field("is_denied", &self.is_denied)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Queue {

@@ -9,15 +9,18 @@
 //! ticket, read both once more, and wait. A new value costs a watch and a read, a new leader a list, a
 //! watch and a read more.
 
+use std::fmt;
+
 use super::mark::DirectoryData;
 use super::rule;
 use super::ticket::{DataLine, Ticket};
+use crate::brief::Brief;
 use crate::token::Token;
 
 /// Who leads an [`Election`](crate::Election), and with which value.
 ///
 /// Leaders are told apart by their [`token`](Self::token): it grows from leader to leader.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
     /// The fencing token of the leadership.
@@ -35,6 +38,18 @@ pub struct Leader {
     pub host: Option<String>,
     /// Its process; `None` for another program's.
     pub pid: Option<u32>,
+}
+
+impl fmt::Debug for Leader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leader")
+            .field("token", &self.token)
+            .field("value", &Brief(&self.value))
+            .field("node", &Brief(&self.node))
+            .field("host", &self.host.as_deref().map(Brief))
+            .field("pid", &self.pid)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Leader {

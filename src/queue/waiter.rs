@@ -109,6 +109,12 @@ impl Waiter {
         &self.name
     }
 
+    /// The name of its ticket.
+    pub(crate) fn node(&self) -> &str {
+        let ticket = self.place.ticket();
+        ticket.map_or("", |(ticket, _)| &*ticket.name)
+    }
+
     /// The token of the hold that this ticket gives: its own identity, or, for a guest, that of its host.
     pub(crate) fn token(&self) -> i64 {
         match self.stage {

@@ -297,7 +297,11 @@ impl Pool {
         SessionEvents::new(self.events.subscribe())
     }
 
-    pub(super) fn is_closing(&self) -> bool {
+    pub(crate) fn servers(&self) -> &str {
+        self.access.opener.servers()
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
         *self.closing.borrow()
     }
 

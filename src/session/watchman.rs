@@ -2,6 +2,7 @@
 //!
 //! It holds neither the keeper nor the session alive, and decides nothing about locks.
 
+use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -73,8 +74,17 @@ impl SessionEvent {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct SessionEvents(watch::Receiver<SessionEvent>);
+
+impl fmt::Debug for SessionEvents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let latest = self.borrow();
+        f.debug_struct("SessionEvents")
+            .field("latest", &latest)
+            .finish_non_exhaustive()
+    }
+}
 
 impl SessionEvents {
     pub(super) fn new(events: watch::Receiver<SessionEvent>) -> Self {

@@ -8,13 +8,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::brief::Brief;
 use crate::token::Token;
 
 /// Servers take a megabyte, and every write sends the whole page.
 const MOST_BYTES: usize = 256 * 1024;
 
 /// One hold of a lock, as [`Keeper::journal`](crate::Keeper::journal) shows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JournalEntry {
     /// The fencing token of an exclusive hold. Of a guest it is its host's.
@@ -44,8 +45,21 @@ pub struct JournalEntry {
     pub ending: Option<Ending>,
 }
 
+/// Without the owner's name, which lets in whoever says it.
+impl fmt::Debug for JournalEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JournalEntry")
+            .field("token", &self.token)
+            .field("kind", &Brief(&self.kind))
+            .field("host", &Brief(&self.host))
+            .field("pid", &self.pid)
+            .field("ending", &self.ending)
+            .finish_non_exhaustive()
+    }
+}
+
 /// How a hold ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ending {
     /// Its guard was released.
@@ -56,6 +70,17 @@ pub enum Ending {
     Lost(String),
     /// In a word of a later version.
     Other(String),
+}
+
+impl fmt::Debug for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Released => f.write_str("Released"),
+            Self::Dropped => f.write_str("Dropped"),
+            Self::Lost(why) => write!(f, "Lost({:?})", Brief(why)),
+            Self::Other(word) => write!(f, "Other({:?})", Brief(word)),
+        }
+    }
 }
 
 impl Ending {
