@@ -1,7 +1,7 @@
 //! How public types show themselves with `{:?}`: briefly, the same in every version as far as that goes, and without secrets. (pure)
 //!
-//! Invariants: whatever somebody else has written is cut; credentials, keys, data and names of owners are not shown. What is shown is
-//! taken out first: nothing of ours is locked while a formatter, which is not ours, runs.
+//! Invariants: whatever somebody else has written is cut; credentials, keys, data and names of owners are not shown. Errors say
+//! all else that they know. What is shown is taken out first: nothing of ours is locked while a formatter, which is not ours, runs.
 
 use std::fmt;
 
@@ -61,8 +61,9 @@ mod table {
 
     impl Table {
         fn show<T: fmt::Debug>(&mut self, value: &T) {
-            let name = type_name::<T>().split('<').next().unwrap();
-            let name = name.rsplit("::").next().unwrap();
+            let path = type_name::<T>();
+            let path = path.split_once('<').map_or(path, |(path, _)| path);
+            let name = path.rsplit_once("::").map_or(path, |(_, name)| name);
             let shown = (format!("{value:?}"), format!("{value:#?}"));
             self.0.entry(name).or_default().push(shown);
         }
@@ -75,11 +76,10 @@ mod table {
             let Some((_, used)) = statement.split_once("\npub use ") else {
                 continue;
             };
-            let used = used.rsplit_once("::{").map_or_else(
-                || used.rsplit("::").next().unwrap(),
-                |(_, all)| all.trim_end_matches('}'),
-            );
-            names.extend(used.split(',').map(str::trim));
+            let used = used.trim_end_matches('}');
+            let all = used.rsplit_once("::").map_or(used, |(_, all)| all);
+            let all = all.trim_start_matches('{');
+            names.extend(all.split(',').map(str::trim));
         }
         for line in source.lines() {
             let declared = ["pub struct ", "pub enum "]
