@@ -152,7 +152,8 @@ fn the_client_crate_is_named_behind_the_link_and_where_the_link_is_measured_only
         [
             "bin/lockkeeper/bench/floor.rs",
             "bin/lockkeeper/bench/ground.rs",
-            "link/zookeeper.rs"
+            "link/zookeeper.rs",
+            "link/zookeeper/standalone.rs"
         ]
     );
 }

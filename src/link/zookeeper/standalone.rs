@@ -12,7 +12,7 @@
 //! gives no answer (a list of allowed words, a firewall, silence) means nothing but that nothing is proved.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use zookeeper_client as zk;
 
+use crate::latch::Latch;
 use crate::link::SessionState;
 use crate::link::probe::{self, Mode};
 
@@ -29,7 +30,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 /// The connections of one session, and which one is proved.
 #[derive(Debug)]
 pub(super) struct Standalone {
-    seen: Mutex<Seen>,
+    seen: Latch<Seen>,
     /// The connection for which the last proof came; 0 before there is any.
     proved: watch::Sender<u64>,
 }
@@ -45,7 +46,7 @@ impl Standalone {
     pub(super) fn new(states: zk::StateWatcher) -> Self {
         let connection = 1;
         Self {
-            seen: Mutex::new(Seen { states, connection }),
+            seen: Latch::new(Seen { states, connection }),
             proved: watch::Sender::new(0),
         }
     }
@@ -62,7 +63,7 @@ impl Standalone {
 
     /// Another number after each change of the crate's state, however it is called and however late anybody looks.
     fn current(&self) -> u64 {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         while seen.states.changed().now_or_never().is_some() {
             seen.connection += 1;
         }
