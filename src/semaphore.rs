@@ -220,8 +220,9 @@ impl Semaphore {
         self.door.within(limit, self.acquire_many(permits)).await
     }
 
-    /// How many permits nobody holds. They may be meant for somebody who waits for more of them, and the answer is old
-    /// when it is there: it is for people and gauges.
+    /// How many permits nobody holds. They may be meant for somebody who waits for more of them. It asks behind a `sync`: what was taken
+    /// or given back before the call, on whichever server, is counted. The answer may be old when it is there: it is for people and
+    /// gauges.
     ///
     /// # Errors
     ///
@@ -236,6 +237,7 @@ impl Semaphore {
     }
 
     /// How many permits there are in all, as it is stored; before anybody has used the semaphore, the limit of this handle.
+    /// It asks behind a `sync`, as [`available_permits`](Self::available_permits) does.
     ///
     /// # Errors
     ///
@@ -248,7 +250,8 @@ impl Semaphore {
         self.door.queue.stored_limit(&self.supply).await
     }
 
-    /// Who holds permits, in the order in which they were taken.
+    /// Who holds permits, in the order in which they were taken. It asks behind a `sync`, as
+    /// [`available_permits`](Self::available_permits) does.
     ///
     /// # Errors
     ///

@@ -101,6 +101,7 @@ impl Queue {
     /// How many permits nobody holds.
     pub(crate) async fn permits_left(&self, supply: &Supply) -> Result<u32> {
         let session = self.home().await?;
+        supply.catch_up(&session).await?;
         let stock = supply.look(&session).await?;
         if let Some(stored) = stock.limit {
             supply.learn(&session, stored).await?;
@@ -111,7 +112,9 @@ impl Queue {
 
     /// The stored limit.
     pub(crate) async fn stored_limit(&self, supply: &Supply) -> Result<u32> {
-        supply.current(&*self.home().await?).await
+        let session = self.home().await?;
+        supply.catch_up(&session).await?;
+        supply.current(&session).await
     }
 
     /// Stores another limit.

@@ -13,9 +13,9 @@ use super::company;
 use super::dialect::{check_company, doubts};
 use super::directory::Directory;
 use super::joining::MOST_SETBACKS;
-use super::permits::{self, HELD, LIMIT};
+use super::permits::{self, HELD, LIMIT, QUEUE};
 use crate::error::{Error, Result};
-use crate::link::{Code, Create, Fault, Found, Node, Read, Write};
+use crate::link::{ANY_VERSION, Code, Create, Fault, Found, Node, Read, Write};
 use crate::name::LockName;
 use crate::session::setbacks::Setbacks;
 use crate::session::{Failure, Session, failed, refused};
@@ -160,10 +160,11 @@ impl Supply {
     /// Looks at the stored limit, unless somebody did through this handle, and stores ours if there is none.
     pub(super) async fn introduce(&self, session: &Session) -> Result<()> {
         let mut setbacks = Setbacks::default();
+        let mut is_ours = false;
         while self.is_unknown() {
-            match self.stored(session).await? {
+            match self.stored_or_taken_back(session, is_ours).await? {
                 Some(stored) => self.learn(session, stored).await?,
-                None => self.store(session, self.given, &mut setbacks).await?,
+                None => is_ours = self.store(session, self.given, &mut setbacks).await?,
             }
         }
         Ok(())
@@ -199,13 +200,14 @@ impl Supply {
         }
     }
 
-    /// Stores a limit where none is stored. A directory that is not there is made, but not for ever.
+    /// Stores a limit where none is stored, and says whether this call surely has. A directory that is not there is made, but not
+    /// for ever.
     pub(super) async fn store(
         &self,
         session: &Session,
         value: u32,
         setbacks: &mut Setbacks,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let ended = |end: crate::session::End| end.while_trying(MAKING, &self.name);
         let link = session.link().map_err(ended)?;
         let data = permits::limit_to_bytes(value);
@@ -213,10 +215,10 @@ impl Supply {
             created = link.create(&self.limit, &data, Create::Persistent) => created,
             end = session.ended() => return Err(ended(end)),
         };
-        match created {
+        let again = match created {
             Ok(made) => {
                 session.acls.made(&self.limit, made.czxid);
-                Ok(())
+                return Ok(true);
             }
             Err(Fault::Answered(Code::NodeExists)) => Ok(()),
             Err(Fault::Answered(Code::NoNode)) if setbacks.count() < MOST_SETBACKS => {
@@ -229,7 +231,8 @@ impl Supply {
                 session.reconnected(setbacks.pause()).await.map_err(ended)
             }
             Err(Fault::Answered(code)) => Err(refused(&*link, MAKING, &self.limit, &code)),
-        }
+        };
+        again.map(|()| false)
     }
 
     /// Stores another limit. A lost reply is settled by reading: the version lets one of two tries in.
@@ -239,9 +242,10 @@ impl Supply {
         // What a server that lags behind takes for the limit may have been changed, and what is stored already is not written.
         self.catch_up(session).await?;
         let mut setbacks = Setbacks::default();
+        let mut is_ours = false;
         loop {
-            let Some(stored) = self.stored(session).await? else {
-                self.store(session, new, &mut setbacks).await?;
+            let Some(stored) = self.stored_or_taken_back(session, is_ours).await? else {
+                is_ours = self.store(session, new, &mut setbacks).await?;
                 continue;
             };
             if stored.value == new {
@@ -279,6 +283,41 @@ impl Supply {
                 }
             }
         }
+    }
+
+    /// As [`stored`](Self::stored). If this call has stored the limit itself, beside a lock that came before it and is there to stay,
+    /// the name is that lock's, and the limit is removed again.
+    async fn stored_or_taken_back(
+        &self,
+        session: &Session,
+        is_ours: bool,
+    ) -> Result<Option<Limit>> {
+        let stored = self.stored(session).await;
+        if is_ours && matches!(stored, Err(Error::UnsafeMix { .. })) {
+            self.take_back(session).await;
+        }
+        stored
+    }
+
+    /// Removes a limit that is as it was stored, while nobody has used the semaphore. Whoever has a ticket may have a grant under
+    /// way that relies on the limit and its version, and a new limit has the same; so it stays where there is a queue, even
+    /// an empty one. It stays as well if the server is busy, or its answer is lost: then people remove it.
+    async fn take_back(&self, session: &Session) {
+        let Ok(link) = session.link() else { return };
+        let queue = format!("{}/{QUEUE}", self.base.path);
+        let no_queue = Write::Create {
+            path: &queue,
+            data: b"",
+        };
+        let [queue, limit] = [(&*queue, ANY_VERSION), (&*self.limit, 0)]
+            .map(|(path, version)| Write::Delete { path, version });
+        let writes = [no_queue, queue, limit];
+        let answer = tokio::select! {
+            answer = link.attempt(&writes) => answer,
+            _ = session.ended() => return,
+        };
+        let is_gone = matches!(answer, Ok(Ok(_)));
+        tracing::debug!(name = %self.name, is_gone, "a limit beside a lock is taken back");
     }
 
     /// The limit as it is stored, if it is. Refuses a directory that another library's semaphore, or another recipe, has in use.

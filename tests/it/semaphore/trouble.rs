@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lockkeeper::Keeper;
 use lockkeeper::embedded::{Code, Match, Op};
+use lockkeeper::{Error, Keeper};
 use tokio::time::timeout;
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
@@ -34,7 +34,9 @@ cases! {
         a_held_semaphore_with_every_server_dead_ends_in_time,
         a_server_that_lags_behind_does_not_deny_a_new_limit,
         a_server_that_lags_behind_does_not_deny_what_a_grown_limit_allows,
-        a_resize_on_a_server_that_lags_behind_is_done;
+        a_resize_on_a_server_that_lags_behind_is_done,
+        a_look_through_a_server_that_lags_behind_is_not_old,
+        a_limit_of_ours_that_came_beside_a_lock_is_taken_back;
 }
 
 const SOON: Duration = Duration::from_secs(3);
@@ -340,10 +342,7 @@ async fn a_head_whose_ticket_was_removed_is_told_when_it_is_woken(world: World) 
     held.release().await.unwrap();
 
     let error = timeout(SOON, first).await.unwrap().unwrap().unwrap_err();
-    assert!(
-        matches!(error, lockkeeper::Error::PlaceLost { .. }),
-        "{error}"
-    );
+    assert!(matches!(error, Error::PlaceLost { .. }), "{error}");
     let permit = granted(second).await;
     assert_eq!(children(&stranger, "removed/held").await, [permit.node()]);
     permit.release().await.unwrap();
@@ -369,10 +368,7 @@ async fn permits_that_were_taken_from_their_taker_are_not_given_to_it(world: Wor
     hold.release();
 
     let error = timeout(SOON, waiting).await.unwrap().unwrap().unwrap_err();
-    assert!(
-        matches!(error, lockkeeper::Error::PlaceLost { .. }),
-        "{error}"
-    );
+    assert!(matches!(error, Error::PlaceLost { .. }), "{error}");
     timeout(SOON, semaphore.acquire())
         .await
         .unwrap()
@@ -485,4 +481,55 @@ async fn a_resize_on_a_server_that_lags_behind_is_done(world: World) {
     two.resize(1).await.unwrap();
 
     assert_eq!(one.limit().await.unwrap(), 1, "the last one counts");
+}
+
+async fn a_look_through_a_server_that_lags_behind_is_not_old(world: World) {
+    let (a, b) = (keeper(&world).await, keeper(&world).await);
+    let other = a.semaphore("lags", 3).unwrap();
+    other.acquire().await.unwrap().release().await.unwrap();
+    let looks = b.semaphore("lags", 3).unwrap();
+    assert_eq!(looks.available_permits().await.unwrap(), 3);
+
+    lag(&world, &b).await;
+    let permits = other.acquire_many(2).await.unwrap();
+    assert_eq!(looks.available_permits().await.unwrap(), 1);
+
+    lag(&world, &b).await;
+    other.resize(5).await.unwrap();
+    assert_eq!(looks.limit().await.unwrap(), 5);
+    permits.release().await.unwrap();
+}
+
+async fn a_limit_of_ours_that_came_beside_a_lock_is_taken_back(world: World) {
+    let (keeper, faults) = (keeper(&world).await, world.embedded().faults());
+    let other = crate::mutex::keeper(&world).await;
+    for way in 0..2 {
+        let name = format!("beside/{way}");
+        let lock = other.mutex(&*name).unwrap();
+        lock.lock().await.unwrap().release().await.unwrap();
+        let semaphore = keeper.semaphore(&*name, 1).unwrap();
+        let limit = format!("{}/locks/{name}/limit", world.chroot());
+        // It has looked, and nobody was there.
+        let store = faults.on(Match::op(Op::Create).path(limit)).stop_before();
+        let refused = async {
+            match way {
+                0 => semaphore.acquire().await.map(drop),
+                _ => semaphore.resize(2).await,
+            }
+        };
+        let taken = async {
+            store.reached().await;
+            let guard = lock.lock().await.unwrap();
+            store.release();
+            guard
+        };
+        let (refused, guard) = tokio::join!(refused, taken);
+        let error = refused.expect_err("the lock is held");
+        assert!(matches!(error, Error::UnsafeMix { .. }), "{error}");
+
+        // The name is still the lock's.
+        guard.release().await.unwrap();
+        let again = timeout(SOON, lock.lock()).await.unwrap();
+        again.unwrap().release().await.unwrap();
+    }
 }
