@@ -177,6 +177,13 @@ impl Core {
         self.watches.forget(conn);
     }
 
+    /// Counts the session's silence from now on.
+    pub(super) fn touch(&mut self, conn: ConnId, now: Now) {
+        if let Some(peer) = self.peers.get(&conn) {
+            self.sessions.touch(peer.session, now.uptime);
+        }
+    }
+
     /// Applies one request.
     pub(super) fn apply(&mut self, conn: ConnId, request: &Request, now: Now) -> Reply {
         let Some(peer) = self.peers.get(&conn) else {
@@ -187,7 +194,7 @@ impl Core {
             };
         };
         let (session, identities) = (peer.session, peer.identities.clone());
-        self.sessions.touch(session, now.uptime);
+        self.touch(conn, now);
         if let Some((zxid, result, is_last)) = self.apply_unordered(conn, request) {
             return Reply {
                 zxid,

@@ -268,11 +268,15 @@ impl State {
         now: Now,
     ) -> Flow {
         let reply = match action {
-            Some(Action::Fail(code)) => Reply {
-                zxid: self.core.zxid(),
-                result: Err(*code),
-                is_last: false,
-            },
+            Some(Action::Fail(code)) => {
+                // The original counts from a request before it looks at it.
+                self.core.touch(conn, now);
+                Reply {
+                    zxid: self.core.zxid(),
+                    result: Err(*code),
+                    is_last: false,
+                }
+            }
             _ => self.core.apply(conn, request, now),
         };
         self.deliver_effects();

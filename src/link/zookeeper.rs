@@ -82,6 +82,14 @@ impl Target {
     }
 }
 
+impl Target {
+    /// The server that can be asked what it is, if there is only one. Through TLS no such question can be asked.
+    fn only_server(&self) -> Option<&str> {
+        let is_only = !self.servers.contains(',') && !self.is_secure();
+        is_only.then_some(&*self.servers)
+    }
+}
+
 impl Opener for Target {
     fn open(&self, limit: Duration) -> Reply<'static, Arc<dyn Link>> {
         Box::pin(ZooKeeper::connect(self.clone(), limit))
@@ -452,9 +460,7 @@ fn translate_states(
 ) -> watch::Receiver<SessionState> {
     let (sender, receiver) = watch::channel(state(theirs.peek_state()));
     let quicken = nodelay::keep(target.servers.clone(), receiver.clone());
-    // Through TLS no such question can be asked.
-    let only =
-        (!target.servers.contains(',') && !target.is_secure()).then(|| target.servers.clone());
+    let only = target.only_server().map(str::to_owned);
     let prove = standalone::prove(standalone, only, receiver.clone(), session_timeout);
     let follow = async move {
         // After a terminal state the crate's watcher never answers again.
@@ -645,6 +651,26 @@ fn code(error: &zk::Error, needs: Right) -> Code {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_is_asked_in_clear_and_alone_or_not_at_all() {
+        let target = |servers: &str| Target {
+            servers: servers.into(),
+            ..Target::default()
+        };
+
+        assert_eq!(target("zk1:2181").only_server(), Some("zk1:2181"));
+        assert_eq!(target("zk1:2181,zk2:2181").only_server(), None);
+        #[cfg(feature = "tls")]
+        {
+            let tls = Some(Tls::with_ca(""));
+            let secure = Target {
+                tls,
+                ..target("zk1:2181")
+            };
+            assert_eq!(secure.only_server(), None);
+        }
+    }
 
     #[test]
     fn the_end_of_the_session_is_no_answer_to_a_write() {

@@ -1,7 +1,7 @@
-//! What the lease rests on, measured on a real ensemble with sessions that say nothing but what a case has them say: the client
-//! crate would send pings of its own.
+//! What the lease rests on, measured on a real ensemble, and on a server that stands alone, with sessions that say nothing but what
+//! a case has them say: the client crate would send pings of its own.
 //!
-//! `LOCKKEEPER_TRACES=write` keeps what was measured in `tests/traces/lease.jsonl`, which the tests of the lease replay.
+//! `LOCKKEEPER_TRACES=write` keeps what was measured in `tests/traces`, which the tests of the lease replay.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -19,13 +19,15 @@ use crate::support::dice::Dice;
 use crate::support::ensemble::Ensemble;
 use crate::support::events::now;
 use crate::support::plan;
+use crate::support::zookeeper::Servers;
 
 cases! {
     real:
-        a_request_that_was_answered_keeps_its_session_once_another_one_is within 120;
+        a_request_that_was_answered_keeps_its_session_once_another_one_is within 120,
+        a_request_that_a_server_alone_has_answered_keeps_its_session within 120;
 }
 
-/// Ticks of the ensemble are 200 ms: a session timeout of two, three and five of them.
+/// Ticks of the servers are 200 ms: a session timeout of two, three and five of them.
 const TIMEOUTS: [Duration; 3] = [
     Duration::from_millis(400),
     Duration::from_millis(600),
@@ -41,34 +43,17 @@ struct Trace {
     is_commit: bool,
     /// When each request was sent and answered, the handshake first.
     answered: Vec<(u64, u64)>,
-    /// When somebody else at the leader saw that the session's ticket was gone.
+    /// When somebody else, at the leader or the only server, saw that the session's ticket was gone.
     over_us: u64,
 }
 
 async fn a_request_that_was_answered_keeps_its_session_once_another_one_is(_world: World) {
-    let seed = plan::seed();
-    println!("traces: LOCKKEEPER_SEED={seed}");
     let ensemble = Ensemble::start(5).await;
     let leader = ensemble.leader().await;
     let addresses = ensemble.addresses();
     let follower = addresses[(leader + 1) % addresses.len()];
-    let observer = Client::connect(&addresses[leader].to_string())
-        .await
-        .unwrap();
 
-    let mut traces = Vec::new();
-    for round in 0..World::times(1, 15) {
-        let sessions = (0..40).map(|number| {
-            let dice = Dice(seed ^ (round as u64 * 1000 + number));
-            live(
-                follower,
-                &observer,
-                dice,
-                format!("/trace-{round}-{number}"),
-            )
-        });
-        traces.extend(join_all(sessions).await);
-    }
+    let traces = record(follower, addresses[leader]).await;
 
     for trace in &traces {
         let (timeout, over) = (trace.timeout_us, trace.over_us);
@@ -80,21 +65,63 @@ async fn a_request_that_was_answered_keeps_its_session_once_another_one_is(_worl
             }
         }
     }
+    keep(&traces, "lease.jsonl");
+}
+
+async fn a_request_that_a_server_alone_has_answered_keeps_its_session(_world: World) {
+    let start = || Servers::start(1).unwrap_or_else(|why| panic!("{why}"));
+    let servers = tokio::task::spawn_blocking(start).await.unwrap();
+    let server = servers.addresses()[0];
+
+    let traces = record(server, server).await;
+
+    for trace in &traces {
+        // One after the other, each before the one before it is over.
+        let mut until = u64::MAX;
+        for (sent, answered) in &trace.answered {
+            if *answered >= until {
+                break;
+            }
+            until = sent + trace.timeout_us * 9 / 10;
+            assert!(until <= trace.over_us, "until {until} in {trace:?}");
+        }
+    }
+    keep(&traces, "standalone.jsonl");
+}
+
+/// Lets sessions live at a server, and looks at their end at another one, or the same.
+async fn record(server: SocketAddr, observed: SocketAddr) -> Vec<Trace> {
+    let seed = plan::seed();
+    println!("traces: LOCKKEEPER_SEED={seed}");
+    let observer = Client::connect(&observed.to_string()).await.unwrap();
+    let mut traces = Vec::new();
+    for round in 0..World::times(1, 15) {
+        let sessions = (0..40).map(|number| {
+            let dice = Dice(seed ^ (round as u64 * 1000 + number));
+            live(server, &observer, dice, format!("/trace-{round}-{number}"))
+        });
+        traces.extend(join_all(sessions).await);
+    }
+    traces
+}
+
+/// If that is asked for.
+fn keep(traces: &[Trace], file: &str) {
     if std::env::var("LOCKKEEPER_TRACES").is_ok_and(|word| word == "write") {
         let mut lines = String::new();
-        for trace in &traces {
+        for trace in traces {
             writeln!(lines, "{}", serde_json::to_string(trace).unwrap()).unwrap();
         }
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces/lease.jsonl");
-        std::fs::write(file, lines).unwrap();
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces");
+        std::fs::write(folder.join(file), lines).unwrap();
     }
 }
 
 /// Opens a session, asks in a rhythm with gaps, falls silent and waits for its end.
-async fn live(follower: SocketAddr, observer: &Client, mut dice: Dice, path: String) -> Trace {
+async fn live(server: SocketAddr, observer: &Client, mut dice: Dice, path: String) -> Trace {
     let length = dice.pick(&TIMEOUTS);
     let is_commit = dice.below(2) == 0;
-    let mut wire = Wire::dial(follower).await;
+    let mut wire = Wire::dial(server).await;
     let zero = now();
     let since = || (now() - zero) / 1000;
 
