@@ -51,8 +51,9 @@ fn mode_of(answer: &str) -> Mode {
     if answer.starts_with("srvr is not") {
         return Mode::Other;
     }
-    // Of ZooKeeper it is known what that means.
-    let is_whole = answer.starts_with("Zookeeper version") && answer.ends_with('\n');
+    // Of ZooKeeper it is known what that means; where as much came as is read, more may follow.
+    let is_whole =
+        answer.starts_with("Zookeeper version") && answer.ends_with('\n') && answer.len() < MOST;
     let mode = answer.lines().find_map(|line| line.strip_prefix("Mode: "));
     match mode.filter(|_| is_whole) {
         Some("standalone") => Mode::Standalone,
@@ -139,5 +140,24 @@ mod tests {
         assert_eq!(with_port("zk1:99"), "zk1:99");
         assert_eq!(with_port("[::1]"), "[::1]:2181");
         assert_eq!(with_port("[::1]:99"), "[::1]:99");
+    }
+
+    #[test]
+    fn only_a_whole_answer_of_zookeeper_says_what_a_server_is() {
+        let line = "Zookeeper version: 3.8.0\nMode: standalone\n";
+        let endless = line.repeat(MOST.div_ceil(line.len()));
+        for (answer, mode) in [
+            (line, Mode::Standalone),
+            (&endless, Mode::Unknown),
+            ("Zookeeper version: 3.8.0\nMode: standalone", Mode::Unknown),
+            ("Zookeeper version: 3.8.0\nMode: leader\n", Mode::Other),
+            ("Zookeeper version: 3.8.0\nMode: read-only\n", Mode::Other),
+            ("Zookeeper version: 3.8.0\n", Mode::Unknown),
+            ("Keeper version: 1\nMode: standalone\n", Mode::Unknown),
+            ("srvr is not executed because", Mode::Other),
+            ("", Mode::Unknown),
+        ] {
+            assert_eq!(mode_of(answer), mode, "{answer}");
+        }
     }
 }
