@@ -8,8 +8,12 @@ pub(crate) mod dead;
 pub(crate) mod healthy;
 pub(crate) mod partition;
 pub(crate) mod pause;
+#[cfg(feature = "cli")]
+pub(crate) mod silence;
 pub(crate) mod storm;
 pub(crate) mod swap;
+#[cfg(feature = "cli")]
+pub(crate) mod timeline;
 
 use std::time::Duration;
 

@@ -115,8 +115,12 @@ const MODULES: &[fn() -> Vec<Case>] = &[
     faults::healthy::cases,
     faults::partition::cases,
     faults::pause::cases,
+    #[cfg(feature = "cli")]
+    faults::silence::cases,
     faults::storm::cases,
     faults::swap::cases,
+    #[cfg(feature = "cli")]
+    faults::timeline::cases,
     #[cfg(feature = "cli")]
     flood::cases,
     guard::cases,

@@ -268,8 +268,10 @@ async fn others(keeper: &Keeper) -> Vec<Call> {
 
 async fn a_waiter_outlives_an_outage_that_is_longer_than_its_session(world: World) {
     let mut proxies = Proxies::before(&world);
+    // Of the two only the waiter has an outage: the holder's lease outlasts a machine that stalls.
+    let builder = Keeper::builder(world.connect_string()).session_timeout(T * 30);
     let (a, b) = (
-        keeper(&world.connect_string()).await,
+        builder.connect().await.unwrap(),
         keeper(&proxies.connect_string()).await,
     );
     let guard = a.mutex("outage").unwrap().lock().await.unwrap();
@@ -291,11 +293,11 @@ async fn a_waiter_outlives_an_outage_that_is_longer_than_its_session(world: Worl
 
     assert!(silence.is_err(), "{silence:?}");
     let guard = timeout(SOON, waiting).await.unwrap().unwrap();
-    guard
-        .expect("it has queued up again")
-        .release()
-        .await
-        .unwrap();
+    let guard = guard.expect("it has queued up again");
+    // That it was granted is the point; a machine that stalls may take such a short lease at once.
+    if let Err(error) = guard.release().await {
+        assert!(error.is_lost(), "{error}");
+    }
 }
 
 async fn all_end(calls: Vec<Call>) {

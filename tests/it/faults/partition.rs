@@ -4,21 +4,25 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use futures_util::future::join_all;
+use lockkeeper::{Guard, Keeper};
+use tokio::time::{Instant, sleep, timeout};
+use zookeeper_client::{Client, EventType};
 
-use super::{T, granted, keeper, released, released_well, watched};
-use crate::support::World;
+use super::{SOON, T, granted, keeper, released, released_well, watched};
 use crate::support::checker::{Bounds, assert_clean, stays_alive, violations};
 use crate::support::client::Fleet;
 use crate::support::ensemble::{Cut, Ensemble};
-use crate::support::events::{Event, Outcome, What};
+use crate::support::events::{Event, Nanos, Outcome, What, now};
 use crate::support::stall::Stall;
 use crate::support::store::Fence;
+use crate::support::{World, eventually};
 
 cases! {
     real:
         a_holder_on_a_leader_without_a_quorum_knows_in_time within 180,
-        a_holder_on_a_follower_without_a_leader_knows_in_time within 180;
+        a_holder_on_a_follower_without_a_leader_knows_in_time within 180,
+        no_guard_of_a_declared_tick_outlives_its_session_at_a_member_that_is_cut_off within 180;
 }
 
 /// Which member the holder is connected to, and cut off with.
@@ -100,4 +104,103 @@ async fn one_partition(ensemble: &Ensemble, behind: Behind, cut: Cut, round: usi
     assert_clean(&stays_alive(&history, &bounds));
     a.close().await;
     b.close().await;
+}
+
+/// The tick of the ensemble.
+const TICK: Duration = Duration::from_millis(200);
+
+async fn no_guard_of_a_declared_tick_outlives_its_session_at_a_member_that_is_cut_off(
+    _world: World,
+) {
+    let ensemble = Ensemble::start(10).await;
+    for round in 0..World::times(1, 20) {
+        for (behind, cut) in [
+            (Behind::Follower, Cut::Silent),
+            (Behind::Leader, Cut::OthersSeeIt),
+        ] {
+            // A machine that stalls takes leases before the cut. The case's limit is the limit of this.
+            for attempt in 0.. {
+                let name = format!("cut-{behind:?}-{round}-{attempt}");
+                if guards_behind(&ensemble, behind, cut, &name).await {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Many guards at a member that is cut off, at another moment between two beats for each: what they
+/// say, beside what the servers on the other side do. False if most were lost before the cut.
+async fn guards_behind(ensemble: &Ensemble, behind: Behind, cut: Cut, name: &str) -> bool {
+    const GUARDS: u32 = 20;
+    let leader = ensemble.leader().await;
+    let other = (leader + 1) % ensemble.count();
+    let (member, seen_from) = match behind {
+        Behind::Leader => (leader, other),
+        Behind::Follower => (other, leader),
+    };
+    let [its, theirs] = [member, seen_from].map(|at| ensemble.addresses()[at].to_string());
+    let observer = Client::connect(&theirs).await.unwrap();
+    let (mut keepers, mut says, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+    for number in 0..GUARDS {
+        let connect = || async {
+            let builder = Keeper::builder(&its).session_timeout(T).tick_time(TICK);
+            builder.connect().await.ok()
+        };
+        let keeper = eventually("a keeper connects", SOON, connect).await;
+        let lock = keeper.mutex(format!("{name}-{number}")).unwrap();
+        let Ok(guard) = lock.lock().await else {
+            continue;
+        };
+        let path = format!("/locks/{}/{}", guard.name(), guard.node());
+        observer.sync("/").await.unwrap();
+        let Ok((_, _, watch)) = observer.get_and_watch_data(&path).await else {
+            continue;
+        };
+        ends.push(async move {
+            let event = watch.changed().await;
+            assert_eq!(event.event_type, EventType::NodeDeleted);
+            now()
+        });
+        says.push(tokio::spawn(last_held(guard)));
+        keepers.push(keeper);
+        // A beat comes each tenth of the session timeout.
+        sleep(T / 10 / GUARDS).await;
+    }
+    sleep(T).await;
+
+    let began = now();
+    ensemble.cut_off(member, cut);
+    // Their side has to find a leader first, which may take longer than a session lasts.
+    let ends = timeout(Duration::from_secs(60), join_all(ends)).await;
+    let (mut least, mut met) = (Nanos::MAX, 0);
+    for (held, over) in join_all(says).await.into_iter().zip(ends.unwrap()) {
+        let held = held.unwrap();
+        assert!(held <= over, "held {} ns too long", held - over);
+        if held > began {
+            met += 1;
+            least = least.min(over - held);
+        }
+    }
+    println!(
+        "{behind:?}: none of {met} guards was held within {:?} of its end",
+        Duration::from_nanos(least)
+    );
+    ensemble.join(member).await;
+    ensemble.serves().await;
+    join_all(keepers.iter().map(Keeper::close)).await;
+    met > GUARDS / 2
+}
+
+/// The last moment at which the guard said that it is held, looked up before it was asked.
+async fn last_held(guard: Guard) -> Nanos {
+    let mut last = 0;
+    loop {
+        let asked = now();
+        if !guard.is_held() {
+            return last;
+        }
+        last = asked;
+        sleep(Duration::from_millis(2)).await;
+    }
 }

@@ -58,6 +58,9 @@ impl Matching {
     }
 }
 
+/// The xid of a ping and of its reply.
+pub(crate) const PING: i32 = -2;
+
 /// The xid of a request or a reply, which is a frame without its length.
 pub(crate) fn xid(frame: &[u8]) -> Option<i32> {
     int(frame, 0)
@@ -69,9 +72,10 @@ pub(crate) fn take(buffer: &mut Vec<u8>) -> Option<Vec<u8>> {
     (buffer.len() >= 4 + length).then(|| buffer.drain(..4 + length).collect())
 }
 
-/// Whether a connection that begins like this asks a four-letter word instead of opening a session.
+/// Whether what begins like this is a four-letter word, or the answer to one, and not a session: no frame is as long as a letter would
+/// make it.
 pub(crate) fn is_word(buffer: &[u8]) -> bool {
-    buffer.first().is_some_and(u8::is_ascii_lowercase)
+    buffer.first().is_some_and(u8::is_ascii_alphabetic)
 }
 
 /// The session that a connect request asks for; 0 for a new one.

@@ -23,6 +23,7 @@ use tokio::task::JoinHandle;
 pub(crate) use self::each::Proxies;
 pub(crate) use self::held::Held;
 use self::held::Latch;
+use super::events::Nanos;
 use super::frames::Matching;
 use super::{eventually, ports};
 
@@ -100,6 +101,8 @@ struct Shared {
     state: Mutex<State>,
     /// How often something was written, by direction.
     writes: [AtomicU64; 2],
+    /// When a client was last answered anything but a ping.
+    answered: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -169,6 +172,7 @@ impl Proxy {
             passage: watch::Sender::new(Passage::default()),
             state: Mutex::default(),
             writes: Default::default(),
+            answered: AtomicU64::default(),
         });
         let accepting = Some(tokio::spawn(accept(listener, shared.clone())));
         Ok(Self {
@@ -190,6 +194,11 @@ impl Proxy {
     /// How often something was written in this direction.
     pub(crate) fn writes(&self, way: Way) -> u64 {
         self.shared.writes[way as usize].load(Ordering::Relaxed)
+    }
+
+    /// When a client was last answered anything but a ping; 0 if none was.
+    pub(crate) fn answered(&self) -> Nanos {
+        self.shared.answered.load(Ordering::Relaxed)
     }
 
     /// Ends every connection, at both its sides; how many there were. They are closed when it returns.

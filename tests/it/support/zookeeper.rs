@@ -66,8 +66,12 @@ impl Servers {
 
     /// The same with more flags for the JVMs, such as `-Dznode.container.checkIntervalMs=200`.
     pub(crate) fn start_with(count: usize, flags: &[&str]) -> Result<Self, String> {
-        let directly = |members: &[Ports]| Ok(vec![members.to_vec(); members.len()]);
         Self::start_linked(count, flags, "", directly)
+    }
+
+    /// The same with more lines in the configuration.
+    pub(crate) fn start_as(count: usize, more: &str) -> Result<Self, String> {
+        Self::start_linked(count, &[], more, directly)
     }
 
     /// The same with more lines in the configuration, and with links between the members that the caller makes: given the
@@ -258,6 +262,11 @@ impl Servers {
         let (id, count) = (member + 1, self.members.len());
         format!("ZooKeeper server {id} of {count} {how}; the end of its log:\n  | {tail}")
     }
+}
+
+/// Every member finds the others where they listen.
+fn directly(members: &[Ports]) -> std::io::Result<Vec<Vec<Ports>>> {
+    Ok(vec![members.to_vec(); members.len()])
 }
 
 /// The lines that tell a member where the members are.

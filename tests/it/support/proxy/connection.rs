@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::held::Latch;
 use super::{Deed, End, Kind, Order, Passage, Shared, State, Way};
+use crate::support::events::now;
 use crate::support::frames;
 
 /// Something on its way to the other side, not before its time.
@@ -300,11 +301,17 @@ async fn write(
             .await
             .expect("the proxy lives as long as this")
             .byte_by_byte;
+        let is_answer = way == Way::ToClient
+            && shared.kind == Kind::Frames
+            && parcel.bytes.get(4..).and_then(frames::xid) != Some(frames::PING);
         let piece = if byte_by_byte { 1 } else { parcel.bytes.len() };
         for bytes in parcel.bytes.chunks(piece.max(1)) {
             // A side that is gone takes nothing more; the other one may go on talking.
             is_open = is_open && to.write_all(bytes).await.is_ok();
             shared.writes[way as usize].fetch_add(1, Ordering::Relaxed);
+        }
+        if is_answer {
+            shared.answered.store(now(), Ordering::Relaxed);
         }
     }
     // The end passes like everything else.

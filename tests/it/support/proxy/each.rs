@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 
 use super::{End, Proxy, Way};
 use crate::support::World;
+use crate::support::events::Nanos;
 
 /// A proxy before each server of a world.
 #[derive(Debug)]
@@ -46,6 +47,11 @@ impl Proxies {
         // All at once: one after the other would cut a client again that has come back by way of a later one.
         let counts = join_all(self.each.iter().map(|proxy| proxy.cut(end))).await;
         counts.iter().sum()
+    }
+
+    /// When a client was last answered anything but a ping; 0 if none was.
+    pub(crate) fn answered(&self) -> Nanos {
+        self.each.iter().map(Proxy::answered).max().unwrap_or(0)
     }
 
     pub(crate) fn black_hole(&self, way: Way) {
