@@ -43,11 +43,11 @@ The command sees
                     there with --shared and --permits, which let others in; one for all of several locks
   LOCKKEEPER_NODE   the name of our ticket, as `lockkeeper queue` shows it; of several locks, one a line
 
-Loss: the lock is ours for about half of the session timeout after the servers last answered, longer at first: that is
-the lease. When no server answers, and only a quarter is left of the longest lease that the tool has seen, the command's
-process group gets TERM, and KILL after --grace: TERM comes 1 to 2.2 seconds before the lease ends, of a session timeout
-of 10s, if the servers answered in time until then. When the lock is lost in any other way, TERM comes at once. `run` then
-ends with 70, whatever the command ended with. With the defaults KILL comes 3 to 4 seconds after the lease has ended, when
+Loss: the lock is ours for 0.6 to 0.9 of the session timeout after the servers last answered: that is the lease. --tick makes
+it longer. When no server answers, and only a sixteenth is left of the longest lease that the tool has seen (or --grace, if
+that is less), the command's process group gets TERM, and KILL after --grace: TERM comes about half a second before the
+lease ends, of a session timeout of 10s. When the lock is lost in any other way, TERM comes at once. `run` then
+ends with 70, whatever the command ended with. With the defaults KILL comes 4.4 seconds after the lease has ended, when
 others may have the lock. If that must not be, choose a --grace below a tenth of the session timeout: 900ms of 10s, or 3s
 of 40s. A command that cannot end in time, or a tool that cannot run, may still be working when others have the lock: let
 the resource refuse lower tokens.
