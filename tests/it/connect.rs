@@ -9,8 +9,8 @@ use tokio::net::{TcpListener, TcpStream};
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
 use crate::mutex::keeper;
-use crate::support::World;
 use crate::support::zookeeper::Servers;
+use crate::support::{World, ports};
 
 cases! {
     both:
@@ -56,12 +56,6 @@ async fn reasons(connect_string: &str) -> (Vec<(String, UnreachableReason)>, Str
             .collect(),
         text,
     )
-}
-
-/// An address at which nobody listens.
-async fn refusing() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    listener.local_addr().unwrap().to_string()
 }
 
 /// An address at which connections are taken and never answered.
@@ -142,11 +136,11 @@ async fn a_server_that_starts_is_waited_for(world: World) {
 
 async fn a_first_connect_waits_for_servers_that_are_not_there_yet(world: World) {
     const TAKES: Duration = Duration::from_millis(1500);
-    let (address, server) = (refusing().await, world.servers()[0]);
-    let (began, there) = (Instant::now(), address.clone());
+    let (socket, address) = ports::refusing().unwrap();
+    let (server, began) = (world.servers()[0], Instant::now());
     tokio::spawn(async move {
         tokio::time::sleep(TAKES).await;
-        let listener = TcpListener::bind(there).await.unwrap();
+        let listener = socket.listen(8).unwrap();
         while let Ok((mut stream, _)) = listener.accept().await {
             tokio::spawn(async move {
                 let mut way = TcpStream::connect(server).await.unwrap();
@@ -165,9 +159,10 @@ async fn a_first_connect_waits_for_servers_that_are_not_there_yet(world: World) 
 }
 
 async fn a_connect_timeout_of_zero_is_one_try(_world: World) {
-    let (address, began) = (refusing().await, Instant::now());
+    let (_socket, address) = ports::refusing().unwrap();
+    let began = Instant::now();
 
-    let connected = Keeper::builder(&*address)
+    let connected = Keeper::builder(address.to_string())
         .connect_timeout(Duration::ZERO)
         .connect()
         .await;
@@ -186,7 +181,8 @@ async fn a_connect_timeout_of_zero_is_one_try(_world: World) {
 }
 
 async fn a_port_that_refuses_is_named(_world: World) {
-    let address = refusing().await;
+    let (_socket, address) = ports::refusing().unwrap();
+    let address = address.to_string();
 
     let (reasons, text) = reasons(&address).await;
 
@@ -228,7 +224,8 @@ async fn a_server_that_is_not_zookeeper_is_named(_world: World) {
 }
 
 async fn each_address_has_its_own_reason_and_one_good_one_is_enough(world: World) {
-    let (refusing, web, silent) = (refusing().await, web().await, silent().await);
+    let (_socket, refusing) = ports::refusing().unwrap();
+    let (refusing, web, silent) = (refusing.to_string(), web().await, silent().await);
 
     let (reasons, text) = reasons(&format!("{refusing},{web},{silent}")).await;
     let good = Keeper::connect(format!("{refusing},{}", world.connect_string()))

@@ -13,7 +13,7 @@ use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 use super::{Holder, one_line, outcome};
 use crate::scale::watched_by_session;
 use crate::support::process::{finished, lockkeeper};
-use crate::support::{World, eventually};
+use crate::support::{World, eventually, ports};
 
 cases! {
     feature: "cli";
@@ -189,9 +189,8 @@ async fn bench_refuses_figures_that_mean_nothing(world: World) {
 }
 
 async fn bench_without_a_server_ends_with_69(world: World) {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    drop(listener);
+    let (_socket, address) = ports::refusing().unwrap();
+    let address = address.to_string();
     let chroot = format!("{}/no/such", world.connect_string());
 
     for (zk, word) in [(&address, "refused"), (&chroot, "does not exist")] {

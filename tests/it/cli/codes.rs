@@ -7,8 +7,8 @@ use serde_json::Value;
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
 use super::{Holder, one_line, outcome, queued, run, tickets};
-use crate::support::World;
 use crate::support::process::{finished, lockkeeper};
+use crate::support::{World, ports};
 
 cases! {
     feature: "cli";
@@ -129,10 +129,7 @@ async fn help_and_version_end_with_0(world: World) {
 
 async fn no_server_ends_with_69_and_one_line_that_names_it(world: World) {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let refused = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let (_socket, refused) = ports::refusing().unwrap();
     let chroot = format!("{}/no/such", world.connect_string());
     for (zk, word) in [
         (refused.to_string(), "refused"),

@@ -4,9 +4,10 @@
 //! stopped server would otherwise be given that very port, and talk to itself.
 
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::ops::Range;
 
+use tokio::net::TcpSocket;
 use uuid::Uuid;
 
 const RANGE: Range<u16> = 12_000..32_000;
@@ -36,4 +37,13 @@ pub(crate) fn listen(count: usize) -> io::Result<Vec<TcpListener>> {
         }
     }
     Err(io::Error::other("no free ports between 12000 and 32000"))
+}
+
+/// A port that is ours and at which nobody listens, as long as the socket is there: a port that was let go of may be another case's
+/// by the next moment.
+pub(crate) fn refusing() -> io::Result<(TcpSocket, SocketAddr)> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+    let address = socket.local_addr()?;
+    Ok((socket, address))
 }
