@@ -494,6 +494,8 @@ impl Place {
         };
         if places.len() > 1 {
             Self::see_again(places, &session, &*link).await;
+            // The others were seen no later for it, and the answer may have taken its time.
+            places.iter_mut().for_each(Self::age);
         }
         let departures: Option<Vec<Departure>> =
             places.iter().map(Self::direct_departure).collect();
