@@ -14,19 +14,31 @@ use crate::support::proxy::{End, Proxies, Proxy};
 use crate::support::stall::Stall;
 use crate::support::store::Fence;
 
+const TRIES: usize = 10;
+
 cases! {
     both:
         a_holder_whose_session_was_swapped_knows_before_the_next_one_is_let_in within 60;
 }
 
 async fn a_holder_whose_session_was_swapped_knows_before_the_next_one_is_let_in(world: World) {
+    let world = &world;
     for round in 0..World::times(1, 20) {
-        let runs = [End::Fin, End::Rst].map(|end| one_swap(&world, end, round));
+        let runs = [End::Fin, End::Rst].map(|end| async move {
+            // On a busy machine a lease may end before its client is back: nothing was swapped then, and it says nothing.
+            for try_again in 0..TRIES {
+                if one_swap(world, end, &format!("{round}-{try_again}")).await {
+                    return;
+                }
+            }
+            panic!("no session was swapped in {TRIES} rounds");
+        });
         join_all(runs).await;
     }
 }
 
-async fn one_swap(world: &World, end: End, round: usize) {
+/// Whether a session was swapped.
+async fn one_swap(world: &World, end: End, round: &str) -> bool {
     let lock = format!("swap-{end:?}-{round}");
     let stall = Stall::watch();
     let fleet = Fleet::new(world.connect_string(), &lock, T, Fence::Refuses).await;
@@ -45,10 +57,11 @@ async fn one_swap(world: &World, end: End, round: usize) {
     let guard = timeout(SOON, watched).await.unwrap().unwrap();
 
     let swapped: usize = proxies.each.iter().map(Proxy::swapped).sum();
-    assert_eq!(swapped, 1, "one session was swapped");
+    assert!(swapped <= 1, "{swapped} sessions were swapped");
     assert_eq!(released(guard, &log_a).await, Outcome::Lost);
     released_well(next, &log_b, &stall).await;
     assert_clean(&violations(&fleet.history()));
     a.close().await;
     b.close().await;
+    swapped == 1
 }
