@@ -41,55 +41,19 @@ mod tests {
 }
 
 /// All public types, as they are shown.
-#[cfg(all(test, feature = "embedded", feature = "tls"))]
+#[cfg(all(test, feature = "tls"))]
 mod table {
-    use std::any::type_name;
-    use std::collections::{BTreeMap, BTreeSet};
     use std::time::Duration;
 
-    use super::*;
-    use crate::embedded::{Code, Deleted, EmbeddedServer, Match, NextSibling, Op, SessionInfo};
+    use testbench::shown::Table;
+    use zookeeper_embedded::EmbeddedServer;
+
     use crate::*;
 
     /// Is in whatever must not be shown.
     const SECRET: &str = "hunter2";
     /// Names that stand for other types.
     const ALIASES: [&str; 2] = ["Result", "Reign"];
-
-    #[derive(Default)]
-    struct Table(BTreeMap<&'static str, Vec<(String, String)>>);
-
-    impl Table {
-        fn show<T: fmt::Debug>(&mut self, value: &T) {
-            let path = type_name::<T>();
-            let path = path.split_once('<').map_or(path, |(path, _)| path);
-            let name = path.rsplit_once("::").map_or(path, |(_, name)| name);
-            let shown = (format!("{value:?}"), format!("{value:#?}"));
-            self.0.entry(name).or_default().push(shown);
-        }
-    }
-
-    /// The types that the sources of a module give to everybody.
-    fn exported(source: &'static str) -> BTreeSet<&'static str> {
-        let mut names = BTreeSet::new();
-        for statement in source.split(';') {
-            let Some((_, used)) = statement.split_once("\npub use ") else {
-                continue;
-            };
-            let used = used.trim_end_matches('}');
-            let all = used.rsplit_once("::").map_or(used, |(_, all)| all);
-            let all = all.trim_start_matches('{');
-            names.extend(all.split(',').map(str::trim));
-        }
-        for line in source.lines() {
-            let declared = ["pub struct ", "pub enum "]
-                .iter()
-                .find_map(|start| line.strip_prefix(start));
-            names.extend(declared.and_then(|rest| rest.split([' ', '(', '<', ';']).next()));
-        }
-        names.remove("");
-        names
-    }
 
     #[tokio::test]
     async fn every_public_type_shows_itself_briefly_and_without_secrets() {
@@ -204,55 +168,6 @@ mod table {
         table.show(&Dialect::Curator);
         table.show(&LeaseStrength::Quorum);
 
-        table.show(&server);
-        table.show(&EmbeddedServer::builder());
-        table.show(&server.counters());
-        let faults = server.faults();
-        table.show(&faults);
-        let what = Match::op(Op::Create).path("/a").session(7);
-        table.show(&what);
-        table.show(&faults.on(what.clone()));
-        table.show(&faults.on(what).hold_reply());
-        table.show(&Op::Create);
-        table.show(&Code::NoNode);
-        table.show(&SessionInfo {
-            id: i64::MAX,
-            timeout: Duration::from_millis(30_001),
-            connected: true,
-        });
-        let next_sibling = NextSibling {
-            path: "/locks/orders/42/lock-0000000008".into(),
-            owner_session: i64::MAX,
-            connected: true,
-        };
-        table.show(&next_sibling);
-        table.show(&Deleted {
-            path: "/locks/orders/42/lock-0000000007".into(),
-            czxid: i64::MAX,
-            zxid: i64::MAX,
-            in_multi: true,
-            events: 7,
-            children_left: 7,
-            next_sibling: Some(next_sibling),
-        });
-
-        let mut bad = Vec::new();
-        for (name, shown) in &table.0 {
-            for (plain, pretty) in shown {
-                let is_brief = plain.len() < 300 && pretty.len() < 500;
-                let lines = pretty.lines().count();
-                if !is_brief || lines > 20 || plain.contains(SECRET) || pretty.contains(SECRET) {
-                    let (long, lines) = (plain.len(), pretty.lines().count());
-                    bad.push(format!("{name}: {long} bytes, {lines} lines"));
-                }
-            }
-        }
-        assert!(bad.is_empty(), "{bad:#?}");
-        let sources = [include_str!("lib.rs"), include_str!("embedded/mod.rs")];
-        let public: BTreeSet<&str> = sources.into_iter().flat_map(exported).collect();
-        assert!(public.len() > 45, "{public:?}");
-        let shown = |name: &&&str| !table.0.contains_key(**name) && !ALIASES.contains(*name);
-        let forgotten: Vec<&&str> = public.iter().filter(shown).collect();
-        assert!(forgotten.is_empty(), "{forgotten:?}");
+        table.check(SECRET, include_str!("lib.rs"), &ALIASES);
     }
 }

@@ -323,13 +323,13 @@ impl Leadership {
     }
 }
 
-#[cfg(all(test, feature = "embedded"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
     #[tokio::test]
     async fn the_futures_of_an_election_are_small() {
-        let server = crate::embedded::EmbeddedServer::start().await.unwrap();
+        let server = zookeeper_embedded::EmbeddedServer::start().await.unwrap();
         let keeper = crate::Keeper::connect(server.connect_string())
             .await
             .unwrap();

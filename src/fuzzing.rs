@@ -7,7 +7,6 @@
 use uuid::Uuid;
 
 use crate::access::Acl;
-use crate::embedded::fuzzing as server;
 use crate::error::Error;
 use crate::keeper::Keeper;
 use crate::link::probe::with_port;
@@ -17,6 +16,7 @@ use crate::queue::dialect::{check_company, doubts};
 use crate::queue::mark::DirectoryData;
 use crate::queue::permits::{self, HELD, LIMIT, Verdict};
 use crate::queue::ticket::{Claim, DataLine, Kind, Ticket, asking, in_order, is_revoked};
+use zookeeper_embedded::fuzzing as server;
 
 /// Frames and what is in them: see [`server::codec`].
 pub fn codec(data: &[u8]) {

@@ -84,7 +84,7 @@ impl fmt::Debug for Keeper {
 }
 
 impl Keeper {
-    #[cfg(all(test, feature = "embedded"))]
+    #[cfg(test)]
     pub(crate) fn watched_bytes(&self) -> usize {
         self.pool.watched_bytes()
     }

@@ -73,13 +73,11 @@ mod cohort;
 mod conversion;
 mod door;
 mod election;
-#[cfg(feature = "embedded")]
-pub mod embedded;
 mod error;
 #[cfg(test)]
 mod exhaustive;
 mod fenced;
-#[cfg(all(feature = "embedded", any(fuzzing, test)))]
+#[cfg(any(test, all(fuzzing, feature = "embedded")))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod guard;
@@ -98,7 +96,6 @@ mod queue;
 mod rwlock;
 mod semaphore;
 #[cfg(test)]
-#[cfg(feature = "embedded")]
 mod sent;
 mod session;
 #[cfg(test)]
@@ -133,6 +130,14 @@ pub use tenure::{GuardState, Lost};
 #[cfg(feature = "tls")]
 pub use tls::Tls;
 pub use token::Token;
+/// A ZooKeeper-compatible server in this process, for tests and demos: the crate `zookeeper-embedded`.
+///
+/// **Not for production.** It keeps everything in memory. What a test can do to it is said at [`Faults`](embedded::Faults).
+#[cfg(feature = "embedded")]
+pub mod embedded {
+    #[doc(inline)]
+    pub use zookeeper_embedded::*;
+}
 
 #[cfg(all(doctest, feature = "embedded"))]
 mod pages {

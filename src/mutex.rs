@@ -384,12 +384,12 @@ impl Place {
     }
 }
 
-#[cfg(all(test, feature = "embedded"))]
+#[cfg(test)]
 mod tests {
     // A waiter's memory is its future, and a crowd has many.
     #[tokio::test]
     async fn the_future_of_a_lock_is_small() {
-        let server = crate::embedded::EmbeddedServer::start().await.unwrap();
+        let server = zookeeper_embedded::EmbeddedServer::start().await.unwrap();
         let keeper = crate::Keeper::connect(server.connect_string())
             .await
             .unwrap();

@@ -416,10 +416,9 @@ mod tests {
     }
 
     // A waiter's memory is its future, and a crowd has many.
-    #[cfg(feature = "embedded")]
     #[tokio::test]
     async fn the_futures_of_a_read_and_a_write_are_small() {
-        let server = crate::embedded::EmbeddedServer::start().await.unwrap();
+        let server = zookeeper_embedded::EmbeddedServer::start().await.unwrap();
         let keeper = crate::Keeper::connect(server.connect_string())
             .await
             .unwrap();

@@ -11,10 +11,10 @@ use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use crate::access::Credential;
-use crate::embedded::EmbeddedServer;
 use crate::link::zookeeper::Target;
 use crate::link::{Create, Link, Opener, Read, Write, size};
 use crate::{Acl, Keeper, Owner};
+use zookeeper_embedded::EmbeddedServer;
 
 const SOON: Duration = Duration::from_secs(20);
 const HOUR: Duration = Duration::from_secs(3600);

@@ -24,7 +24,6 @@ mod tied;
 mod tools;
 mod versions;
 mod words;
-mod workloads;
 
 use std::future::Future;
 use std::process::ExitCode;
@@ -34,7 +33,7 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
 use args::{Command, TopArgs};
-pub(crate) use workloads::sample::Result;
+pub(crate) use lockkeeper_cli::bench::sample::Result;
 
 /// Whatever went wrong.
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;

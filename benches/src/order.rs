@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::spent::Spent;
-use crate::workloads::sample::{HandOver, Sample, repeats};
+use lockkeeper_cli::bench::sample::{HandOver, Sample, repeats};
 
 /// One measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

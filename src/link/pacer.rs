@@ -6,7 +6,7 @@
 //! pacer, a port of our own that takes a connection and closes it a tenth of a second later. The crate shuffles the list;
 //! twice as many servers as pacers keep the gaps short. It logs a warning for each pacer that it meets.
 //!
-//! Measured with the long form of `tests/it/reconnect.rs`: the time from the return of the servers to the first answer,
+//! Measured with the long form of `tests/sessions/reconnect.rs`: the time from the return of the servers to the first answer,
 //! 60 outages of up to 1.2 T each, 1 and 3 servers, the worst of T = 1, 4 and 10 s:
 //!
 //! | outage | one in two | one in ten longer than | longest |

@@ -4,11 +4,9 @@
 //! session state as proof are not used (FAILURES.md section G says why).
 
 #[cfg(test)]
-#[cfg(feature = "embedded")]
 mod hostile;
 mod nodelay;
 #[cfg(test)]
-#[cfg(feature = "embedded")]
 mod served;
 mod standalone;
 

@@ -121,7 +121,6 @@ async fn send(link: &dyn Link, clock: &dyn Clock, asked: Asked) {
 }
 
 #[cfg(test)]
-#[cfg(feature = "embedded")]
 mod tests {
     use std::time::Duration;
 
@@ -129,11 +128,11 @@ mod tests {
     use tokio::time::{sleep, timeout};
 
     use super::*;
-    use crate::embedded::{EmbeddedServer, Match, Op};
     use crate::link::zookeeper::Target;
     use crate::link::{Create, Opener};
     use crate::session::clock::SystemClock;
     use crate::session::ending::Crier;
+    use zookeeper_embedded::{EmbeddedServer, Match, Op};
 
     struct World {
         server: EmbeddedServer,

@@ -334,7 +334,7 @@ mod tests {
         assert!(lease.is_late(ms(801)));
     }
 
-    /// What `tests/it/traces.rs` recorded.
+    /// What `tests/sessions/traces.rs` recorded.
     #[derive(serde::Deserialize)]
     struct Trace {
         timeout_us: u64,
@@ -345,7 +345,7 @@ mod tests {
     // The ticks of these servers were 200 ms.
     #[test]
     fn no_lease_outlives_a_session_of_a_real_ensemble() {
-        let traces = include_str!("../../tests/traces/lease.jsonl");
+        let traces = include_str!("../../tests/sessions/recorded/lease.jsonl");
         for tick in [None, Some(Duration::from_millis(200))] {
             replay(traces, tick, By::Any);
         }
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn no_lease_outlives_a_session_of_a_real_server_that_stands_alone() {
-        let traces = include_str!("../../tests/traces/standalone.jsonl");
+        let traces = include_str!("../../tests/sessions/recorded/standalone.jsonl");
         replay(traces, None, By::Standalone);
     }
 

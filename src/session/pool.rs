@@ -306,7 +306,7 @@ impl Pool {
     }
 
     /// Bytes that all sessions watch, or are about to.
-    #[cfg(all(test, feature = "embedded"))]
+    #[cfg(test)]
     pub(crate) fn watched_bytes(&self) -> usize {
         let sessions = self.sessions();
         let further = sessions.further.iter().filter_map(Weak::upgrade);

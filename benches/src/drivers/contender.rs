@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use super::Workloads;
 use crate::Result;
 use crate::order::Answer;
-use crate::workloads::sample::{HandOver, Sample};
+use lockkeeper_cli::bench::sample::{HandOver, Sample};
 
 /// Between two questions whether all wait.
 const PAUSE: Duration = Duration::from_millis(2);

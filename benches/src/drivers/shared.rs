@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::{SESSION_TIMEOUT, Workloads};
 use crate::Result;
 use crate::order::Answer;
-use crate::workloads::access::Access;
-use crate::workloads::floor::Floor;
-use crate::workloads::ground::Reach;
-use crate::workloads::ours::Ours;
+use lockkeeper_cli::access::Access;
+use lockkeeper_cli::bench::floor::Floor;
+use lockkeeper_cli::bench::ground::Reach;
+use lockkeeper_cli::bench::ours::Ours;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -164,7 +164,6 @@ mod tests {
         assert_eq!(seen, COUNT);
     }
 
-    #[cfg(feature = "embedded")]
     #[tokio::test]
     async fn each_connection_of_a_session_gets_it() {
         use std::time::Duration;
@@ -173,9 +172,9 @@ mod tests {
         use rustix::net::sockopt::tcp_nodelay;
         use tokio::time::{sleep, timeout};
 
-        use crate::embedded::EmbeddedServer;
         use crate::link::Opener;
         use crate::link::zookeeper::Target;
+        use zookeeper_embedded::EmbeddedServer;
 
         let server = EmbeddedServer::start().await.unwrap();
         let target = Target {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::Target;
-use crate::embedded::EmbeddedServer;
 use crate::link::{Change, Code, Create, Fault, Found, Link, Opener, Read, Watch, Write};
+use zookeeper_embedded::EmbeddedServer;
 
 const SOON: Duration = Duration::from_secs(5);
 const CHROOT: &str = "/part";

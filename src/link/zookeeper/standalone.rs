@@ -118,14 +118,13 @@ async fn ask(server: &str, session_timeout: Duration) -> bool {
 }
 
 #[cfg(test)]
-#[cfg(feature = "embedded")]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::time::timeout;
 
     use super::*;
-    use crate::embedded::EmbeddedServer;
+    use zookeeper_embedded::EmbeddedServer;
 
     const SOON: Duration = Duration::from_secs(10);
 

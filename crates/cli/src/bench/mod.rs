@@ -1,0 +1,147 @@
+//! `bench`: what locks cost on an ensemble, against the floor of raw operations.
+//!
+//! Invariant: it does not end before it has tried to remove everything of its own, unless it is told so twice, and it says
+//! what may be left.
+
+#[doc(hidden)]
+pub mod floor;
+#[doc(hidden)]
+pub mod ground;
+mod interrupts;
+mod order;
+#[doc(hidden)]
+pub mod ours;
+mod progress;
+mod results;
+mod rounds;
+#[doc(hidden)]
+pub mod sample;
+
+use std::error::Error;
+
+use nix::sys::signal::Signal;
+use uuid::Uuid;
+
+use crate::args::Server;
+use crate::failure::Failure;
+use crate::report;
+use crate::signals;
+
+use floor::Floor;
+use ground::{Ground, RawError, Reach};
+use interrupts::Interrupts;
+pub(crate) use order::Order;
+use ours::Ours;
+use progress::Progress;
+use results::Measured;
+use rounds::Rounds;
+
+/// Why there is no result.
+enum Stop {
+    Signal(Signal),
+    Failure(Failure),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure)
+    }
+}
+
+pub(crate) async fn run(server: &Server, order: &Order, as_json: bool) -> Result<u8, Failure> {
+    let mut interrupts = Interrupts::listen()?;
+    match measure(server, order, &mut interrupts).await {
+        Ok(measured) if as_json => report::print_json(&measured.object()).map(|()| 0),
+        Ok(measured) => report::print(&report::table(Measured::HEAD, &measured.rows())).map(|()| 0),
+        Err(Stop::Signal(signal)) => Ok(signals::code(signal)),
+        Err(Stop::Failure(failure)) => Err(failure),
+    }
+}
+
+/// Whether it failed for lack of permission.
+pub(crate) fn is_denied(error: &(dyn Error + 'static)) -> bool {
+    let library = error.downcast_ref::<lockkeeper::Error>();
+    let floor = error.downcast_ref::<RawError>();
+    library.is_some_and(lockkeeper::Error::is_denied) || floor.is_some_and(RawError::is_denied)
+}
+
+/// Makes a directory, measures in it and removes it.
+async fn measure(
+    server: &Server,
+    order: &Order,
+    interrupts: &mut Interrupts,
+) -> Result<Measured, Stop> {
+    let access = interrupts
+        .or(server.access())
+        .await
+        .map_err(Stop::Signal)??;
+    // It finds out why there is no server, and can be dropped at any time: nothing of ours is there yet.
+    let probe = interrupts.or(server.connect_as(&access, 0)).await;
+    probe.map_err(Stop::Signal)??.close().await;
+
+    let id = Uuid::new_v4().simple().to_string();
+    let path = format!("{}/bench-{}", server.root.trim_end_matches('/'), &id[..8]);
+    let reach = Reach {
+        servers: server.zk.clone(),
+        session_timeout: server.session_timeout,
+        connect_timeout: server.connect_timeout,
+        access,
+    };
+    let ground = Ground::open(&reach, &path)
+        .await
+        .map_err(|source| Failure::bench("begin", source))?;
+
+    let measured = both_sides(&reach, order, &path, interrupts).await;
+
+    match (interrupts.despite(ground.clear()).await, measured) {
+        (Ok(Ok(())), measured) => measured,
+        (Ok(Err(source)), Ok(_)) => Err(Failure::Left { path, source }.into()),
+        (Ok(Err(source)), Err(stop)) => {
+            report::complain(&Failure::Left { path, source });
+            Err(stop)
+        }
+        (Err(signal), _) => {
+            report::say(format_args!(
+                "{path} may be left to the servers, who remove it within minutes"
+            ));
+            Err(Stop::Signal(signal))
+        }
+    }
+}
+
+/// Measures below a directory, and ends all sessions that did.
+async fn both_sides(
+    reach: &Reach,
+    order: &Order,
+    path: &str,
+    interrupts: &mut Interrupts,
+) -> Result<Measured, Stop> {
+    let ours = Ours::connect(reach, &format!("{path}/ours")).await;
+    let ours = ours.map_err(|source| Failure::bench("begin with Lockkeeper", source))?;
+    let floor = match Floor::connect(reach, &format!("{path}/floor")).await {
+        Ok(floor) => floor,
+        Err(source) => {
+            // The first failure says more than what follows from it.
+            ours.close().await.unwrap_or_default();
+            return Err(Failure::bench("begin with the floor", source).into());
+        }
+    };
+
+    let progress = Progress::new(rounds::steps(order));
+    let rounds = Rounds {
+        ours: &ours,
+        floor: &floor,
+        order,
+        progress: &progress,
+    };
+    let measured = interrupts.or(rounds.run()).await;
+    progress.clear();
+    if measured.is_err() {
+        report::say(format_args!("interrupted: removing {path}"));
+    }
+
+    let closing = async { tokio::join!(ours.close(), floor.close()) };
+    // What they could not remove is tried again, and told, with the directory around it.
+    drop(interrupts.despite(closing).await.map_err(Stop::Signal)?);
+    Ok(measured.map_err(Stop::Signal)??)
+}

@@ -1,0 +1,4 @@
+//! What commands live through while servers and links are hurt.
+
+mod silence;
+mod timeline;

@@ -1,0 +1,55 @@
+//! The guards of a history, put together from the lines about them. (pure)
+//!
+//! It judges nothing.
+
+use std::collections::BTreeMap;
+
+use crate::events::{Event, Nanos, Outcome, What};
+
+/// A guard, as its client wrote of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Hold<'a> {
+    pub(crate) client: &'a str,
+    pub(crate) attempt: u64,
+    pub(crate) token: u64,
+    pub(crate) granted: Nanos,
+    /// Whether it was still held when its client came to write it down.
+    pub(crate) held: bool,
+    /// The last moment of which the servers confirmed that it was held: when a release began that was done.
+    pub(crate) surely_until: Nanos,
+}
+
+/// The guards of a lock, in the order in which they were granted.
+pub(crate) fn holds<'a>(events: &[&'a Event]) -> Vec<Hold<'a>> {
+    let mut holds: Vec<Hold<'a>> = Vec::new();
+    let mut releasing: BTreeMap<u64, Nanos> = BTreeMap::new();
+    for event in events {
+        match &event.what {
+            What::Granted {
+                attempt,
+                token,
+                held,
+            } => holds.push(Hold {
+                client: &event.client,
+                attempt: *attempt,
+                token: *token,
+                granted: event.t_ns,
+                held: *held,
+                surely_until: event.t_ns,
+            }),
+            What::Releasing { token } => {
+                releasing.insert(*token, event.t_ns);
+            }
+            What::Released {
+                token,
+                outcome: Outcome::Done,
+            } => {
+                let began = releasing.get(token).copied().unwrap_or(event.t_ns);
+                let theirs = holds.iter_mut().filter(|hold| hold.token == *token);
+                theirs.for_each(|hold| hold.surely_until = hold.surely_until.max(began));
+            }
+            _ => {}
+        }
+    }
+    holds
+}

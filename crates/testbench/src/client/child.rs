@@ -1,0 +1,187 @@
+//! The other side: a process that locks, holds, writes to the store and releases, and writes down what it sees.
+//!
+//! It trusts the library as a careful user would: it asks the guard before each write and stops when it is lost. What it
+//! does wrong between that look and the write is what fencing is for.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use lockkeeper::{Error, Guard, Keeper};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::Order;
+use crate::events::{Log, Outcome, What, now};
+use crate::stall;
+use crate::store::Writer;
+
+/// The environment variable with the order.
+pub(crate) const ORDER: &str = "LOCKKEEPER_CLIENT";
+
+/// A stall that is shorter is within every bound.
+const WORTH_A_LINE: Duration = Duration::from_millis(5);
+
+/// The process's `main`, if this is it.
+pub fn child() -> Option<ExitCode> {
+    let order = std::env::var(ORDER).ok()?;
+    let order: Order = serde_json::from_str(&order).expect("an order");
+    // A stopped process would not see that its parent is gone.
+    set_parent_process_death_signal(Some(Signal::KILL)).expect("a signal");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let (tell, told) = watch::channel(false);
+    std::thread::spawn(move || {
+        // Whatever ends it: nobody will say more.
+        std::io::stdin().read_line(&mut String::new()).unwrap_or(0);
+        tell.send_replace(true);
+    });
+    runtime.block_on(live(&order, told));
+    Some(ExitCode::SUCCESS)
+}
+
+async fn live(order: &Order, mut told: watch::Receiver<bool>) {
+    let log = Log::open(&order.log, &order.name, &order.lock).expect("a log");
+    let theirs = log.clone();
+    stall::naps(
+        || true,
+        move |late| {
+            if late > WORTH_A_LINE {
+                let for_ns = nanos(late);
+                theirs.note(What::Stalled { for_ns });
+            }
+        },
+    );
+    let mut writer = Writer::connect(order.store, &order.lock, &order.name).await;
+    let Some(keeper) = connect(order, &told).await else {
+        return;
+    };
+    let lock = keeper.mutex(&order.lock).expect("a name");
+    let mut attempt = 0;
+    while !*told.borrow() {
+        attempt += 1;
+        let within_ns = order.patience.map(nanos);
+        log.note(What::Asked { attempt, within_ns });
+        let asked = async {
+            match order.patience {
+                Some(patience) => lock.lock_timeout(patience).await,
+                None => lock.lock().await,
+            }
+        };
+        let answer = tokio::select! {
+            answer = asked => Some(answer),
+            _ = told.wait_for(|told| *told) => None,
+        };
+        match answer {
+            Some(Ok(guard)) => {
+                turn(order, attempt, guard, &log, &mut writer, &told).await;
+                sleep(order.pause).await;
+            }
+            Some(Err(error)) => {
+                let why = chain(&error);
+                log.note(What::Failed { attempt, why });
+                // Not a wait: a pause, so that a dead ensemble is not asked in a tight loop.
+                sleep(Duration::from_millis(20)).await;
+            }
+            None => log.note(What::Cancelled { attempt }),
+        }
+    }
+    keeper.close().await;
+}
+
+async fn connect(order: &Order, told: &watch::Receiver<bool>) -> Option<Keeper> {
+    while !*told.borrow() {
+        let builder = Keeper::builder(&order.connect_string).session_timeout(order.session_timeout);
+        match builder.connect().await {
+            Ok(keeper) => return Some(keeper),
+            // The world may be hurt just now.
+            Err(error) if error.is_unreachable() => {}
+            Err(error) => panic!("{}", chain(&error)),
+        }
+    }
+    None
+}
+
+/// One hold, from the grant to the end of its release.
+async fn turn(
+    order: &Order,
+    attempt: u64,
+    guard: Guard,
+    log: &Log,
+    writer: &mut Writer,
+    told: &watch::Receiver<bool>,
+) {
+    let token = u64::from(guard.token());
+    let t = now();
+    let held = guard.is_held();
+    log.note_at(
+        t,
+        What::Granted {
+            attempt,
+            token,
+            held,
+        },
+    );
+    let (lost, theirs) = (guard.lost(), log.clone());
+    let notice = tokio::spawn(async move {
+        lost.await;
+        theirs.note(What::Lost { token });
+    });
+
+    let mut left = order.writes.unwrap_or(u64::MAX);
+    while left > 0 && !*told.borrow() && look(&guard, log) {
+        sleep(order.work).await;
+        let accepted = writer.write(token).await;
+        log.note(What::Write { token, accepted });
+        left -= 1;
+    }
+
+    log.note(What::Releasing { token });
+    let outcome = match guard.release().await {
+        Ok(()) => Outcome::Done,
+        Err(error) if error.is_lost() => Outcome::Lost,
+        Err(_) => Outcome::Unknown,
+    };
+    if outcome == Outcome::Lost {
+        // A notice that does not come is the judge's to find.
+        timeout(Duration::from_secs(1), notice).await.ok();
+    } else {
+        notice.abort();
+    }
+    log.note(What::Released { token, outcome });
+}
+
+/// Asks the guard, and writes down what it said and when it was asked.
+pub fn look(guard: &Guard, log: &Log) -> bool {
+    let t = now();
+    let held = guard.is_held();
+    let left = guard.valid_for();
+    let until_ns = (!left.is_zero()).then(|| now() + nanos(left));
+    let token = u64::from(guard.token());
+    log.note_at(
+        t,
+        What::HeldSeen {
+            token,
+            held,
+            until_ns,
+        },
+    );
+    held
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).expect("a short time")
+}
+
+fn chain(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        text += &format!(": {error}");
+        source = error.source();
+    }
+    text
+}

@@ -1,0 +1,190 @@
+//! What clients, the store and the one who hurts them write down, and the clock that they share.
+//!
+//! One JSON line for each event; every moment is read from the machine's clock that counts suspended time too, so that
+//! the lines of several processes can be put in one order. Nothing is judged here.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+/// Nanoseconds since the machine started.
+pub type Nanos = u64;
+
+pub fn now() -> Nanos {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    u64::try_from(now.tv_sec).expect("after the start") * 1_000_000_000
+        + u64::try_from(now.tv_nsec).expect("a part of a second")
+}
+
+/// One line of the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    pub t_ns: Nanos,
+    pub client: String,
+    pub lock: String,
+    #[serde(flatten)]
+    pub what: What,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum What {
+    /// A call for the lock begins; it promises to end within that time.
+    Asked {
+        attempt: u64,
+        within_ns: Option<Nanos>,
+    },
+    /// The call has a place in the queue: whoever asks later comes later.
+    Queued {
+        attempt: u64,
+    },
+    /// The call ended with a guard. `held` is what the guard said of itself right after `t_ns` was read: a process that
+    /// was stopped between the grant and its line in the log has a guard that knows better.
+    Granted {
+        attempt: u64,
+        token: u64,
+        held: bool,
+    },
+    /// The call ended without a guard.
+    Failed {
+        attempt: u64,
+        why: String,
+    },
+    /// The call was dropped.
+    Cancelled {
+        attempt: u64,
+    },
+    /// The guard was asked whether it is held. `t_ns` was read before; `until_ns` is the end of its lease as it saw it,
+    /// by a clock that was read afterwards.
+    HeldSeen {
+        token: u64,
+        held: bool,
+        until_ns: Option<Nanos>,
+    },
+    /// The guard's `lost()` resolved.
+    Lost {
+        token: u64,
+    },
+    /// The store was asked to write.
+    Write {
+        token: u64,
+        accepted: bool,
+    },
+    /// A release begins.
+    Releasing {
+        token: u64,
+    },
+    /// It ended.
+    Released {
+        token: u64,
+        outcome: Outcome,
+    },
+    /// From here on the world is being hurt.
+    Fault {
+        kind: String,
+    },
+    /// From here on it is whole again.
+    Healed,
+    /// The servers broke their word: a session was ended before its time. Whoever held the lock at this moment may be told
+    /// so much later.
+    Revoked {
+        within_ns: Nanos,
+    },
+    /// The machine kept a thread of this client from running, for so long until now.
+    Stalled {
+        for_ns: Nanos,
+    },
+    /// The process of this client was stopped, went on, was killed.
+    Stopped,
+    Continued,
+    Killed,
+    /// At rest: the tickets in the lock's directory, and the guards and waiters that are alive.
+    Rest {
+        tickets: u64,
+        live: u64,
+    },
+    /// The watches that the servers keep for us, before anything and at rest.
+    Watches {
+        before: u64,
+        after: u64,
+    },
+}
+
+/// How a release ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The server has removed our ticket.
+    Done,
+    /// The hold had ended before.
+    Lost,
+    /// It is not known.
+    Unknown,
+}
+
+/// Writes a client's lines, each with one call, so that a killed process leaves whole lines.
+#[derive(Clone, Debug)]
+pub struct Log {
+    file: Arc<Mutex<File>>,
+    client: String,
+    lock: String,
+}
+
+impl Log {
+    /// Appends to a file.
+    pub fn open(path: &Path, client: &str, lock: &str) -> io::Result<Self> {
+        let file = File::options().create(true).append(true).open(path)?;
+        Ok(Self {
+            file: Arc::new(Mutex::new(file)),
+            client: client.to_owned(),
+            lock: lock.to_owned(),
+        })
+    }
+
+    /// The same log, as another client writes it.
+    pub fn of(&self, client: &str) -> Self {
+        Self {
+            client: client.to_owned(),
+            ..self.clone()
+        }
+    }
+
+    pub fn note(&self, what: What) {
+        self.note_at(now(), what);
+    }
+
+    pub fn note_at(&self, t_ns: Nanos, what: What) {
+        self.note_of(t_ns, &self.client, what);
+    }
+
+    /// Notes something about another client.
+    pub fn note_of(&self, t_ns: Nanos, client: &str, what: What) {
+        let event = Event {
+            t_ns,
+            client: client.to_owned(),
+            lock: self.lock.clone(),
+            what,
+        };
+        let mut line = serde_json::to_vec(&event).expect("an event is JSON");
+        line.push(b'\n');
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.write_all(&line).expect("the log takes a line");
+    }
+}
+
+/// All whole lines of a log, in the order of their time. Lines that were written at the same time keep their order.
+pub fn read(path: &Path) -> Vec<Event> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(error) => panic!("{}: {error}", path.display()),
+    };
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let event = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    let mut events: Vec<Event> = whole.lines().map(event).collect();
+    events.sort_by_key(|event| event.t_ns);
+    events
+}

@@ -1,0 +1,54 @@
+//! What the integration suites stand on: servers to start, faults to cause, an eye that judges, and a runner of cases.
+//!
+//! The judge uses none of Lockkeeper's locks: the suite's own eyes must not share a bug with what they look at. The clients that
+//! it judges do.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::missing_errors_doc,
+    clippy::new_without_default,
+    clippy::should_implement_trait,
+    clippy::missing_panics_doc,
+    missing_docs,
+    missing_debug_implementations,
+    reason = "a tool box for tests"
+)]
+
+pub mod case;
+pub mod checker;
+pub mod client;
+pub mod dice;
+pub mod ensemble;
+pub mod events;
+pub mod eventually;
+pub mod frames;
+pub mod heard;
+pub mod herald;
+mod java;
+mod panics;
+pub mod plan;
+pub mod ports;
+pub mod process;
+pub mod proxy;
+pub mod relay;
+pub mod runner;
+pub mod secure;
+pub mod shown;
+pub mod stall;
+pub mod store;
+pub mod suite;
+pub mod target;
+pub mod tickets;
+pub mod wire;
+pub mod words;
+mod world;
+pub mod zookeeper;
+
+pub use eventually::eventually;
+pub use linkme;
+pub use lockkeeper_testbench_macros::case;
+pub use panics::expect_panics;
+pub use tickets::{children, keeper};
+pub use world::World;

@@ -1,0 +1,66 @@
+//! The tool, as a child process of a case.
+//!
+//! It never outlives the case: dropping the child kills it.
+
+use std::process::Stdio;
+
+use tokio::process::Command;
+use tokio::signal::unix::{self, SignalKind};
+
+use super::World;
+
+/// What a finished command left.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// None when a signal ended it.
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Undoes what a script does to a suite that it starts with `&`: it ignores INT and QUIT, and so would everything that
+/// the suite starts. A signal that is caught here is at its default there; one that is not ignored is left alone.
+pub fn heed_signals() {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.map_or(0, |mask| {
+        u64::from_str_radix(mask.trim(), 16).expect("a mask of signals")
+    });
+    for signal in [
+        SignalKind::hangup(),
+        SignalKind::interrupt(),
+        SignalKind::quit(),
+        SignalKind::terminate(),
+    ] {
+        if ignored & (1 << (signal.as_raw_value() - 1)) != 0 {
+            drop(unix::signal(signal).expect("the signal can be caught"));
+        }
+    }
+}
+
+/// The tool with the server of this world in its environment, no input, and both outputs piped.
+pub fn tool(program: &str, world: &World) -> Command {
+    heed_signals();
+    let mut command = Command::new(program);
+    command
+        .env("LOCKKEEPER_ZK", world.connect_string())
+        .env_remove("RUST_LOG")
+        .env_remove("TRACEPARENT");
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    command
+}
+
+/// Runs it to its end.
+pub async fn finished(command: &mut Command) -> Finished {
+    let output = command.output().await.expect("lockkeeper starts");
+    let text = |bytes| String::from_utf8(bytes).expect("the output is text");
+    Finished {
+        code: output.status.code(),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    }
+}

@@ -1,0 +1,80 @@
+//! A proxy before each server of a world, for what is done to all of them.
+//!
+//! It has no faults of its own.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::{End, Proxy, Way};
+use crate::World;
+use crate::events::Nanos;
+
+/// A proxy before each server of a world.
+#[derive(Debug)]
+pub struct Proxies {
+    pub each: Vec<Proxy>,
+    chroot: String,
+}
+
+impl Proxies {
+    pub fn before(world: &World) -> Self {
+        Self::before_servers(world.servers(), world.chroot())
+    }
+
+    pub fn before_servers(servers: &[SocketAddr], chroot: &str) -> Self {
+        Self {
+            each: servers
+                .iter()
+                .map(|server| Proxy::before(*server))
+                .collect(),
+            chroot: chroot.to_owned(),
+        }
+    }
+
+    /// The world's connect string, by way of the proxies.
+    pub fn connect_string(&self) -> String {
+        let hosts: Vec<String> = self
+            .each
+            .iter()
+            .map(|proxy| proxy.address().to_string())
+            .collect();
+        format!("{}{}", hosts.join(","), self.chroot)
+    }
+
+    pub async fn cut(&self, end: End) -> usize {
+        // All at once: one after the other would cut a client again that has come back by way of a later one.
+        let counts = join_all(self.each.iter().map(|proxy| proxy.cut(end))).await;
+        counts.iter().sum()
+    }
+
+    /// When a client was last answered anything but a ping; 0 if none was.
+    pub fn answered(&self) -> Nanos {
+        self.each.iter().map(Proxy::answered).max().unwrap_or(0)
+    }
+
+    pub fn black_hole(&self, way: Way) {
+        self.each.iter().for_each(|proxy| proxy.black_hole(way));
+    }
+
+    pub fn heal(&self) {
+        self.each.iter().for_each(Proxy::heal);
+    }
+
+    pub fn delay(&self, way: Way, delay: Duration) {
+        self.each.iter().for_each(|proxy| proxy.delay(way, delay));
+    }
+
+    pub async fn refuse(&mut self) {
+        for proxy in &mut self.each {
+            proxy.refuse().await;
+        }
+    }
+
+    pub async fn accept(&mut self) {
+        for proxy in &mut self.each {
+            proxy.accept().await;
+        }
+    }
+}

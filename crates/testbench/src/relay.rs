@@ -1,0 +1,150 @@
+//! A relay: an address in front of a server whose way can be cut in each of the ways in which networks are cut.
+//!
+//! It changes no byte and knows nothing of the protocol. Its address stays the same for its life.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+const BACKLOG: u32 = 1024;
+
+/// What becomes of connections to a relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Open,
+    /// Connections are closed, new ones refused.
+    Refusing,
+    /// Connections are neither closed nor answered, new ones are taken and never answered.
+    Silent,
+    /// Connections are neither closed nor answered, and whoever wants a new one hears nothing at all.
+    Dropping,
+}
+
+/// Relays until it is dropped.
+#[derive(Debug)]
+pub struct Relay {
+    address: SocketAddr,
+    way: watch::Sender<Way>,
+    _port: TcpSocket,
+    /// The task ends with it.
+    _work: JoinSet<()>,
+}
+
+impl Relay {
+    pub async fn to(server: SocketAddr) -> Self {
+        // Bound and never listening: it keeps the port ours while connections are refused.
+        let port = bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let address = port.local_addr().unwrap();
+        let listener = listen(address, BACKLOG).await;
+        let (way, ways) = watch::channel(Way::Open);
+        let mut work = JoinSet::new();
+        work.spawn(relay(listener, server, ways));
+        Self {
+            address,
+            way,
+            _port: port,
+            _work: work,
+        }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// From now on. It takes a moment: a port is closed or opened by a task.
+    pub fn set(&self, way: Way) {
+        self.way.send_replace(way);
+    }
+}
+
+async fn relay(listener: TcpListener, server: SocketAddr, mut ways: watch::Receiver<Way>) {
+    let address = listener.local_addr().unwrap();
+    let mut listener = Some(listener);
+    let mut pipes = JoinSet::new();
+    // What was taken and not answered never hears anything again, not even when the way is open.
+    let mut held = Vec::new();
+    loop {
+        let way = *ways.borrow_and_update();
+        match way {
+            Way::Refusing => listener = None,
+            Way::Dropping => {
+                drop(listener.take());
+                let deaf = listen(address, 0).await;
+                // Whoever finds the queue full is not answered.
+                while let Ok(Ok(taken)) =
+                    timeout(Duration::from_millis(20), TcpStream::connect(address)).await
+                {
+                    held.push(taken);
+                }
+                listener = Some(deaf);
+            }
+            Way::Open | Way::Silent if listener.is_none() => {
+                listener = Some(listen(address, BACKLOG).await);
+            }
+            Way::Open | Way::Silent => {}
+        }
+        loop {
+            tokio::select! {
+                changed = ways.changed() => match changed {
+                    Ok(()) => break,
+                    Err(_) => return,
+                },
+                Ok((client, _)) = async { listener.as_ref().unwrap().accept().await },
+                    if way != Way::Dropping && listener.is_some() =>
+                {
+                    match way {
+                        Way::Open => drop(pipes.spawn(pipe(client, server, ways.clone()))),
+                        _ => held.push(client),
+                    }
+                }
+            }
+        }
+        // The queue of one that dropped is not worth anything: its listener goes with it.
+        if way == Way::Dropping {
+            listener = None;
+        }
+    }
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
+/// A process that another case is just starting may have the last listener for a moment more; beside that one no socket can be bound.
+async fn listen(address: SocketAddr, backlog: u32) -> TcpListener {
+    loop {
+        match bind(address).and_then(|socket| socket.listen(backlog)) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                sleep(Duration::from_millis(2)).await;
+            }
+            listener => return listener.unwrap(),
+        }
+    }
+}
+
+/// Copies both ways while the way is open. A connection that the way went silent under is never heard of again.
+async fn pipe(mut client: TcpStream, server: SocketAddr, mut ways: watch::Receiver<Way>) {
+    client.set_nodelay(true).unwrap();
+    tokio::select! {
+        () = async {
+            if let Ok(mut server) = TcpStream::connect(server).await {
+                server.set_nodelay(true).unwrap();
+                // However it ends, both ends are closed.
+                copy_bidirectional(&mut client, &mut server).await.unwrap_or_default();
+            }
+        } => return,
+        _ = ways.wait_for(|way| *way != Way::Open) => {}
+    }
+    if *ways.borrow() != Way::Refusing {
+        std::future::pending::<()>().await;
+    }
+}

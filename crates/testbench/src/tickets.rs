@@ -1,0 +1,20 @@
+//! A keeper as most cases want it, and what stands in a lock's directory.
+
+use lockkeeper::Keeper;
+use zookeeper_client::{Client, Error};
+
+use crate::World;
+
+/// A keeper with the default options.
+pub async fn keeper(world: &World) -> Keeper {
+    Keeper::connect(world.connect_string()).await.unwrap()
+}
+
+/// The children of a lock's directory; none if it is gone.
+pub async fn children(stranger: &Client, lock: &str) -> Vec<String> {
+    stranger.sync("/").await.unwrap();
+    match stranger.list_children(&format!("/locks/{lock}")).await {
+        Err(Error::NoNode) => Vec::new(),
+        listed => listed.unwrap(),
+    }
+}

@@ -1,0 +1,229 @@
+//! The world of one case: the servers that it meets, and a part of their tree that is its own.
+//!
+//! On the embedded server each case has a server of its own. The real servers are shared by all cases of a run: what
+//! they say of themselves (`mntr`, `wchs`) counts the neighbours too.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper::embedded::EmbeddedServer;
+use tokio::time::timeout;
+use uuid::Uuid;
+use zookeeper_client::{Acls, Client, CreateMode, Error};
+
+use super::{eventually, words};
+
+/// Cheap to clone; it ends with the case.
+#[derive(Clone)]
+pub struct World(Arc<Inner>);
+
+struct Inner {
+    servers: Vec<SocketAddr>,
+    /// Of an ensemble; otherwise the only server.
+    leader: SocketAddr,
+    chroot: String,
+    embedded: Option<EmbeddedServer>,
+}
+
+impl World {
+    /// What a user would pass to `Keeper::connect`: `127.0.0.1:p1[,..]/it-<uuid>`.
+    pub fn connect_string(&self) -> String {
+        format!("{}{}", hosts(&self.0.servers), self.0.chroot)
+    }
+
+    pub fn servers(&self) -> &[SocketAddr] {
+        &self.0.servers
+    }
+
+    /// The case's part of the tree: `/it-<uuid>`.
+    pub fn chroot(&self) -> &str {
+        &self.0.chroot
+    }
+
+    pub fn is_embedded(&self) -> bool {
+        self.0.embedded.is_some()
+    }
+
+    /// The embedded server, for `embedded:` cases.
+    pub fn embedded(&self) -> &EmbeddedServer {
+        self.0
+            .embedded
+            .as_ref()
+            .expect("a case that pulls a hook is registered under `embedded:`")
+    }
+
+    /// A stranger's plain client in the same part of the tree, with a session of ten seconds. It is at the leader, so that it sees what
+    /// others were told is done, which a follower may learn later.
+    pub async fn raw(&self) -> Client {
+        connect(&format!("{}{}", self.0.leader, self.0.chroot))
+            .await
+            .expect("a plain client connects")
+    }
+
+    /// What the first server answers to a four-letter word.
+    pub async fn word(&self, word: &str) -> String {
+        words::word(self.0.servers[0], word).await
+    }
+
+    /// What all servers answer to a four-letter word, one after the other.
+    pub async fn words_of_all(&self, word: &str) -> String {
+        let mut all = String::new();
+        for server in &self.0.servers {
+            all += &words::word(*server, word).await;
+        }
+        all
+    }
+
+    /// How many paths of this world each session watches, and their bytes, by the servers' own word.
+    pub async fn watched_by_session(&self) -> BTreeMap<String, (usize, usize)> {
+        let mut watched: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+        let mut session = String::new();
+        for line in self.words_of_all("wchc").await.lines() {
+            match line.strip_prefix('\t') {
+                Some(path) if path.starts_with(self.chroot()) => {
+                    let (paths, bytes) = watched.entry(session.clone()).or_default();
+                    *paths += 1;
+                    *bytes += path.len();
+                }
+                Some(_) => {}
+                None => session = line.to_owned(),
+            }
+        }
+        watched
+    }
+
+    /// Whether the long form of the cases is asked for (`LOCKKEEPER_SOAK=1`); their limits are ten times as long then.
+    pub fn soak() -> bool {
+        std::env::var("LOCKKEEPER_SOAK").is_ok_and(|word| word == "1")
+    }
+
+    /// How often a case repeats: `short` times, or `soak` times in the long form.
+    pub fn times(short: usize, soak: usize) -> usize {
+        if Self::soak() { soak } else { short }
+    }
+
+    pub(crate) async fn on_embedded() -> Result<Self, String> {
+        // A session that lives for an hour sends no beat while a case counts requests.
+        let timeouts = (Duration::from_millis(100), Duration::from_secs(3600));
+        let server = EmbeddedServer::builder()
+            .session_timeouts(timeouts.0, timeouts.1)
+            .start()
+            .await
+            .map_err(|error| format!("the embedded server: {error}"))?;
+        let address = server.addr();
+        Self::open(vec![address], Some(server)).await
+    }
+
+    pub(crate) async fn on_real(servers: &[SocketAddr]) -> Result<Self, String> {
+        Self::open(servers.to_vec(), None).await
+    }
+
+    async fn open(
+        servers: Vec<SocketAddr>,
+        embedded: Option<EmbeddedServer>,
+    ) -> Result<Self, String> {
+        let chroot = format!("/it-{}", Uuid::new_v4());
+        let zxid = make(&servers, &chroot)
+            .await
+            .map_err(|error| format!("cannot make {chroot}: {error}"))?;
+        let mut leader = servers[0];
+        if embedded.is_none() {
+            for server in &servers {
+                if words::mode(&words::word(*server, "srvr").await) == Some("leader") {
+                    leader = *server;
+                }
+            }
+            // A follower may be behind, and a case must not find its own root missing.
+            let all_know = || async {
+                for server in &servers {
+                    if words::zxid(&words::word(*server, "srvr").await)
+                        .is_none_or(|seen| seen < zxid)
+                    {
+                        return false;
+                    }
+                }
+                true
+            };
+            eventually(
+                "every member knows the root of the case",
+                Duration::from_secs(10),
+                all_know,
+            )
+            .await;
+        }
+        Ok(Self(Arc::new(Inner {
+            servers,
+            leader,
+            chroot,
+            embedded,
+        })))
+    }
+
+    /// Ends the world. After a failed case its nodes stay, for whoever looks at the server.
+    pub(crate) async fn close(self, passed: bool) {
+        if let (true, false) = (passed, self.is_embedded()) {
+            // Only tidiness: the servers' data is temporary, and nodes with ACLs cannot be removed.
+            let tidied = timeout(
+                Duration::from_secs(5),
+                remove(&self.0.servers, &self.0.chroot),
+            )
+            .await;
+            tidied
+                .map(|removed| removed.unwrap_or_default())
+                .unwrap_or_default();
+        }
+        if let Some(Inner {
+            embedded: Some(server),
+            ..
+        }) = Arc::into_inner(self.0)
+        {
+            server.stop().await;
+        }
+    }
+}
+
+fn hosts(servers: &[SocketAddr]) -> String {
+    servers
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(",")
+}
+
+async fn connect(to: &str) -> Result<Client, Error> {
+    Client::connector()
+        .with_session_timeout(Duration::from_secs(10))
+        .connect(to)
+        .await
+}
+
+/// Creates the root of the case and returns its zxid. The session that did it is gone afterwards.
+async fn make(servers: &[SocketAddr], chroot: &str) -> Result<i64, Error> {
+    let client = connect(&hosts(servers)).await?;
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let (stat, _) = client.create(chroot, b"", &options).await?;
+    let mut state = client.state_watcher();
+    drop(client);
+    while !state.changed().await.is_terminated() {}
+    Ok(stat.czxid)
+}
+
+/// Removes the root of the case with all below it, also if somebody still adds to it.
+async fn remove(servers: &[SocketAddr], chroot: &str) -> Result<(), Error> {
+    let client = connect(&hosts(servers)).await?;
+    client.sync("/").await?;
+    let mut todo = vec![chroot.to_owned()];
+    while let Some(path) = todo.last().cloned() {
+        match client.delete(&path, None).await {
+            Ok(()) | Err(Error::NoNode) => drop(todo.pop()),
+            Err(Error::NotEmpty) => {
+                let children = client.list_children(&path).await.unwrap_or_default();
+                todo.extend(children.into_iter().map(|child| format!("{path}/{child}")));
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(())
+}

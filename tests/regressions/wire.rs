@@ -1,0 +1,276 @@
+//! A wire to a server that counts requests and loses the one it is told to, on any server.
+//!
+//! The proxies of `support` hurt connections by what is in a request; this one goes by its place in the order. It knows of
+//! frames only which are requests: the first frame of each side is the handshake, and a negative number is a ping, an event or
+//! the client's own. It never makes up or reorders a byte.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use testbench::World;
+
+/// A wire to the first server of a world. It ends with the case.
+pub(crate) struct Wire {
+    address: SocketAddr,
+    chroot: String,
+    line: Arc<Line>,
+}
+
+/// What is lost with a connection that ends in the middle of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// The server never sees it.
+    Request,
+    /// The server does what was asked, and nobody is told.
+    Reply,
+}
+
+#[derive(Default)]
+struct Line {
+    weather: watch::Sender<Weather>,
+    plan: Mutex<Option<Plan>>,
+    connections: AtomicUsize,
+    requests: AtomicUsize,
+    /// Connections that are relayed just now.
+    open: watch::Sender<usize>,
+}
+
+/// What all connections go through.
+#[derive(Clone, Copy, Default)]
+struct Weather {
+    /// How often everything was cut.
+    cuts: usize,
+    /// No connection is let through.
+    is_down: bool,
+    /// Connections are taken, and no request goes through them.
+    is_deaf: bool,
+    /// Connections are taken, and no reply goes through them.
+    is_mute: bool,
+}
+
+struct Plan {
+    loss: Loss,
+    /// How many requests pass before the first that is lost.
+    pass: usize,
+    times: usize,
+}
+
+impl Wire {
+    pub(crate) async fn start(world: &World) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let (line, server) = (Arc::<Line>::default(), world.servers()[0]);
+        let relayed = Arc::clone(&line);
+        tokio::spawn(async move {
+            while let Ok((near, _)) = listener.accept().await {
+                tokio::spawn(relay(near, server, Arc::clone(&relayed)));
+            }
+        });
+        Self {
+            address,
+            chroot: world.chroot().to_owned(),
+            line,
+        }
+    }
+
+    /// The world's connect string by way of this wire.
+    pub(crate) fn connect_string(&self) -> String {
+        format!("{}{}", self.address, self.chroot)
+    }
+
+    /// Ends every connection; new ones are let through.
+    pub(crate) fn cut(&self) {
+        self.change(|weather| weather.cuts += 1);
+    }
+
+    /// Ends every connection, and each new one at once, until [`Wire::up`].
+    pub(crate) fn down(&self) {
+        self.change(|weather| weather.is_down = true);
+    }
+
+    /// Swallows everything without ending a connection, until [`Wire::up`].
+    pub(crate) fn silence(&self) {
+        self.change(|weather| (weather.is_deaf, weather.is_mute) = (true, true));
+    }
+
+    /// Swallows the servers' side only, until [`Wire::up`]: requests are done, and nobody is told.
+    pub(crate) fn mute(&self) {
+        self.change(|weather| weather.is_mute = true);
+    }
+
+    /// The network is well again. What was swallowed comes late.
+    pub(crate) fn up(&self) {
+        self.change(|weather| {
+            (weather.is_down, weather.is_deaf, weather.is_mute) = (false, false, false);
+        });
+    }
+
+    /// Ends the connection at the request after the next `pass` ones, and at the first one of each of the `times - 1`
+    /// connections that follow.
+    pub(crate) fn lose(&self, loss: Loss, pass: usize, times: usize) {
+        *self.plan() = Some(Plan { loss, pass, times });
+    }
+
+    /// Forgets what was to be lost; whether something still was.
+    pub(crate) fn forget(&self) -> bool {
+        self.plan().take().is_some()
+    }
+
+    /// Ends every connection and with it what was swallowed, and waits until they are gone; then the network is well again.
+    pub(crate) async fn fail(&self) {
+        self.down();
+        let mut open = self.line.open.subscribe();
+        open.wait_for(|open| *open == 0)
+            .await
+            .expect("the line is there");
+        self.up();
+    }
+
+    /// How many connections got through to a server's handshake.
+    pub(crate) fn connections(&self) -> usize {
+        self.line.connections.load(Ordering::SeqCst)
+    }
+
+    /// How many requests came, pings apart.
+    pub(crate) fn requests(&self) -> usize {
+        self.line.requests.load(Ordering::SeqCst)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Weather)) {
+        self.line.weather.send_modify(change);
+    }
+
+    fn plan(&self) -> std::sync::MutexGuard<'_, Option<Plan>> {
+        self.line.plan()
+    }
+}
+
+impl Line {
+    fn plan(&self) -> std::sync::MutexGuard<'_, Option<Plan>> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is to be lost with this request.
+    fn loss(&self) -> Option<Loss> {
+        let mut plan = self.plan();
+        let now = plan.as_mut()?;
+        if now.pass > 0 {
+            now.pass -= 1;
+            return None;
+        }
+        now.times -= 1;
+        let loss = now.loss;
+        if now.times == 0 {
+            *plan = None;
+        }
+        Some(loss)
+    }
+
+    /// Waits until the weather lets through what it keeps back by this.
+    async fn clear_of(&self, keeps_back: impl Fn(&Weather) -> bool) {
+        let mut weather = self.weather.subscribe();
+        let clear = weather.wait_for(|weather| !keeps_back(weather)).await;
+        clear.map(drop).expect("the line is there");
+    }
+}
+
+/// Relays one connection until either side, the weather or a loss ends it.
+async fn relay(near: TcpStream, server: SocketAddr, line: Arc<Line>) {
+    let mut weather = line.weather.subscribe();
+    let cuts = weather.borrow().cuts;
+    let is_over = |weather: &Weather| weather.is_down || weather.cuts != cuts;
+    if is_over(&weather.borrow()) {
+        return;
+    }
+    let Ok(far) = TcpStream::connect(server).await else {
+        return;
+    };
+    let (nearly, fairly) = (near.set_nodelay(true), far.set_nodelay(true));
+    if nearly.is_err() || fairly.is_err() {
+        return;
+    }
+    let ((from_client, to_client), (from_server, to_server)) =
+        (near.into_split(), far.into_split());
+    // The number of the request whose reply is to be lost.
+    let doomed = Mutex::new(None);
+    line.open.send_modify(|open| *open += 1);
+    tokio::select! {
+        _ = requests(from_client, to_server, &line, &doomed) => {}
+        _ = replies(from_server, to_client, &line, &doomed) => {}
+        _ = weather.wait_for(is_over) => {}
+    }
+    line.open.send_modify(|open| *open -= 1);
+}
+
+async fn requests(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    line: &Line,
+    doomed: &Mutex<Option<i32>>,
+) -> Option<()> {
+    let is_deaf = |weather: &Weather| weather.is_deaf;
+    line.clear_of(is_deaf).await;
+    pass(&read(&mut from).await?, &mut to).await?;
+    loop {
+        let frame = read(&mut from).await?;
+        let number = number(&frame)?;
+        if number >= 0 {
+            line.requests.fetch_add(1, Ordering::SeqCst);
+            match line.loss() {
+                None => {}
+                Some(Loss::Request) => return None,
+                Some(Loss::Reply) => {
+                    *doomed.lock().unwrap_or_else(PoisonError::into_inner) = Some(number)
+                }
+            }
+        }
+        line.clear_of(is_deaf).await;
+        pass(&frame, &mut to).await?;
+    }
+}
+
+async fn replies(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    line: &Line,
+    doomed: &Mutex<Option<i32>>,
+) -> Option<()> {
+    let is_mute = |weather: &Weather| weather.is_mute;
+    line.clear_of(is_mute).await;
+    pass(&read(&mut from).await?, &mut to).await?;
+    line.connections.fetch_add(1, Ordering::SeqCst);
+    loop {
+        let frame = read(&mut from).await?;
+        let number = number(&frame);
+        if number.is_some() && number == *doomed.lock().unwrap_or_else(PoisonError::into_inner) {
+            return None;
+        }
+        line.clear_of(is_mute).await;
+        pass(&frame, &mut to).await?;
+    }
+}
+
+/// One frame without its length.
+async fn read(from: &mut (impl AsyncRead + Unpin)) -> Option<Vec<u8>> {
+    let length = usize::try_from(from.read_i32().await.ok()?).ok()?;
+    let mut frame = vec![0; length];
+    from.read_exact(&mut frame).await.ok()?;
+    Some(frame)
+}
+
+async fn pass(frame: &[u8], to: &mut (impl AsyncWrite + Unpin)) -> Option<()> {
+    let length = i32::try_from(frame.len()).ok()?;
+    let bytes = [&length.to_be_bytes(), frame].concat();
+    to.write_all(&bytes).await.ok()
+}
+
+/// The number that a request and its reply begin with.
+fn number(frame: &[u8]) -> Option<i32> {
+    frame.first_chunk().copied().map(i32::from_be_bytes)
+}
