@@ -67,69 +67,51 @@
 // Says in the pages at docs.rs, which are built with nightly, what needs a feature. No other build sees it.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod access;
 mod brief;
-mod cohort;
-mod conversion;
-mod door;
-mod election;
 mod error;
-#[cfg(test)]
-mod exhaustive;
-mod fenced;
-#[cfg(any(test, all(fuzzing, feature = "embedded")))]
-#[doc(hidden)]
-pub mod fuzzing;
 mod guard;
-mod holders;
 mod keeper;
 mod latch;
-mod linger;
 mod link;
-mod meter;
-mod multi;
-mod mutex;
+mod metrics;
 mod name;
 mod owner;
-mod proclaim;
+mod protocol;
 mod queue;
-mod rwlock;
-mod semaphore;
-#[cfg(test)]
-mod sent;
+mod recipes;
 mod session;
-#[cfg(test)]
-mod simulation;
-mod stint;
-mod tenure;
-#[cfg(feature = "tls")]
-mod tls;
+#[cfg(any(test, all(fuzzing, feature = "embedded")))]
+mod tests;
 mod token;
 
-pub use access::Acl;
-pub use election::{Election, Leadership, Reign};
 pub use error::{AddressFailure, Error, Result, UnreachableReason};
-pub use fenced::Fenced;
 pub use guard::Guard;
+pub use guard::fenced::Fenced;
+pub use guard::hold::{GuardState, Lost};
 pub use keeper::{Keeper, KeeperBuilder};
-pub use multi::{MultiGuard, MultiLock};
-pub use mutex::{Mutex, Place};
+#[cfg(feature = "tls")]
+pub use link::zookeeper::tls::Tls;
 pub use name::LockName;
 pub use owner::Owner;
+pub use protocol::acl::Acl;
+pub use protocol::dialect::Dialect;
+pub use protocol::journal_page::{Ending, JournalEntry};
+pub use protocol::leader::Leader;
 pub use queue::acl::WiderAcl;
-pub use queue::dialect::Dialect;
-pub use queue::journal::{Ending, JournalEntry};
-pub use queue::observer::Observer;
+pub use queue::observe::Observer;
 pub use queue::view::{EntryKind, LockSummary, QueueEntry};
-pub use queue::vigil::Leader;
-pub use rwlock::{NotUpgraded, ReadGuard, RwLock, WriteGuard};
-pub use semaphore::{Permit, Semaphore};
-pub use session::pulse::LeaseStrength;
-pub use session::watchman::{SessionEvent, SessionEvents};
-pub use tenure::{GuardState, Lost};
-#[cfg(feature = "tls")]
-pub use tls::Tls;
+pub use recipes::election::{Election, Leadership, Reign};
+pub use recipes::multi::{MultiGuard, MultiLock};
+pub use recipes::mutex::{Mutex, Place};
+pub use recipes::rwlock::{NotUpgraded, ReadGuard, RwLock, WriteGuard};
+pub use recipes::semaphore::{Permit, Semaphore};
+pub use session::heartbeat::LeaseStrength;
+pub use session::monitor::{SessionEvent, SessionEvents};
+#[cfg(all(fuzzing, feature = "embedded"))]
+#[doc(hidden)]
+pub use tests::fuzzing;
 pub use token::Token;
+
 /// A ZooKeeper-compatible server in this process, for tests and demos: the crate `zookeeper-embedded`.
 ///
 /// **Not for production.** It keeps everything in memory. What a test can do to it is said at [`Faults`](embedded::Faults).

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::brief::Brief;
 use crate::error::Error;
-use crate::queue::ticket::Ticket;
+use crate::protocol::ticket::Ticket;
 
 /// The longest segment, in bytes, as in most file systems; it keeps watched paths short.
 const MAX_SEGMENT: usize = 255;
@@ -154,6 +154,12 @@ impl FromStr for LockName {
 
     fn from_str(name: &str) -> Result<Self, Error> {
         Self::new(name)
+    }
+}
+
+impl AsRef<str> for LockName {
+    fn as_ref(&self) -> &str {
+        self.as_str()
     }
 }
 

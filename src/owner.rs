@@ -75,6 +75,12 @@ impl Owner {
     }
 }
 
+impl AsRef<str> for Owner {
+    fn as_ref(&self) -> &str {
+        self.as_str()
+    }
+}
+
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -8,25 +8,25 @@ use std::time::Duration;
 use tracing::warn;
 
 use super::Keeper;
-use crate::access::{Acl, Credential};
 use crate::brief::Brief;
 use crate::error::{Error, Result};
 use crate::link::zookeeper::Target;
 #[cfg(feature = "tls")]
 use crate::link::zookeeper::check_tls;
+#[cfg(feature = "tls")]
+use crate::link::zookeeper::tls::Tls;
 use crate::link::{Create, size};
-use crate::meter;
+use crate::metrics;
 use crate::name::LockName;
-use crate::queue::dialect::Dialect;
+use crate::protocol::acl::{Acl, Credential};
+use crate::protocol::dialect::Dialect;
+use crate::protocol::ticket::DataLine;
 use crate::queue::journal::Scribe;
-use crate::queue::ticket::DataLine;
 use crate::session::acls::AclCheck;
 use crate::session::clock::SystemClock;
+use crate::session::heartbeat::LeaseStrength;
 use crate::session::pool::{Access, Pool, check_tick};
-use crate::session::pulse::LeaseStrength;
 use crate::session::too_large;
-#[cfg(feature = "tls")]
-use crate::tls::Tls;
 
 const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(10);
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -248,7 +248,7 @@ impl KeeperBuilder {
         if self.sends_secrets_in_clear() {
             warn!("a credential crosses the network as it is, because there is no TLS");
         }
-        meter::describe();
+        metrics::describe();
         let pool = Pool::open(Access {
             opener: Arc::new(target),
             connect_timeout: self.connect_timeout,

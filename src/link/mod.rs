@@ -5,10 +5,8 @@
 //! every operation ends within the link's deadline; and an operation that fails says either what the server answered or that the outcome is unknown, never
 //! anything else (FAILURES.md rows 53 and 56). Another store, or a simulated world, can stand behind the trait.
 
+pub(crate) mod diagnose;
 pub(crate) mod pacer;
-pub(crate) mod probe;
-#[cfg(test)]
-pub(crate) mod simulated;
 pub(crate) mod size;
 pub(crate) mod zookeeper;
 
@@ -23,7 +21,7 @@ use futures_util::FutureExt;
 
 use tokio::sync::watch;
 
-use crate::access::Entry;
+use crate::protocol::acl::Entry;
 
 use size::{Envelope, TooLarge};
 

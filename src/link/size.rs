@@ -1,10 +1,10 @@
 //! How many bytes a request has on the wire. (pure)
 //!
 //! Servers cut a connection that sends more than they read, and with it goes whatever else is under way in the session; whoever
-//! asks again is cut again. Invariant: the count is what the client crate sends, to the byte (`sent.rs` reads the frames), so
+//! asks again is cut again. Invariant: the count is what the client crate sends, to the byte (`tests/sent.rs` reads the frames), so
 //! nothing is refused that would be read.
 
-use crate::access::Entry;
+use crate::protocol::acl::Entry;
 
 use super::{Read, Write};
 

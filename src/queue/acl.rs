@@ -5,12 +5,13 @@
 
 use std::fmt;
 
-use super::permits::{HELD, LIMIT, QUEUE};
+use super::Queue;
 use super::place::Place;
-use super::{Queue, journal};
 use crate::brief::Brief;
 use crate::error::{Error, Result};
 use crate::link::{AccessList, Code, Node};
+use crate::protocol::journal_page;
+use crate::protocol::permits::{HELD, LIMIT, QUEUE};
 use crate::session::{Failure, Session, failed};
 
 const CHECKING: &str = "check the access list of";
@@ -48,7 +49,7 @@ impl Queue {
             return Err(self.failed_to(CHECKING, &session, ended));
         }
         let parts = [QUEUE, HELD, LIMIT].map(|part| format!("{path}/{part}"));
-        let page = format!("{}/{}", journal::base(root), self.name);
+        let page = format!("{}/{}", journal_page::base(root), self.name);
         for path in [path.to_string(), page].into_iter().chain(parts) {
             let list = read(&session, &self.name, &path).await?;
             let allows = list.and_then(|list| session.acls.beyond(&list));

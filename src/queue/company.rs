@@ -2,10 +2,10 @@
 //!
 //! It only reads, a bounded number of nodes, and only where such names are; it decides nothing about turns.
 
-use super::dialect::Doubt;
 use crate::error::Result;
 use crate::link::{Code, Found, Read};
 use crate::name::LockName;
+use crate::protocol::dialect::Doubt;
 use crate::session::{Failure, Session, failed};
 
 const LOOKING: &str = "look at";
@@ -41,7 +41,10 @@ pub(super) async fn ask(
                 let failure = Failure::Answered(code);
                 return Err(failed(session, LOOKING, name, path, failure));
             }
-            found => doubt.settle(name, &found)?,
+            Found::Node(node) => doubt.check_node(name.as_str(), &node.data, node.owner)?,
+            Found::Children(children) => doubt.check_children(name.as_str(), &children)?,
+            // What is gone, or may not be read, is nobody.
+            Found::Failed(_) => {}
         }
     }
     Ok(())

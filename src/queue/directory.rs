@@ -6,11 +6,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::mark::DirectoryData;
-use super::ticket::Ticket;
 use crate::error::{Error, Result};
 use crate::link::{Code, Create, Fault, Found, Read, Reply};
 use crate::name::LockName;
+use crate::protocol::mark::DirectoryData;
+use crate::protocol::ticket::Ticket;
 use crate::session::{End, Failure, Session, failed, refused};
 
 /// Pause between two looks at a directory whose counter has run out; that happens once in two billion tickets.

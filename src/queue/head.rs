@@ -8,19 +8,20 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::mark::{DirectoryData, Exit, Mark};
+use super::WAITING;
 use super::now_ms;
-use super::permits::{self, Verdict};
+use super::permits::{Limit, Supply};
 use super::place::{Exchange, Exchanged, Place};
-use super::supply::{Limit, Supply};
-use super::ticket::{DataLine, Kind, Ticket};
-use super::waiter::WAITING;
-use super::walk::{REMOVED, REPLACED};
 use super::{Directory, Queue};
 use crate::error::{Error, Result};
 use crate::link::{Change, Code, Found, Node, Read, Write};
 use crate::name::LockName;
-use crate::session::pulse::Hold;
+use crate::protocol::mark::{DirectoryData, Exit, Mark};
+use crate::protocol::permits;
+use crate::protocol::permits::Verdict;
+use crate::protocol::ticket::{DataLine, Kind, Ticket};
+use crate::protocol::walk::{REMOVED, REPLACED};
+use crate::session::heartbeat::Hold;
 use crate::session::setbacks::Setbacks;
 use crate::session::watching::WatchSlot;
 use crate::session::{End, Failure, Session, failed, refused};

@@ -3,10 +3,6 @@
 //! Invariants: no call waits for it, it keeps a bounded number of lines, and no session alive; what is not its own is left as it is. It
 //! decides nothing: a hold whose process died without a word has no end in it, and one that was lost has none while its guard is there.
 
-mod entry;
-
-pub use entry::{Ending, JournalEntry};
-
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -18,17 +14,19 @@ use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 use uuid::Uuid;
 
-use self::entry::{Line, Page};
 use super::acl;
 use super::directory::Directory;
 use super::now_ms;
-use super::ticket::DataLine;
 use crate::error::{Error, Result};
-use crate::latch::{self, Latch, Latched};
+use crate::latch;
+use crate::latch::{Latch, Latched};
 use crate::link::{Code, Create, Fault, Found, Read, Write};
 use crate::name::LockName;
+use crate::protocol::journal_page;
+use crate::protocol::journal_page::{Ending, JournalEntry, Line, Page};
+use crate::protocol::ticket::DataLine;
+use crate::session::heartbeat::{Loss, Witness};
 use crate::session::pool::Pool;
-use crate::session::pulse::{Loss, Witness};
 use crate::session::{End, Failure, Session, failed, refused};
 
 const READING: &str = "read the journal of";
@@ -78,20 +76,12 @@ impl Desk {
     }
 }
 
-/// Where the journal of the locks below a root is.
-pub(crate) fn base(root: &str) -> String {
-    match root {
-        "/" => "/lockkeeper-journal".into(),
-        root => format!("{root}-journal"),
-    }
-}
-
 impl Scribe {
     pub(crate) fn new(pool: &Arc<Pool>, root: &str, most: usize) -> Arc<Self> {
         Arc::new(Self {
             pool: Arc::downgrade(pool),
             runtime: pool.runtime(),
-            base: base(root),
+            base: journal_page::base(root),
             most,
             desk: Latch::default(),
             is_idle: watch::Sender::new(true),
@@ -297,7 +287,7 @@ pub(crate) async fn read(
     name: &LockName,
 ) -> Result<Vec<JournalEntry>> {
     let session = pool.home(READING, name).await?;
-    let directory = Directory::new(&base(root), name, Create::Persistent);
+    let directory = Directory::new(&journal_page::base(root), name, Create::Persistent);
     let page = look(&session, READING, name, &directory.path).await?;
     Ok(page.map_or_else(Vec::new, |(page, _)| page.entries()))
 }

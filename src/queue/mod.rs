@@ -6,27 +6,20 @@
 
 pub(crate) mod acl;
 mod company;
-pub(crate) mod dialect;
 pub(crate) mod directory;
-mod eviction;
+mod evict;
 mod head;
-mod joining;
+mod join;
 pub(crate) mod journal;
-mod look;
-pub(crate) mod mark;
-pub(crate) mod observer;
+pub(crate) mod observe;
 pub(crate) mod permits;
 pub(crate) mod place;
-pub(crate) mod revocation;
-pub(crate) mod rule;
+pub(crate) mod revoke;
 pub(crate) mod several;
 mod sharing;
-pub(crate) mod supply;
-pub(crate) mod ticket;
+mod verified_read;
 pub(crate) mod view;
-pub(crate) mod vigil;
 mod waiter;
-pub(crate) mod walk;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -36,22 +29,26 @@ use tracing::field::Empty;
 
 use crate::error::{Error, Result};
 use crate::link::{Code, Create, Found, Read};
-use crate::meter::{Meter, Meters};
+use crate::metrics::{Meter, Meters};
 use crate::name::LockName;
+use crate::protocol::dialect::{check_company, doubts};
+use crate::protocol::mark::DirectoryData;
+use crate::protocol::rule;
+use crate::protocol::ticket;
+use crate::protocol::ticket::{Claim, DataLine, Kind, Ticket};
+use crate::protocol::walk::Walk;
+use crate::session::heartbeat::Hold;
 use crate::session::pool::{Need, Pool};
-use crate::session::pulse::Hold;
 use crate::session::watching::WatchSlot;
 use crate::session::{Failure, Session, failed};
-use dialect::{check_company, doubts};
 use directory::Directory;
-use joining::Joining;
+use join::Joining;
 use journal::{Draft, Scribe};
-use mark::DirectoryData;
 use place::Place;
-use ticket::{Claim, DataLine, Kind, Ticket};
 pub(crate) use waiter::Waiter;
-use walk::Walk;
 
+/// What a call was doing, for errors.
+const WAITING: &str = "wait for";
 /// The longest label, trace id or owner, in bytes.
 const MOST_LABEL: usize = 1024;
 /// The longest value of a candidate, in bytes.

@@ -1,170 +1,488 @@
-//! Permits: the nodes that hold them, the stored limit, and whether some more fit. (pure)
+//! The supply of a semaphore: the directory of the permits that are held, and the stored limit.
 //!
-//! Invariants: what is not named as a permit is none and is never counted; a sum cannot overflow; and nothing fits beside more
-//! than the limit allows, as after a resize down. It never decides who may take them: that is the head of the queue alone.
+//! Invariants: the stored limit is the only one that counts, and changes only at the version that was read; a handle that has
+//! never looked refuses a stored limit which differs from its own. It takes no permits: the head does.
 
-/// What is below a semaphore's name: the tickets of those who wait, the permits that are held, and the limit.
-pub(crate) const QUEUE: &str = "queue";
-pub(crate) const HELD: &str = "held";
-pub(crate) const LIMIT: &str = "limit";
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-/// The start of a permit's name; then how many it holds, a dash, and what tells it from others.
-const START: &str = "permit-";
+use uuid::fmt::Hyphenated;
 
-/// Whether some permits can be taken now.
+use super::company;
+use super::directory::Directory;
+use super::join::MOST_SETBACKS;
+use crate::error::{Error, Result};
+use crate::link::{ANY_VERSION, Code, Create, Fault, Found, Node, Read, Write};
+use crate::name::LockName;
+use crate::protocol::dialect::{check_company, doubts};
+use crate::protocol::permits;
+use crate::protocol::permits::{HELD, LIMIT, QUEUE};
+use crate::session::setbacks::Setbacks;
+use crate::session::{Failure, Session, failed, refused};
+
+/// What Curator's semaphore has below the same name.
+const CURATORS_LEASES: &str = "leases";
+
+/// Between two looks whether whoever joins the queue of another lock has left, as it does at once.
+const PAUSE: Duration = Duration::from_millis(5);
+
+const LOOKING: &str = "look at";
+const MAKING: &str = "store the limit of";
+const RESIZING: &str = "resize";
+
+/// Where a semaphore's permits are, and how many there may be.
+#[derive(Debug)]
+pub(crate) struct Supply {
+    name: LockName,
+    base: Directory,
+    pub(super) held: Directory,
+    pub(super) limit: Arc<str>,
+    /// The limit of this handle and its clones.
+    given: u32,
+    /// The stored limit that was seen last; 0 before the first look.
+    known: AtomicU32,
+}
+
+/// The limit as it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Fits,
-    /// Not before others give some back, or the limit grows.
-    Full,
-    /// Not with this limit, whoever gives back what.
-    Never,
+pub(super) struct Limit {
+    pub(super) value: u32,
+    pub(super) version: i32,
 }
 
-/// The start of the name of a node that holds so many; a number or the attempt comes behind it.
-pub(crate) fn start_of(permits: u32) -> String {
-    format!("{START}{permits}-")
+/// The permits at one moment.
+#[derive(Debug)]
+pub(super) struct Stock {
+    pub(super) children: Vec<String>,
+    /// The version of the directory of permits; none if it is not there.
+    pub(super) held: Option<i32>,
+    pub(super) limit: Option<Limit>,
+    /// The nodes whose access lists matter, unless ours is open.
+    pub(super) nodes: Vec<(Arc<str>, Node)>,
 }
 
-/// How many permits the node with this name holds; `None` for anything that is not a permit.
-pub(crate) fn weight(name: &str) -> Option<u32> {
-    let (digits, rest) = name.strip_prefix(START)?.split_once('-')?;
-    parse_count(digits.as_bytes()).filter(|_| !rest.is_empty())
-}
-
-/// How many permits are held in a directory with these children.
-pub(crate) fn held<'a>(children: impl IntoIterator<Item = &'a str>) -> u64 {
-    let each = children.into_iter().filter_map(weight);
-    each.map(u64::from).sum()
-}
-
-/// Judges by the children of the directory of permits, as it was when the limit was read.
-pub(crate) fn judge<'a>(
-    children: impl IntoIterator<Item = &'a str>,
-    asked: u32,
-    limit: u32,
-) -> Verdict {
-    if asked > limit {
-        Verdict::Never
-    } else if held(children) + u64::from(asked) <= u64::from(limit) {
-        Verdict::Fits
-    } else {
-        Verdict::Full
+impl Stock {
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.children.iter().map(String::as_str)
     }
 }
 
-/// How many are left of the limit.
-pub(crate) fn left<'a>(children: impl IntoIterator<Item = &'a str>, limit: u32) -> u32 {
-    let left = u64::from(limit).saturating_sub(held(children));
-    u32::try_from(left).unwrap_or(limit)
-}
-
-/// The bytes of a stored limit.
-pub(crate) fn limit_to_bytes(limit: u32) -> Vec<u8> {
-    limit.to_string().into_bytes()
-}
-
-/// Reads a stored limit; `None` for anything else.
-pub(crate) fn parse_limit(data: &[u8]) -> Option<u32> {
-    parse_count(data)
-}
-
-/// A number from 1 on, in decimal digits and nothing else.
-fn parse_count(digits: &[u8]) -> Option<u32> {
-    let is_plain = digits.iter().all(u8::is_ascii_digit) && digits.first() != Some(&b'0');
-    let text = std::str::from_utf8(digits).ok().filter(|_| is_plain)?;
-    text.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn only_permits_are_counted() {
-        for (name, expected) in [
-            ("permit-1-0000000000", Some(1)),
-            ("permit-4294967295-0000000007", Some(u32::MAX)),
-            ("permit-3-01234567-89ab-cdef-0123-456789abcdef", Some(3)),
-            ("permit-0-0000000000", None),
-            ("permit-01-0000000000", None),
-            ("permit-4294967296-0000000000", None),
-            ("permit--1-0000000000", None),
-            ("permit-+1-0000000000", None),
-            ("permit-1-", None),
-            ("permit-1", None),
-            ("permit-", None),
-            ("lease-1-0000000000", None),
-            ("lock-0000000001", None),
-            ("", None),
-        ] {
-            assert_eq!(weight(name), expected, "{name}");
+impl Supply {
+    pub(super) fn new(name: LockName, base: Directory, given: u32) -> Self {
+        Self {
+            name,
+            held: base.below(HELD),
+            limit: format!("{}/{LIMIT}", base.path).into(),
+            base,
+            given,
+            known: AtomicU32::new(0),
         }
     }
 
-    #[test]
-    fn only_a_plain_number_is_a_limit() {
-        assert_eq!(parse_limit(b"3"), Some(3));
-        for data in [
-            &b""[..],
-            b"0",
-            b"+3",
-            b" 3",
-            b"3\n",
-            b"03",
-            b"4294967296",
-            &[0xff],
-        ] {
-            assert_eq!(parse_limit(data), None, "{data:?}");
+    /// What a head watches.
+    pub(super) fn watched(&self) -> impl Iterator<Item = &str> {
+        [&*self.held.path, &*self.limit].into_iter()
+    }
+
+    /// Bytes of the longest path of a permit.
+    pub(super) fn permit_len(&self) -> usize {
+        let name = permits::start_of(u32::MAX).len() + Hyphenated::LENGTH;
+        self.held.path.len() + 1 + name
+    }
+
+    /// The limit that is stored, or what this handle knows of it.
+    pub(super) fn limit_or(&self, stored: Option<Limit>) -> u32 {
+        stored.map_or_else(|| self.limit(), |limit| limit.value)
+    }
+
+    /// The limit as far as this handle knows; its own before the first look.
+    pub(crate) fn limit(&self) -> u32 {
+        match self.known.load(Ordering::Relaxed) {
+            0 => self.given,
+            known => known,
         }
     }
 
-    #[test]
-    fn nothing_fits_beside_more_than_the_limit() {
-        let names = [start_of(3) + "0", start_of(2) + "1"];
-        let names = || names.iter().map(String::as_str);
-
-        assert_eq!(judge(names(), 1, 6), Verdict::Fits);
-        assert_eq!(judge(names(), 1, 5), Verdict::Full);
-        assert_eq!(judge(names(), 1, 2), Verdict::Full);
-        assert_eq!(judge(names(), 3, 2), Verdict::Never);
-        assert_eq!((left(names(), 6), left(names(), 2)), (1, 0));
+    /// Whether nobody has looked yet through this handle.
+    fn is_unknown(&self) -> bool {
+        self.known.load(Ordering::Relaxed) == 0
     }
 
-    proptest! {
-        #[test]
-        fn any_name_is_read(name in any::<String>(), data in prop::collection::vec(any::<u8>(), 0..20)) {
-            let _ignored = (weight(&name), parse_limit(&data));
+    pub(super) fn too_many(&self, asked: u32, limit: u32) -> Error {
+        Error::TooManyPermits {
+            name: self.name.to_string(),
+            asked,
+            limit,
         }
+    }
 
-        #[test]
-        fn weights_and_limits_survive_the_wire(count in 1..=u32::MAX, seq in 0..=i32::MAX) {
-            prop_assert_eq!(weight(&format!("{}{seq:010}", start_of(count))), Some(count));
-            prop_assert_eq!(parse_limit(&limit_to_bytes(count)), Some(count));
+    /// Refuses what is never there. What this handle has not looked for yet is judged by its own limit and costs nothing; a
+    /// stored limit may have grown since it was seen.
+    pub(super) async fn check(&self, session: &Session, asked: u32) -> Result<()> {
+        if asked <= self.limit() {
+            return Ok(());
         }
+        // A server that lags behind may not know of a resize yet.
+        self.catch_up(session).await?;
+        let limit = self.current(session).await?;
+        if asked <= limit {
+            return Ok(());
+        }
+        Err(self.too_many(asked, limit))
+    }
 
-        // FAILURES.md row 79: whatever is taken when it fits, the sum stays within the limit.
-        #[test]
-        fn what_is_taken_when_it_fits_stays_within_the_limit(
-            asks in prop::collection::vec((1..50_u32, any::<bool>()), 0..60),
-            limits in prop::collection::vec(1..60_u32, 1..4),
-        ) {
-            let mut names: Vec<String> = vec!["lock-0000000001".into()];
-            for (at, (asked, gives_back)) in asks.into_iter().enumerate() {
-                let limit = limits[at * limits.len() / 60];
-                let before = held(names.iter().map(String::as_str));
-                if judge(names.iter().map(String::as_str), asked, limit) == Verdict::Fits {
-                    names.push(format!("{}{at:010}", start_of(asked)));
-                    prop_assert!(held(names.iter().map(String::as_str)) <= u64::from(limit));
-                } else {
-                    prop_assert!(before + u64::from(asked) > u64::from(limit));
+    /// As [`check`](Self::check), as far as that needs no look.
+    pub(crate) fn check_own(&self, asked: u32) -> Result<()> {
+        if asked == 0 {
+            return Err(Error::InvalidOption {
+                what: "permits",
+                given: "0".into(),
+                why: "it must be at least 1".into(),
+            });
+        }
+        if self.is_unknown() && asked > self.given {
+            return Err(self.too_many(asked, self.given));
+        }
+        Ok(())
+    }
+
+    /// The stored limit; this handle's own if none is stored.
+    pub(super) async fn current(&self, session: &Session) -> Result<u32> {
+        match self.stored(session).await? {
+            Some(stored) => {
+                self.learn(session, stored).await?;
+                Ok(self.limit())
+            }
+            None => Ok(self.limit()),
+        }
+    }
+
+    /// Looks at the stored limit, unless somebody did through this handle, and stores ours if there is none.
+    pub(super) async fn introduce(&self, session: &Session) -> Result<()> {
+        let mut setbacks = Setbacks::default();
+        let mut is_ours = false;
+        while self.is_unknown() {
+            match self.stored_or_taken_back(session, is_ours).await? {
+                Some(stored) => self.learn(session, stored).await?,
+                None => is_ours = self.store(session, self.given, &mut setbacks).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in a stored limit that was read. The first one must be this handle's own; then the handle follows it.
+    pub(super) async fn learn(&self, session: &Session, stored: Limit) -> Result<()> {
+        let mut stored = stored;
+        if self.is_unknown() && stored.value != self.given {
+            // A server that lags behind may not know of a resize yet.
+            self.catch_up(session).await?;
+            if let Some(newer) = self.stored(session).await? {
+                stored = newer;
+            }
+            if stored.value != self.given {
+                return Err(Error::LimitMismatch {
+                    name: self.name.to_string(),
+                    ours: self.given,
+                    theirs: stored.value,
+                });
+            }
+        }
+        self.known.store(stored.value, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Waits until the server has seen everything that was committed before.
+    pub(super) async fn catch_up(&self, session: &Session) -> Result<()> {
+        match session.read(|link| link.sync(&self.limit)).await {
+            // What is missing cannot be synced everywhere; that is an answer too.
+            Ok(()) | Err(Failure::Answered(_)) => Ok(()),
+            Err(ended) => Err(self.failed(session, LOOKING, ended)),
+        }
+    }
+
+    /// Stores a limit where none is stored, and says whether this call surely has. A directory that is not there is made, but not
+    /// for ever.
+    pub(super) async fn store(
+        &self,
+        session: &Session,
+        value: u32,
+        setbacks: &mut Setbacks,
+    ) -> Result<bool> {
+        let ended = |end: crate::session::End| end.while_trying(MAKING, &self.name);
+        let link = session.link().map_err(ended)?;
+        let data = permits::limit_to_bytes(value);
+        let created = tokio::select! {
+            created = link.create(&self.limit, &data, Create::Persistent) => created,
+            end = session.ended() => return Err(ended(end)),
+        };
+        let again = match created {
+            Ok(made) => {
+                session.acls.made(&self.limit, made.czxid);
+                return Ok(true);
+            }
+            Err(Fault::Answered(Code::NodeExists)) => Ok(()),
+            Err(Fault::Answered(Code::NoNode)) if setbacks.count() < MOST_SETBACKS => {
+                // At once: that is how a new semaphore begins, and a chroot that has gone is to be said soon.
+                setbacks.pause();
+                self.base.make(session, &self.name).await
+            }
+            Err(Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why)) => {
+                tracing::debug!(why, "a limit's create has no result");
+                session.reconnected(setbacks.pause()).await.map_err(ended)
+            }
+            Err(Fault::Answered(code)) => Err(refused(&*link, MAKING, &self.limit, &code)),
+        };
+        again.map(|()| false)
+    }
+
+    /// Stores another limit. A lost reply is settled by reading: the version lets one of two tries in.
+    pub(super) async fn resize(&self, session: &Session, new: u32) -> Result<()> {
+        let ended = |end: crate::session::End| end.while_trying(RESIZING, &self.name);
+        let data = permits::limit_to_bytes(new);
+        // What a server that lags behind takes for the limit may have been changed, and what is stored already is not written.
+        self.catch_up(session).await?;
+        let mut setbacks = Setbacks::default();
+        let mut is_ours = false;
+        loop {
+            let Some(stored) = self.stored_or_taken_back(session, is_ours).await? else {
+                is_ours = self.store(session, new, &mut setbacks).await?;
+                continue;
+            };
+            if stored.value == new {
+                self.known.store(new, Ordering::Relaxed);
+                return Ok(());
+            }
+            let link = session.link().map_err(ended)?;
+            let write = Write::Set {
+                path: &self.limit,
+                data: &data,
+                version: stored.version,
+            };
+            let answer = tokio::select! {
+                answer = link.attempt(&[write]) => answer,
+                end = session.ended() => return Err(ended(end)),
+            };
+            match answer {
+                Ok(Ok(_)) => {
+                    tracing::debug!(old = stored.value, new, "resized");
+                    self.known.store(new, Ordering::Relaxed);
+                    return Ok(());
                 }
-                if gives_back && names.len() > 1 {
-                    names.remove(1);
+                // Somebody else was faster, or our own try whose reply was lost; or this server lags behind.
+                Ok(Err((_, Code::BadVersion | Code::NoNode))) => {
+                    let back = session.reconnected(setbacks.pause_after_a_race()).await;
+                    back.map_err(ended)?;
+                    self.catch_up(session).await?;
+                }
+                Err(Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why)) => {
+                    tracing::debug!(why, "a resize has an unknown outcome");
+                    session.reconnected(setbacks.pause()).await.map_err(ended)?;
+                }
+                Ok(Err((_, code))) | Err(Fault::Answered(code)) => {
+                    return Err(refused(&*link, RESIZING, &self.limit, &code));
                 }
             }
         }
+    }
+
+    /// As [`stored`](Self::stored). If this call has stored the limit itself, beside a lock that came before it and is there to stay,
+    /// the name is that lock's, and the limit is removed again.
+    async fn stored_or_taken_back(
+        &self,
+        session: &Session,
+        is_ours: bool,
+    ) -> Result<Option<Limit>> {
+        let stored = self.stored(session).await;
+        if is_ours && matches!(stored, Err(Error::UnsafeMix { .. })) {
+            self.take_back(session).await;
+        }
+        stored
+    }
+
+    /// Removes a limit that is as it was stored, while nobody has used the semaphore. Whoever has a ticket may have a grant under
+    /// way that relies on the limit and its version, and a new limit has the same; so it stays where there is a queue, even
+    /// an empty one. It stays as well if the server is busy, or its answer is lost: then people remove it.
+    async fn take_back(&self, session: &Session) {
+        let Ok(link) = session.link() else { return };
+        let queue = format!("{}/{QUEUE}", self.base.path);
+        let no_queue = Write::Create {
+            path: &queue,
+            data: b"",
+        };
+        let [queue, limit] = [(&*queue, ANY_VERSION), (&*self.limit, 0)]
+            .map(|(path, version)| Write::Delete { path, version });
+        let writes = [no_queue, queue, limit];
+        let answer = tokio::select! {
+            answer = link.attempt(&writes) => answer,
+            _ = session.ended() => return,
+        };
+        let is_gone = matches!(answer, Ok(Ok(_)));
+        tracing::debug!(name = %self.name, is_gone, "a limit beside a lock is taken back");
+    }
+
+    /// The limit as it is stored, if it is. Refuses a directory that another library's semaphore, or another recipe, has in use.
+    async fn stored(&self, session: &Session) -> Result<Option<Limit>> {
+        let mut setbacks = 0;
+        loop {
+            let (limit, company) = self.stored_now(session).await?;
+            if self
+                .is_alone(session, limit, company, &mut setbacks)
+                .await?
+            {
+                return Ok(limit);
+            }
+        }
+    }
+
+    async fn stored_now(&self, session: &Session) -> Result<(Option<Limit>, Result<()>)> {
+        let leases = format!("{}/{CURATORS_LEASES}", self.base.path);
+        let reads = [
+            Read::Data(&self.limit),
+            Read::Children(&self.base.path),
+            Read::Children(&leases),
+        ];
+        let found = session.read(|link| link.multi_read(&reads)).await;
+        let found = found.map_err(|failure| self.failed(session, LOOKING, failure))?;
+        let mut found = found.into_iter();
+        let limit = found.next();
+        let listed = |found| match found {
+            Some(Found::Children(children)) => children,
+            _ => Vec::new(),
+        };
+        let (children, taken) = (listed(found.next()), listed(found.next()));
+        let company = async {
+            check_company(&self.name, None, &children)?;
+            for (path, children) in [(&*self.base.path, &children), (&*leases, &taken)] {
+                company::ask(session, &self.name, path, &doubts(None, children, None)).await?;
+            }
+            Ok(())
+        };
+        let company = company.await;
+        Ok((self.read_limit(session, limit)?, company))
+    }
+
+    /// The permits and the limit at one moment.
+    pub(super) async fn look(&self, session: &Session) -> Result<Stock> {
+        let mut setbacks = 0;
+        loop {
+            let reads = self.reads(session);
+            let found = session.read(|link| link.multi_read(&reads)).await;
+            let found = found.map_err(|failure| self.failed(session, LOOKING, failure))?;
+            let (stock, company) = self.stock(session, found.into_iter())?;
+            let is_alone = self.is_alone(session, stock.limit, company, &mut setbacks);
+            if is_alone.await? {
+                return Ok(stock);
+            }
+        }
+    }
+
+    /// Whether nobody is in the way. Beside a limit whoever joins the queue of another lock is refused and leaves at once, and must
+    /// not take us along: so only whoever stays refuses us. `false` after a pause.
+    pub(super) async fn is_alone(
+        &self,
+        session: &Session,
+        limit: Option<Limit>,
+        company: Result<()>,
+        setbacks: &mut u32,
+    ) -> Result<bool> {
+        match company {
+            Err(Error::UnsafeMix { .. }) if limit.is_some() && *setbacks < MOST_SETBACKS => {
+                *setbacks += 1;
+                let back = session.reconnected(PAUSE).await;
+                back.map_err(|end| end.while_trying(LOOKING, &self.name))?;
+                Ok(false)
+            }
+            company => {
+                *setbacks = 0;
+                company.map(|()| true)
+            }
+        }
+    }
+
+    /// What has to be read for a stock, in one request. Whoever may write in the lowest directory could put another limit there.
+    pub(super) fn reads(&self, session: &Session) -> Vec<Read<'_>> {
+        let held = &*self.held.path;
+        let mut reads = vec![
+            Read::Children(held),
+            Read::Data(held),
+            Read::Data(&self.limit),
+            Read::Children(&self.base.path),
+        ];
+        let checks = !session.acls.is_open();
+        reads.extend(checks.then_some(Read::Data(&self.base.path)));
+        reads
+    }
+
+    /// Takes in what the reads found, with who stands in the name's own queue: with the limit stored nobody comes to be the first
+    /// in there, so whoever does was there before it, and is seen here.
+    pub(super) fn stock(
+        &self,
+        session: &Session,
+        mut found: impl Iterator<Item = Found>,
+    ) -> Result<(Stock, Result<()>)> {
+        let unreadable = |found: Option<Found>| self.unreadable(session, &self.held.path, found);
+        let children = match found.next() {
+            Some(Found::Children(children)) => children,
+            Some(Found::Failed(Code::NoNode)) => Vec::new(),
+            other => return Err(unreadable(other)),
+        };
+        let (held, limit, beside) = (found.next(), found.next(), found.next());
+        let base = found.next();
+        let checks = !session.acls.is_open();
+        let paths = [&self.held.path, &self.limit, &self.base.path];
+        let nodes = paths.into_iter().zip([&held, &limit, &base]);
+        let nodes = nodes.filter_map(|(path, found)| match found {
+            Some(Found::Node(node)) if checks => Some((Arc::clone(path), node.clone())),
+            _ => None,
+        });
+        let nodes = nodes.collect();
+        let held = match held {
+            Some(Found::Node(node)) => Some(node.version),
+            Some(Found::Failed(Code::NoNode)) => None,
+            other => return Err(unreadable(other)),
+        };
+        let limit = self.read_limit(session, limit)?;
+        let company = match beside {
+            Some(Found::Children(beside)) => check_company(&self.name, None, &beside),
+            Some(Found::Failed(Code::NoNode)) => Ok(()),
+            other => return Err(self.unreadable(session, &self.base.path, other)),
+        };
+        let stock = Stock {
+            children,
+            held,
+            limit,
+            nodes,
+        };
+        Ok((stock, company))
+    }
+
+    fn read_limit(&self, session: &Session, found: Option<Found>) -> Result<Option<Limit>> {
+        match found {
+            Some(Found::Node(node)) => {
+                let value = permits::parse_limit(&node.data).ok_or_else(|| {
+                    let why = Code::Other("what is stored there is no limit".into());
+                    let failure = Failure::Answered(why);
+                    failed(session, LOOKING, &self.name, &self.limit, failure)
+                })?;
+                let version = node.version;
+                Ok(Some(Limit { value, version }))
+            }
+            Some(Found::Failed(Code::NoNode)) => Ok(None),
+            other => Err(self.unreadable(session, &self.limit, other)),
+        }
+    }
+
+    fn unreadable(&self, session: &Session, path: &str, found: Option<Found>) -> Error {
+        let code = match found {
+            Some(Found::Failed(code)) => code,
+            other => Code::Other(format!("unexpected answer {other:?}")),
+        };
+        let failure = Failure::Answered(code);
+        failed(session, LOOKING, &self.name, path, failure)
+    }
+
+    fn failed(&self, session: &Session, doing: &'static str, failure: Failure) -> Error {
+        failed(session, doing, &self.name, &self.limit, failure)
     }
 }

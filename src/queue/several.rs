@@ -6,16 +6,16 @@
 
 use futures_util::future::try_join_all;
 
-use super::joining::Joining;
+use super::WAITING;
+use super::join::Joining;
 use super::place::Place;
-use super::waiter::WAITING;
 use super::{Queue, Waiter};
 use crate::error::{Error, Result};
 use crate::latch::Latch;
 use crate::link::{Found, Read};
 use crate::name::LockName;
 use crate::session::failed;
-use crate::session::pulse::Hold;
+use crate::session::heartbeat::Hold;
 use crate::session::watching::WATCHED_LIMIT;
 
 /// The most bytes of paths of a set's tickets: one session watches them all.

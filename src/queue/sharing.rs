@@ -5,14 +5,14 @@
 
 use uuid::Uuid;
 
-use super::mark::Exit;
 use super::now_ms;
 use super::place::{Exchange, Exchanged, Place};
-use super::ticket::DataLine;
-use super::walk::REMOVED;
 use crate::error::{Error, Result};
 use crate::link::{Code, Write};
 use crate::name::LockName;
+use crate::protocol::mark::Exit;
+use crate::protocol::ticket::DataLine;
+use crate::protocol::walk::REMOVED;
 use crate::session::setbacks::Setbacks;
 use crate::session::{failed, refused};
 

@@ -5,16 +5,18 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::dialect;
-use super::permits::{self, HELD, LIMIT, QUEUE};
-use super::rule::{self, Verdict};
-use super::supply::Supply;
-use super::ticket::{DataLine, Kind, Ticket, in_order};
+use super::permits::Supply;
 use super::{Queue, Session};
 use crate::brief::Brief;
 use crate::error::{Error, Result};
 use crate::link::{Code, Found, Node, Read};
 use crate::name::LockName;
+use crate::protocol::dialect;
+use crate::protocol::permits;
+use crate::protocol::permits::{HELD, LIMIT, QUEUE};
+use crate::protocol::rule;
+use crate::protocol::rule::Verdict;
+use crate::protocol::ticket::{DataLine, Kind, Ticket, in_order};
 use crate::session::{Failure, failed};
 use crate::token::Token;
 

@@ -10,26 +10,26 @@ use std::time::{Duration, Instant};
 use tracing::{Level, Span};
 use uuid::Uuid;
 
+use super::WAITING;
 use super::company;
-use super::dialect::{self, check_company};
 use super::journal::Draft;
-use super::look::Looked;
-use super::mark::Exit;
 use super::now_ms;
 use super::place::{Exchange, Exchanged, Place};
-use super::ticket::{DataLine, Kind, Ticket};
-use super::walk::{Glimpse, REMOVED, REPLACED, Step, Turn, Visit, Walk};
+use super::verified_read::Looked;
 use crate::error::{Error, Result};
 use crate::link::{Change, Code, Found, Node, Write};
-use crate::meter::Meter;
+use crate::metrics::Meter;
 use crate::name::LockName;
-use crate::session::lease::Moment;
-use crate::session::pulse::Hold;
+use crate::protocol::dialect;
+use crate::protocol::dialect::check_company;
+use crate::protocol::lease::Moment;
+use crate::protocol::mark::Exit;
+use crate::protocol::ticket::{DataLine, Kind, Ticket};
+use crate::protocol::walk::{Glimpse, REMOVED, REPLACED, Step, Turn, Visit, Walk};
+use crate::session::heartbeat::Hold;
 use crate::session::setbacks::Setbacks;
 use crate::session::watching::WatchSlot;
 use crate::session::{Failure, Session, failed, refused};
-
-pub(super) const WAITING: &str = "wait for";
 
 /// A ticket on its way to the grant.
 #[derive(Debug)]

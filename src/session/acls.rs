@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::access::{Acl, Allowed, Credential, Entry};
 use crate::latch::{Latch, Latched};
 use crate::link::{AccessList, Node};
+use crate::protocol::acl::{Acl, Allowed, Credential, Entry};
 
 /// So many nodes are remembered; then the list of each is read once more.
 const MOST: usize = 16 * 1024;

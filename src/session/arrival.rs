@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Wake, Waker};
 
 use super::clock::Clock;
-use super::lease::Moment;
+use crate::protocol::lease::Moment;
 
 /// Notes when it was first woken, and wakes whoever waits.
 struct Woken {

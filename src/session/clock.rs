@@ -7,7 +7,7 @@ use std::fmt;
 
 use futures_util::future::BoxFuture;
 
-use super::lease::Moment;
+use crate::protocol::lease::Moment;
 
 /// Where a session's time comes from; tests bring their own.
 pub(crate) trait Clock: Send + Sync + fmt::Debug {

@@ -20,9 +20,9 @@ use super::roll::{Roll, There};
 use super::setbacks::Setbacks;
 use super::{End, reconnected};
 use crate::link::{Code, Fault, Found, Link, Read, SessionState, Write};
-use crate::queue::mark::Exit;
-use crate::queue::permits;
-use crate::queue::ticket::{DataLine, Ticket};
+use crate::protocol::mark::Exit;
+use crate::protocol::permits;
+use crate::protocol::ticket::{DataLine, Ticket};
 
 /// Tickets that are removed at the same time.
 const AT_ONCE: usize = 256;

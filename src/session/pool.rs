@@ -17,17 +17,21 @@ use tracing::Instrument;
 
 use super::acls::AclCheck;
 use super::clock::Clock;
-use super::lease::Moment;
-use super::pulse::LeaseStrength;
+use super::heartbeat::LeaseStrength;
+use super::monitor;
+use super::monitor::{SessionEvent, SessionEvents};
 use super::setbacks::Setbacks;
 use super::watching::{WatchSlot, claim, sent_len};
-use super::watchman::{self, SessionEvent, SessionEvents};
 use super::{Circumstances, End, Session};
 use crate::error::{Error, Result};
 use crate::latch::{Latch, Latched};
-use crate::link::size::{self, TooLarge};
-use crate::link::{Code, Fault, Found, Link, Opener, Read, Write, probe};
+use crate::link::size;
+use crate::link::size::TooLarge;
+use crate::link::{Code, Fault, Found, Link, Opener, Read, Write, diagnose};
+use crate::protocol::lease::Moment;
 
+/// The pause between two tries to open a session when nobody asks for one.
+const REOPEN_PAUSE: Duration = Duration::from_secs(1);
 /// The most bytes of paths of tickets that one session has. Its end is one transaction that names them all, and servers
 /// choke on one that is larger than `jute.maxbuffer`, 1 MiB: followers drop out for good (ZOOKEEPER-4306, row 67).
 pub(crate) const TICKETS_LIMIT: usize = 512 * 1024;
@@ -492,12 +496,30 @@ impl Pool {
             }
             is_news
         });
-        let follow = watchman::follow(
-            Arc::downgrade(session),
-            Arc::downgrade(self),
-            Arc::clone(&self.events),
-        );
+        let events = Arc::clone(&self.events);
+        let follow = follow(Arc::downgrade(session), Arc::downgrade(self), events);
         self.runtime().spawn(follow.in_current_span());
+    }
+}
+
+/// Follows one home session to its end. The task is short-lived after that: the next session has a monitor of its own.
+async fn follow(
+    session: Weak<Session>,
+    pool: Weak<Pool>,
+    events: Arc<watch::Sender<SessionEvent>>,
+) {
+    let Some(end) = monitor::report(session, &events).await else {
+        return;
+    };
+    tracing::info!(?end, "the keeper's session has ended");
+    // Nobody may be asking for a session now, but the next call should not have to wait for it.
+    while let Some(pool) = pool.upgrade().filter(|pool| !pool.is_closing()) {
+        match pool.home("open", "a session").await {
+            Ok(_) => return,
+            Err(error) => tracing::debug!(%error, "no session yet"),
+        }
+        drop(pool);
+        sleep(REOPEN_PAUSE).await;
     }
 }
 
@@ -522,7 +544,7 @@ async fn connect(access: &Access, limit: Duration) -> Result<Arc<dyn Link>> {
             let left = limit
                 .saturating_sub(started.elapsed())
                 .min(limit.mul_f32(0.35));
-            let addresses = probe::probe(opener.servers(), opener.is_secure(), left).await;
+            let addresses = diagnose::probe(opener.servers(), opener.is_secure(), left).await;
             Err(Error::Unreachable {
                 addresses,
                 waited: started.elapsed(),

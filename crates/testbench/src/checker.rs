@@ -1,7 +1,7 @@
 //! One judge for all histories: what the log must show, whatever was done to the clients and the servers. (pure)
 //!
 //! Safety is here, liveness in `liveness`. Checked from the log: S1, S2, S2b, S3, S4, S5, S7, S9, S10, S12 and L1 to L6 of the
-//! invariants. Elsewhere: S1 by the servers' own transactions in `src/simulation/referee.rs` (here it is by the order of
+//! invariants. Elsewhere: S1 by the servers' own transactions in `src/tests/storms/referee.rs` (here it is by the order of
 //! confirmed releases and by tokens, which the servers give); S6 and S11 with the recipes they are about; S8 in `cost.rs`,
 //! by the embedded server's journal; S10 at each await in `cancel.rs` (here: an attempt that was given up is not granted
 //! later); L6 in numbers in `reconnect.rs`; S13 in `differential.rs`.

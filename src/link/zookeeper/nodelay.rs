@@ -16,7 +16,7 @@ use tokio::net::lookup_host;
 use tokio::sync::watch;
 
 use crate::link::SessionState;
-use crate::link::probe::with_port;
+use crate::link::diagnose::with_port;
 
 /// Sets `TCP_NODELAY` on each connection that a session makes.
 pub(super) async fn keep(servers: String, mut states: watch::Receiver<SessionState>) -> Infallible {

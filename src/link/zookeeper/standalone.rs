@@ -22,7 +22,8 @@ use zookeeper_client as zk;
 
 use crate::latch::Latch;
 use crate::link::SessionState;
-use crate::link::probe::{self, Mode};
+use crate::link::diagnose;
+use crate::link::diagnose::Mode;
 
 /// The longest pause before a server is asked again that has given no answer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
@@ -107,7 +108,7 @@ pub(super) async fn prove(
 async fn ask(server: &str, session_timeout: Duration) -> bool {
     let mut pause = session_timeout;
     loop {
-        match probe::mode(server, session_timeout / 2).await {
+        match diagnose::mode(server, session_timeout / 2).await {
             Mode::Standalone => return true,
             Mode::Other => return false,
             Mode::Unknown => tracing::debug!(server, "does not say whether it stands alone"),

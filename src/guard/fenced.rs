@@ -1,0 +1,247 @@
+//! Fenced writes: changes to nodes of the user's own that commit only while a guard's ticket is there.
+//!
+//! Invariant: the ticket's check and the writes are one `multi`. It never repeats a write whose outcome is unknown.
+
+use std::fmt;
+
+use crate::error::{Error, Result};
+use crate::guard::hold::{Seat, Tenure};
+use crate::link::{ANY_VERSION, Code, Fault, Found, Read, Write};
+use crate::protocol::walk::{REMOVED, REPLACED};
+use crate::session::setbacks::Setbacks;
+use crate::session::{Failure, failed, refused, too_large};
+
+const WRITING: &str = "write to";
+
+/// Writes that commit, all or none, only while the lock is held; from [`Guard::fenced`](crate::Guard::fenced).
+///
+/// The servers themselves decide: however late the request arrives, it changes nothing once the ticket is gone, so no token and no
+/// clock is needed. For data that lives in ZooKeeper. Paths are absolute, below the chroot of the connect string; versions are those
+/// of the nodes' data, `None` for any.
+///
+/// One thing can deceive the servers, because they check names and versions and not identities: while a request is under way and our
+/// session lives, somebody deletes the ticket by hand, the empty directory is removed, and the next holder has the same number at the
+/// same version of the new one. With [`persistent_directories`](crate::KeeperBuilder::persistent_directories) it cannot happen.
+///
+/// Sends two requests: a look at the ticket's identity, and the writes behind a check that neither the ticket nor the lock's
+/// directory has changed since.
+///
+/// # Examples
+///
+/// ```
+/// # use lockkeeper::{Keeper, embedded::EmbeddedServer};
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = EmbeddedServer::start().await?;
+/// let keeper = Keeper::connect(server.connect_string()).await?;
+/// let guard = keeper.mutex("schema")?.lock().await?;
+/// guard.fenced().create("/schema", "1").commit().await?;
+/// guard.fenced().set("/schema", "2", Some(0)).commit().await?;
+/// guard.release().await?;
+/// # keeper.close().await;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "nothing is written until commit is called"]
+pub struct Fenced<'a> {
+    tenure: &'a Tenure,
+    changes: Vec<Change>,
+}
+
+impl fmt::Debug for Fenced<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fenced")
+            .field("name", &self.tenure.seat().name)
+            .field("token", &self.tenure.token())
+            .field("changes", &self.changes.len())
+            .finish_non_exhaustive()
+    }
+}
+
+enum Change {
+    Create(String, Vec<u8>),
+    Set(String, Vec<u8>, i32),
+    Delete(String, i32),
+}
+
+impl Change {
+    fn path(&self) -> &str {
+        match self {
+            Self::Create(path, _) | Self::Set(path, ..) | Self::Delete(path, _) => path,
+        }
+    }
+
+    fn write(&self) -> Write<'_> {
+        match self {
+            Self::Create(path, data) => Write::Create { path, data },
+            Self::Set(path, data, version) => Write::Set {
+                path,
+                data,
+                version: *version,
+            },
+            Self::Delete(path, version) => Write::Delete {
+                path,
+                version: *version,
+            },
+        }
+    }
+}
+
+impl<'a> Fenced<'a> {
+    pub(crate) fn new(tenure: &'a Tenure) -> Self {
+        Self {
+            tenure,
+            changes: Vec::new(),
+        }
+    }
+
+    /// Creates a node that stays. Its parent must be there.
+    pub fn create(mut self, path: impl Into<String>, data: impl Into<Vec<u8>>) -> Self {
+        self.changes.push(Change::Create(path.into(), data.into()));
+        self
+    }
+
+    /// Sets a node's data.
+    pub fn set(
+        mut self,
+        path: impl Into<String>,
+        data: impl Into<Vec<u8>>,
+        version: Option<i32>,
+    ) -> Self {
+        let version = version.unwrap_or(ANY_VERSION);
+        self.changes
+            .push(Change::Set(path.into(), data.into(), version));
+        self
+    }
+
+    /// Deletes a node.
+    pub fn delete(mut self, path: impl Into<String>, version: Option<i32>) -> Self {
+        let version = version.unwrap_or(ANY_VERSION);
+        self.changes.push(Change::Delete(path.into(), version));
+        self
+    }
+
+    /// Writes everything, or nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`] for more than servers read in one request, 1 MiB: nothing was sent. [`is_lost`](Error::is_lost) if the lock is no
+    /// longer ours: nothing was written. [`Error::Refused`] or [`Error::Denied`] with the
+    /// path that the server refused: nothing was written. [`is_unknown`](Error::is_unknown) if the reply was lost: look before
+    /// you repeat.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: once it was polled, the writes may happen although the future was dropped. They never happen after
+    /// the ticket is gone.
+    pub async fn commit(self) -> Result<()> {
+        let tenure = self.tenure;
+        let session = tenure.seat().session();
+        let tickets: Vec<String> = tenure.seats().iter().map(Seat::path).collect();
+        let unread = vec![ANY_VERSION; tickets.len()];
+        session
+            .check_size(&self.writes(&tickets, unread))
+            .map_err(|over| {
+                let what = format!("the fenced writes of {}", tenure.seat().name);
+                too_large("send", what, over)
+            })?;
+        let mut setbacks = Setbacks::default();
+        loop {
+            if let Some(loss) = tenure.loss() {
+                return Err(loss);
+            }
+            let looked = async {
+                let mut versions = Vec::new();
+                for seat in tenure.seats() {
+                    versions.push(Self::look(seat).await?);
+                }
+                Ok::<_, Error>(versions)
+            };
+            let versions = tokio::select! {
+                biased;
+                error = tenure.lost() => return Err(error),
+                looked = looked => looked?,
+            };
+            let writes = self.writes(&tickets, versions);
+            let own = writes.len() - self.changes.len();
+            let link = session
+                .link()
+                .map_err(|end| end.while_trying(WRITING, &tenure.seat().name))?;
+            let reply = link.attempt(&writes);
+            let answer = tokio::select! {
+                answer = reply => answer,
+                end = session.ended() => return Err(self.unknown(&format!("{end:?}"))),
+            };
+            let directory = &**tenure.seat().place.directory();
+            let (at, code) = match answer {
+                Ok(Ok(_)) => return Ok(()),
+                Ok(Err(refusal)) => refusal,
+                Err(Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why)) => {
+                    return Err(self.unknown(&why));
+                }
+                Err(Fault::Answered(code)) => {
+                    return Err(refused(&*link, WRITING, directory, &code));
+                }
+            };
+            match at.checked_sub(own) {
+                Some(at) => {
+                    let path = self.changes.get(at).map_or(directory, Change::path);
+                    return Err(refused(&*link, WRITING, path, &code));
+                }
+                // The directory has changed since the look, or the ticket is gone: the next look tells.
+                None if matches!(code, Code::NoNode | Code::BadVersion) => {
+                    let back = session.reconnected(setbacks.pause_after_a_race()).await;
+                    back.map_err(|end| end.while_trying(WRITING, &tenure.seat().name))?;
+                }
+                None => {
+                    let ticket = tickets.get(at / 2).map_or(directory, String::as_str);
+                    return Err(refused(&*link, WRITING, ticket, &code));
+                }
+            }
+        }
+    }
+
+    /// The changes, behind checks of our tickets and of the versions of their directories.
+    fn writes<'b>(&'b self, tickets: &'b [String], versions: Vec<i32>) -> Vec<Write<'b>> {
+        let mut writes = Vec::new();
+        for ((seat, ticket), version) in self.tenure.seats().iter().zip(tickets).zip(versions) {
+            let path = &**seat.place.directory();
+            writes.push(Write::check(ticket));
+            writes.push(Write::Check { path, version });
+        }
+        writes.extend(self.changes.iter().map(Change::write));
+        writes
+    }
+
+    /// Reads whether the ticket is ours, and the version of its directory.
+    async fn look(seat: &Seat) -> Result<i32> {
+        let session = seat.session();
+        let (directory, ticket) = (&**seat.place.directory(), seat.path());
+        let reads = [Read::Data(directory), Read::Data(&ticket)];
+        let found = session.read(|link| link.multi_read(&reads)).await;
+        let refused = |failure| failed(session, "look at", &seat.name, &ticket, failure);
+        let found = found.map_err(refused)?;
+        match &found[..] {
+            [Found::Node(directory), Found::Node(mine)] if mine.czxid == seat.czxid() => {
+                Ok(directory.version)
+            }
+            [_, Found::Node(_)] => Err(seat.lose(REPLACED)),
+            [_, Found::Failed(Code::NoNode)] => Err(seat.lose(REMOVED)),
+            [Found::Failed(code), _] | [_, Found::Failed(code)] => {
+                Err(refused(Failure::Answered(code.clone())))
+            }
+            other => {
+                let code = Code::Other(format!("unexpected answer {other:?}"));
+                Err(refused(Failure::Answered(code)))
+            }
+        }
+    }
+
+    fn unknown(&self, why: &str) -> Error {
+        Error::OutcomeUnknown {
+            name: self.tenure.seat().name.to_string(),
+            doing: "write",
+            why: why.to_owned(),
+        }
+    }
+}

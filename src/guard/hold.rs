@@ -1,0 +1,472 @@
+//! A tenure: what a guard holds by, shared by all guards of one hold.
+//!
+//! Invariants: releasing or dropping the last guard removes the tickets of this hold and nothing else; once a tenure has said
+//! that it is lost it never says anything else. It waits for no turn.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt, select_all};
+
+use crate::brief::Brief;
+use crate::error::{Error, Result};
+use crate::guard::self_wait::Presence;
+use crate::link::{ANY_VERSION, Code, Found, Read, Right, Write};
+use crate::metrics::Meter;
+use crate::name::LockName;
+use crate::owner::Owner;
+use crate::protocol::ticket::Kind;
+use crate::protocol::walk::{REMOVED, REPLACED};
+use crate::queue::Waiter;
+use crate::queue::journal::{Draft, Record};
+use crate::queue::place::Place;
+use crate::queue::revoke;
+use crate::queue::revoke::Seen;
+use crate::session::heartbeat::{Hold, Loss, Witness};
+use crate::session::janitor::Left;
+use crate::session::{Failure, Session, failed};
+use crate::token::Token;
+
+const HOLDING: &str = "hold";
+
+/// Granted places with their holds.
+#[derive(Debug)]
+pub(crate) struct Tenure {
+    /// At least one; several for several locks that are held together, all in one session.
+    seats: Vec<Seat>,
+    token: Token,
+    owner: Option<Owner>,
+    kind: Kind,
+    _presence: Vec<Presence>,
+}
+
+/// One granted place.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    pub(crate) name: LockName,
+    pub(crate) place: Place,
+    pub(crate) hold: Hold,
+    /// Writes down how the hold ends.
+    pub(crate) record: Option<Box<Record>>,
+}
+
+impl Seat {
+    /// The seat of a ticket whose turn it is.
+    pub(crate) fn new(mut granted: Waiter, hold: Hold) -> Self {
+        let (name, token) = (granted.name().clone(), Token::new(granted.token()));
+        let waited = granted.waited();
+        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+        tracing::debug!(waited_ms, token = u64::from(token), "granted");
+        let (meter, draft) = (granted.meter().clone(), granted.take_draft());
+        let seat = Self::of(name, granted.into_place(), hold, &meter);
+        seat.recorded(draft, token, waited)
+    }
+
+    /// The seat of a place that holds. From here on the hold is counted.
+    pub(crate) fn of(name: LockName, mut place: Place, hold: Hold, meter: &Meter) -> Self {
+        place.hold_under(hold.witness());
+        hold.count(meter);
+        Self {
+            name,
+            place,
+            hold,
+            record: None,
+        }
+    }
+
+    /// The hold is written down, if there is a draft of it.
+    pub(crate) fn recorded(
+        mut self,
+        draft: Option<Box<Draft>>,
+        token: Token,
+        waited: Duration,
+    ) -> Self {
+        self.record = draft.map(|draft| {
+            let witness = self.hold.witness();
+            Box::new(draft.begin(&self.name, self.ticket(), token.czxid(), waited, witness))
+        });
+        self
+    }
+
+    /// The name and the identity of its ticket.
+    pub(crate) fn ticket(&self) -> (&str, i64) {
+        let ticket = self.place.ticket();
+        ticket.map_or(("", 0), |(ticket, czxid)| (&*ticket.name, czxid))
+    }
+
+    /// The ticket's path.
+    pub(crate) fn path(&self) -> String {
+        self.place.path().unwrap_or_default()
+    }
+
+    pub(crate) fn czxid(&self) -> i64 {
+        self.place.ticket().map_or(0, |(_, czxid)| czxid)
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        self.place.session()
+    }
+
+    /// Marks the hold as lost, and says so.
+    pub(crate) fn lose(&self, why: &'static str) -> Error {
+        self.hold.lose(why);
+        self.error(Loss::Gone(why))
+    }
+
+    fn error(&self, loss: Loss) -> Error {
+        loss.while_trying(HOLDING, &self.name)
+    }
+
+    async fn ask(&self) -> Result<()> {
+        let session = self.session();
+        let path = self.path();
+        let asked = session.read(|link| {
+            // Sent back to back; the session answers in order.
+            let (checked, read) = (
+                link.attempt(&[Write::Check {
+                    path: &path,
+                    version: ANY_VERSION,
+                }]),
+                link.multi_read(&[Read::Data(&path)]),
+            );
+            Box::pin(async move { Ok((checked.await?, read.await?)) })
+        });
+        let refused = |failure| failed(session, "look at", &self.name, &path, failure);
+        let (checked, found) = asked.await.map_err(refused)?;
+        match (checked, found.first()) {
+            (Err((_, Code::NoNode)), _) | (_, Some(Found::Failed(Code::NoNode))) => {
+                Err(self.lose(REMOVED))
+            }
+            (_, Some(Found::Node(node))) if self.czxid() == node.czxid => Ok(()),
+            (_, Some(Found::Node(_))) => Err(self.lose(REPLACED)),
+            (Err((_, code)), _) => Err(refused(Failure::Answered(code))),
+            (Ok(_), Some(Found::Failed(code))) => Err(refused(Failure::Answered(code.clone()))),
+            (Ok(_), _) => Ok(()),
+        }
+    }
+}
+
+impl Seat {
+    /// Until somebody asks for it back.
+    async fn revoked(&self) -> Result<()> {
+        let (session, path) = (self.session(), self.path());
+        match revoke::revoked(session, &path, self.czxid()).await {
+            Ok(Seen::Revoked) => Ok(()),
+            Ok(Seen::Gone) => Err(self.lose(REMOVED)),
+            Ok(Seen::Another) => Err(self.lose(REPLACED)),
+            Err(failure) => Err(failed(session, "look at", &self.name, &path, failure)),
+        }
+    }
+}
+
+/// What became of a ticket that was to leave, as an error unless it was removed by us.
+pub(crate) fn told(left: Left, doing: &'static str, name: &LockName, path: String) -> Result<()> {
+    let name = || name.to_string();
+    Err(match left {
+        Left::Now => {
+            tracing::debug!(path, "released");
+            return Ok(());
+        }
+        Left::WasGone => Error::PlaceLost {
+            name: name(),
+            why: REMOVED,
+        },
+        Left::Closed => Error::Closed {
+            name: name(),
+            doing,
+        },
+        Left::Over(reason) => Error::SessionOver {
+            name: name(),
+            doing,
+            reason,
+        },
+        Left::Refused { servers } => Error::Denied {
+            doing,
+            path,
+            needs: Right::Delete.word(),
+            servers,
+        },
+        Left::NotEmpty { servers } => Error::Refused {
+            doing,
+            path,
+            servers,
+            why: Code::NotEmpty.to_string(),
+        },
+    })
+}
+
+/// What a guard knows of its hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum GuardState {
+    /// The lock is ours, as far as anybody can know.
+    Held,
+    /// The connection is down or an answer is late. The lock is still ours, until the lease ends.
+    Suspect,
+    /// Others may hold the lock. Final.
+    Lost,
+}
+
+impl Tenure {
+    pub(crate) fn new(
+        seats: Vec<Seat>,
+        token: Token,
+        kind: Kind,
+        owner: Option<Owner>,
+        presence: Vec<Presence>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            seats,
+            token,
+            owner,
+            kind,
+            _presence: presence,
+        })
+    }
+
+    /// The tenure of one ticket that excludes others, in nobody's name.
+    pub(crate) fn of_one(granted: Waiter, hold: Hold, token: Token) -> Arc<Self> {
+        let seats = vec![Seat::new(granted, hold)];
+        Self::new(seats, token, Kind::Exclusive, None, Vec::new())
+    }
+
+    pub(crate) fn token(&self) -> Token {
+        self.token
+    }
+
+    pub(crate) fn owner(&self) -> Option<&Owner> {
+        self.owner.as_ref()
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    pub(crate) fn seats(&self) -> &[Seat] {
+        &self.seats
+    }
+
+    /// The first seat, which is the only one but for several locks.
+    pub(crate) fn seat(&self) -> &Seat {
+        // There is at least one.
+        &self.seats[0]
+    }
+
+    /// The seats of a tenure that nobody else shares; otherwise the tenure.
+    pub(crate) fn into_seats(self: Arc<Self>) -> Result<Vec<Seat>, Arc<Self>> {
+        Arc::try_unwrap(self).map(|tenure| tenure.seats)
+    }
+
+    /// Why it is lost, if it is. Looks at the clock.
+    pub(crate) fn loss(&self) -> Option<Error> {
+        self.seats
+            .iter()
+            .find_map(|seat| seat.hold.loss().map(|loss| seat.error(loss)))
+    }
+
+    pub(crate) fn valid_for(&self) -> Duration {
+        let each = self.seats.iter().map(|seat| seat.hold.valid_for());
+        each.min().unwrap_or_default()
+    }
+
+    pub(crate) fn state(&self) -> GuardState {
+        if self.loss().is_some() {
+            GuardState::Lost
+        } else if self.seats.iter().any(|seat| seat.hold.is_suspect()) {
+            GuardState::Suspect
+        } else {
+            GuardState::Held
+        }
+    }
+
+    pub(crate) fn lost(&self) -> Lost {
+        let each = self.seats.iter();
+        Lost {
+            holds: each
+                .map(|seat| (seat.hold.witness(), seat.name.clone()))
+                .collect(),
+            waiting: None,
+            is_passed_on: None,
+        }
+    }
+
+    pub(crate) async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T> {
+        let done = tokio::select! {
+            // The loss first: after a pause of the process both are ready.
+            biased;
+            error = self.lost() => return Err(error),
+            done = work => done,
+        };
+        // The pause may have been in the middle of the work's last step.
+        self.loss().map_or(Ok(done), Err)
+    }
+
+    pub(crate) async fn check(&self) -> Result<()> {
+        let ask = async {
+            for seat in &self.seats {
+                seat.ask().await?;
+            }
+            Ok(())
+        };
+        tokio::select! {
+            biased;
+            error = self.lost() => Err(error),
+            result = ask => result,
+        }
+    }
+
+    /// Until somebody asks for one of the tickets back.
+    pub(crate) async fn revoked(&self) -> Result<()> {
+        let each = self.seats.iter().map(|seat| seat.revoked().boxed());
+        tokio::select! {
+            biased;
+            error = self.lost() => Err(error),
+            (asked, _, _) = select_all(each) => asked,
+        }
+    }
+
+    /// Gives one guard's share back; with the last one the tickets go.
+    pub(crate) async fn release(self: Arc<Self>) -> Result<()> {
+        // On the heap: a task that waits for the lock has room for its release from the beginning.
+        Box::pin(self.give_back()).await
+    }
+
+    async fn give_back(self: Arc<Self>) -> Result<()> {
+        let doing = "release";
+        for seat in &self.seats {
+            if let Some(loss) = seat.hold.loss() {
+                return Err(loss.while_trying(doing, &seat.name));
+            }
+        }
+        let lost = self.lost();
+        let Some(tenure) = Arc::into_inner(self) else {
+            // Other guards hold it still.
+            return Ok(());
+        };
+        let count = tenure.seats.len();
+        let mut names = Vec::with_capacity(count);
+        let mut places = Vec::with_capacity(count);
+        let mut holds = Vec::with_capacity(count);
+        // They are written when the tickets have gone, or the holds are lost.
+        let mut records = Vec::new();
+        for seat in tenure.seats {
+            let path = seat.place.path().unwrap_or_default();
+            names.push((seat.name, path));
+            places.push(seat.place);
+            holds.push(seat.hold);
+            if let Some(mut record) = seat.record {
+                record.is_released();
+                records.push(record);
+            }
+        }
+        let left = tokio::select! {
+            biased;
+            left = Place::leave_together(places) => left,
+            (loss, name) = lost.loss() => return Err(loss.while_trying(doing, name)),
+        };
+        for (left, hold) in left.iter().zip(&holds) {
+            match left {
+                Left::WasGone => hold.lose(REMOVED),
+                // Its end says so.
+                Left::Over(_) | Left::Closed => {
+                    hold.loss();
+                }
+                Left::Now | Left::Refused { .. } | Left::NotEmpty { .. } => {}
+            }
+        }
+        for (left, (name, path)) in left.into_iter().zip(names) {
+            told(left, doing, &name, path)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn describe(&self, what: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.seats.iter().map(|seat| seat.name.as_str()).collect();
+        let state = self.state();
+        f.debug_struct(what)
+            .field("name", &Brief(names.join(", ")))
+            .field("token", &self.token)
+            .field("state", &state)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The loss of a lock, as a future: see [`Guard::lost`](crate::Guard::lost).
+#[must_use = "futures do nothing unless polled"]
+pub struct Lost {
+    holds: Vec<(Witness, LockName)>,
+    waiting: Option<BoxFuture<'static, (Loss, LockName)>>,
+    /// Once that is true, the hold is another guard's, and so is its loss.
+    is_passed_on: Option<Arc<AtomicBool>>,
+}
+
+impl Lost {
+    /// Never ends once that is true.
+    pub(crate) fn unless(mut self, is_passed_on: Arc<AtomicBool>) -> Self {
+        self.is_passed_on = Some(is_passed_on);
+        self
+    }
+
+    /// The loss itself, with the name of the lock.
+    async fn loss(self) -> (Loss, LockName) {
+        let each = self
+            .holds
+            .into_iter()
+            .map(|(witness, name)| async move { (witness.lost().await, name) }.boxed());
+        select_all(each).await.0
+    }
+}
+
+impl Future for Lost {
+    type Output = Error;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Error> {
+        let is_passed_on = self.is_passed_on.as_ref();
+        if is_passed_on.is_some_and(|is| is.load(Ordering::Relaxed)) {
+            return Poll::Pending;
+        }
+        // The clock is looked at each time, whatever woke us.
+        for (witness, name) in &self.holds {
+            if let Some(loss) = witness.loss() {
+                return Poll::Ready(loss.while_trying(HOLDING, name));
+            }
+        }
+        let this = &mut *self;
+        let waiting = this.waiting.get_or_insert_with(|| {
+            let (holds, waiting, is_passed_on) = (this.holds.clone(), None, None);
+            let lost = Self {
+                holds,
+                waiting,
+                is_passed_on,
+            };
+            lost.loss().boxed()
+        });
+        let told = waiting.as_mut().poll(context);
+        told.map(|(loss, name)| loss.while_trying(HOLDING, name))
+    }
+}
+
+impl Clone for Lost {
+    fn clone(&self) -> Self {
+        Self {
+            holds: self.holds.clone(),
+            waiting: None,
+            is_passed_on: self.is_passed_on.clone(),
+        }
+    }
+}
+
+impl fmt::Debug for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.holds.iter().map(|(_, name)| name.as_str());
+        let names: Vec<&str> = names.collect();
+        f.debug_struct("Lost")
+            .field("name", &Brief(names.join(", ")))
+            .finish_non_exhaustive()
+    }
+}

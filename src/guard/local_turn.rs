@@ -1,0 +1,105 @@
+//! A stint: one guard's part of a hold that may be passed on.
+//!
+//! Invariants: a hold is kept for the next one only by whoever has the baton, and only while it is surely good; otherwise its
+//! ticket goes first, and the baton after it. It waits for nobody but the servers' answer to a release.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::guard::cohort::{Baton, Passing};
+use crate::guard::hold::{GuardState, Lost, Tenure};
+use crate::guard::self_wait::Presence;
+
+/// One guard's part of a hold that may be passed on.
+#[derive(Debug)]
+pub(crate) struct Stint {
+    /// Gone once it was passed on, or is about to be released. Nobody but the guard has it too, which lets go of it first.
+    tenure: Option<Arc<Tenure>>,
+    passing: Arc<Passing>,
+    /// How long the hold is kept after it.
+    time: Duration,
+    /// Whether it was passed on, for those who were to be told of its loss.
+    is_passed_on: OnceLock<Arc<AtomicBool>>,
+    _presence: Presence,
+}
+
+impl Stint {
+    pub(crate) fn new(
+        tenure: Arc<Tenure>,
+        passing: Arc<Passing>,
+        time: Duration,
+        presence: Presence,
+    ) -> Self {
+        Self {
+            tenure: Some(tenure),
+            passing,
+            time,
+            is_passed_on: OnceLock::new(),
+            _presence: presence,
+        }
+    }
+
+    /// It is not kept for the next one.
+    pub(crate) fn stop(&self) {
+        self.passing.stop();
+    }
+
+    /// A loss that is told only if it comes before the hold is passed on: then it is the next one's.
+    pub(crate) fn lost(&self, tenure: &Tenure) -> Lost {
+        let is_passed_on = self.is_passed_on.get_or_init(Arc::default);
+        tenure.lost().unless(Arc::clone(is_passed_on))
+    }
+
+    /// Ends the guard: the hold is kept for the next one, or released.
+    ///
+    /// # Cancel safety
+    ///
+    /// As the release of a tenure: it goes on in the background.
+    pub(crate) async fn release(mut self) -> Result<()> {
+        let Some(Last { tenure, baton }) = self.pass_on() else {
+            return Ok(());
+        };
+        let released = tenure.release().await;
+        // Only now, so that the next one of ours does not queue up behind this ticket.
+        drop(baton);
+        released
+    }
+
+    /// Keeps the hold for the next one and gives the baton on; or gives back what is to be released.
+    fn pass_on(&mut self) -> Option<Last> {
+        let tenure = self.tenure.take()?;
+        // None after a loss: the next one has it already.
+        let baton = self.passing.take_baton();
+        let is_good = !self.passing.is_over() && tenure.state() == GuardState::Held;
+        let token = tenure.token();
+        let tenure = match &baton {
+            Some(baton) if is_good => match baton.cohort.keep(tenure, &self.passing, self.time) {
+                Ok(()) => {
+                    tracing::debug!(token = u64::from(token), "kept for the next one");
+                    if let Some(is_passed_on) = self.is_passed_on.get() {
+                        is_passed_on.store(true, Ordering::Relaxed);
+                    }
+                    return None;
+                }
+                Err(tenure) => tenure,
+            },
+            _ => tenure,
+        };
+        self.passing.stop();
+        Some(Last { tenure, baton })
+    }
+}
+
+/// What the last guard of a hold leaves: first the ticket, then the baton.
+struct Last {
+    tenure: Arc<Tenure>,
+    baton: Option<Baton>,
+}
+
+impl Drop for Stint {
+    fn drop(&mut self) {
+        drop(self.pass_on());
+    }
+}

@@ -1,0 +1,126 @@
+//! What a leader tells everybody while it holds: the value in the lock's directory.
+//!
+//! Invariants: it commits only while our ticket is there and nobody else has written into the directory since we looked; it
+//! writes over nothing of another program's; and the ticket itself is never rewritten, which would wake the next candidate and
+//! break Curator's `LeaderLatch` (FEATURES 4.6).
+
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::guard::hold::{Seat, Tenure};
+use crate::link::{Code, Fault, Found, Read, Write};
+use crate::protocol::mark::DirectoryData;
+use crate::protocol::walk::{REMOVED, REPLACED};
+use crate::queue::{MOST_VALUE, check_len};
+use crate::session::setbacks::Setbacks;
+use crate::session::{Failure, failed, refused};
+
+const PROCLAIMING: &str = "publish a value in";
+
+/// Publishes a value for as long as the tenure lasts, or until the next one.
+///
+/// # Cancel safety
+///
+/// Dropped at any await, the value may be published or not. The release then may find the directory at a version that it does
+/// not know, and leave no mark, which costs the next candidate a list.
+pub(crate) async fn proclaim(tenure: &Tenure, value: &str) -> Result<()> {
+    check_len("value", value, MOST_VALUE)?;
+    // On the heap: a leader's task has room for it from the beginning otherwise.
+    let speaking = Box::pin(speak(tenure.seat(), value));
+    tokio::select! {
+        biased;
+        error = tenure.lost() => Err(error),
+        done = speaking => done,
+    }
+}
+
+async fn speak(seat: &Seat, value: &str) -> Result<()> {
+    let session = seat.session();
+    let (directory, ticket) = (&**seat.place.directory(), seat.path());
+    let data = &DirectoryData::proclamation(seat.czxid(), value)[..];
+    // One at a time; and whoever waits here is the last to speak.
+    let mut version = seat.place.version().await;
+    let (mut setbacks, mut pause) = (Setbacks::default(), None);
+    let mut known = *version;
+    loop {
+        let at = match known.take() {
+            Some(at) => at,
+            None => match look(seat, &ticket, data, pause.take()).await? {
+                Seen::Said(at) => {
+                    *version = Some(at);
+                    return Ok(());
+                }
+                Seen::Unsaid(at) => at,
+            },
+        };
+        let writes = [
+            Write::check(&ticket),
+            Write::Set {
+                path: directory,
+                data,
+                version: at,
+            },
+        ];
+        let link = session.link();
+        let link = link.map_err(|end| end.while_trying(PROCLAIMING, &seat.name))?;
+        match link.attempt(&writes).await {
+            Ok(Ok(_)) => {
+                *version = Some(at.wrapping_add(1));
+                tracing::debug!("proclaimed");
+                return Ok(());
+            }
+            // Somebody has written there, or the ticket is gone: the look tells.
+            Ok(Err((_, Code::NoNode | Code::BadVersion))) => {
+                pause = Some(setbacks.pause_after_a_race());
+            }
+            Ok(Err((_, code))) => return Err(refused(&*link, PROCLAIMING, directory, &code)),
+            Err(Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why)) => {
+                tracing::debug!(why, "whether a value was published is unknown");
+                pause = Some(setbacks.pause());
+            }
+            Err(Fault::Answered(code)) => {
+                return Err(refused(&*link, PROCLAIMING, directory, &code));
+            }
+        }
+    }
+}
+
+/// The directory's version, and whether it says what it is to say.
+enum Seen {
+    Said(i32),
+    Unsaid(i32),
+}
+
+/// Reads the directory and our ticket, behind all that was committed before.
+async fn look(seat: &Seat, ticket: &str, data: &[u8], pause: Option<Duration>) -> Result<Seen> {
+    let session = seat.session();
+    let directory = &**seat.place.directory();
+    let refused = |failure| failed(session, PROCLAIMING, &seat.name, directory, failure);
+    if let Some(pause) = pause {
+        let back = session.reconnected(pause).await;
+        back.map_err(|end| end.while_trying(PROCLAIMING, &seat.name))?;
+    }
+    let reads = [Read::Data(directory), Read::Data(ticket)];
+    let found = session.read_behind_sync(directory, &reads);
+    match &found.await.map_err(refused)?[..] {
+        [Found::Node(directory), Found::Node(mine)] if mine.czxid == seat.czxid() => {
+            if directory.data == data {
+                return Ok(Seen::Said(directory.version));
+            }
+            if DirectoryData::parse(&directory.data).is_ours() {
+                return Ok(Seen::Unsaid(directory.version));
+            }
+            let why = "it holds another program's data".to_owned();
+            Err(refused(Failure::Answered(Code::Other(why))))
+        }
+        [_, Found::Node(_)] => Err(seat.lose(REPLACED)),
+        [_, Found::Failed(Code::NoNode)] => Err(seat.lose(REMOVED)),
+        [Found::Failed(code), _] | [_, Found::Failed(code)] => {
+            Err(refused(Failure::Answered(code.clone())))
+        }
+        other => {
+            let code = Code::Other(format!("unexpected answer {other:?}"));
+            Err(refused(Failure::Answered(code)))
+        }
+    }
+}

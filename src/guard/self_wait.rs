@@ -1,0 +1,91 @@
+//! The warning of a task that waits for itself.
+//!
+//! It knows which tasks were granted what, as long as they keep it. It only warns: a guard may have gone to another task.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread::{self, ThreadId};
+
+use tokio::task;
+
+use crate::latch::Latch;
+use crate::name::LockName;
+use crate::protocol::ticket::Kind;
+
+/// Those that hold, by the lock's directory.
+type Tasks = HashMap<Arc<str>, Vec<(Task, Kind)>>;
+
+/// A task, or the main one of a runtime, which has no number and stays on its thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Task {
+    Spawned(task::Id),
+    Main(ThreadId),
+}
+
+impl Task {
+    fn current() -> Self {
+        task::try_id().map_or_else(|| Self::Main(thread::current().id()), Self::Spawned)
+    }
+}
+
+/// The tasks of one keeper that hold something.
+#[derive(Debug, Default)]
+pub(crate) struct HoldingTasks(Latch<Tasks>);
+
+impl HoldingTasks {
+    /// The current task holds the lock with this directory, for as long as what is returned lives.
+    pub(crate) fn enter(self: &Arc<Self>, path: &Arc<str>, kind: Kind) -> Presence {
+        let task = Task::current();
+        let mut tasks = self.0.lock();
+        tasks
+            .entry(Arc::clone(path))
+            .or_default()
+            .push((task, kind));
+        Presence {
+            tasks: Arc::clone(self),
+            path: Arc::clone(path),
+            task: (task, kind),
+        }
+    }
+
+    /// Warns if the current task already holds what it is about to wait for, and would wait for itself.
+    pub(crate) fn warn_of_self(&self, path: &Arc<str>, name: &LockName, kind: Kind) {
+        let current = Task::current();
+        let conflicts = |(task, held): &(Task, Kind)| {
+            *task == current && (*held == Kind::Exclusive || kind == Kind::Exclusive)
+        };
+        let would_wait = {
+            let tasks = self.0.lock();
+            let held = tasks.get(path);
+            held.is_some_and(|held| held.iter().any(conflicts))
+        };
+        if would_wait {
+            tracing::warn!(
+                name = name.as_str(),
+                "this task already holds the lock: unless its guard has gone elsewhere, it is about to wait for itself, for ever; give both calls one owner to let it in again"
+            );
+        }
+    }
+}
+
+/// A task holds a lock.
+#[derive(Debug)]
+pub(crate) struct Presence {
+    tasks: Arc<HoldingTasks>,
+    path: Arc<str>,
+    task: (Task, Kind),
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        let mut tasks = self.tasks.0.lock();
+        if let Some(held) = tasks.get_mut(&self.path) {
+            if let Some(at) = held.iter().position(|task| *task == self.task) {
+                held.swap_remove(at);
+            }
+            if held.is_empty() {
+                tasks.remove(&self.path);
+            }
+        }
+    }
+}

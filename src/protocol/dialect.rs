@@ -1,0 +1,472 @@
+//! Dialects: whose tickets may stand in one queue. (pure)
+//!
+//! A lock is one queue for all its clients only if each sees the tickets of all others, and each library knows its own kinds of
+//! names. Invariant: names that no lock library has given are nobody's business here. It decides nothing about turns.
+
+use uuid::Uuid;
+
+use super::permits;
+use super::permits::{HELD, LIMIT};
+use super::ticket::{Claim, DataLine, Ticket, in_order, is_hex, is_revoked, parse_digits};
+use crate::error::{Error, Result};
+
+/// Which other libraries a keeper shares its locks with: how its tickets are named, and with whose they may stand in a queue.
+///
+/// One lock has one dialect. A ticket of another one in its directory is refused with
+/// [`Error::UnsafeMix`](crate::Error::UnsafeMix) when it is found, because one side would pass the other by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// Curator's: [`Mutex`](crate::Mutex) with `InterProcessMutex` and `LeaderSelector`, [`RwLock`](crate::RwLock) with
+    /// `InterProcessReadWriteLock`, [`Election`](crate::Election) with `LeaderLatch`; a mutex also with go-zookeeper's lock and the
+    /// client crate's, and with kazoo's in a subclass (see `docs/sharing.md`).
+    #[default]
+    Curator,
+    /// kazoo's as it comes: a mutex and an election with `Lock` and `Election`, a read-write lock with `ReadLock` and
+    /// `WriteLock`. Lock directories stay when they are empty, because kazoo makes them once.
+    Kazoo,
+}
+
+impl Dialect {
+    pub(crate) fn lock(self) -> Claim {
+        match self {
+            Self::Curator => Claim::Lock,
+            Self::Kazoo => Claim::KazooLock,
+        }
+    }
+
+    pub(crate) fn read(self) -> Claim {
+        match self {
+            Self::Curator => Claim::Read,
+            Self::Kazoo => Claim::KazooRead,
+        }
+    }
+
+    pub(crate) fn write(self) -> Claim {
+        match self {
+            Self::Curator => Claim::Write,
+            Self::Kazoo => Claim::KazooWrite,
+        }
+    }
+
+    pub(crate) fn lead(self) -> Claim {
+        match self {
+            Self::Curator => Claim::Lead,
+            Self::Kazoo => Claim::KazooLock,
+        }
+    }
+}
+
+/// So many nodes of each kind are in doubt at most.
+const MOST: usize = 16;
+
+/// Refuses the children of a lock's directory if one of them is a ticket that must not stand beside ours; nothing of ours
+/// is a ticket in a directory without a claim.
+pub(crate) fn check_company<'a>(
+    name: impl AsRef<str>,
+    claim: Option<Claim>,
+    children: impl IntoIterator<Item = &'a String>,
+) -> Result<()> {
+    let mut strangers = children
+        .into_iter()
+        .filter_map(|node| Some((node, stranger(claim, node)?)));
+    let Some((node, what)) = strangers.next() else {
+        return Ok(());
+    };
+    Err(mixed(name.as_ref(), node.clone(), what))
+}
+
+fn mixed(name: &str, node: String, what: &'static str) -> Error {
+    Error::UnsafeMix {
+        name: name.to_owned(),
+        node,
+        what,
+    }
+}
+
+/// A node whose name does not tell whether it can share the queue; what it is then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Doubt {
+    pub(crate) node: String,
+    what: &'static str,
+}
+
+/// Those whose names do not tell, a bounded number: names of other recipes and of a semaphore's nodes, which locks below this one may
+/// have as well; and tickets that may be .NET's, whose names are like ours, where others stand that .NET does not see, the nearest
+/// before `mine`.
+pub(crate) fn doubts(
+    claim: Option<Claim>,
+    children: &[String],
+    mine: Option<&Ticket>,
+) -> Vec<Doubt> {
+    let others = children
+        .iter()
+        .filter(|child| Ticket::parse(child).is_none());
+    let others = others.filter_map(|child| {
+        Some(Doubt {
+            node: child.clone(),
+            what: other_recipe(child)?,
+        })
+    });
+    let mut doubts: Vec<Doubt> = others.take(MOST).collect();
+    if claim.is_some() {
+        let are_there = SEMAPHORES.iter().filter(|(node, _)| {
+            let is_it = |child: &String| child == node;
+            children.iter().any(is_it)
+        });
+        doubts.extend(are_there.map(|(node, what)| Doubt {
+            node: (*node).to_owned(),
+            what,
+        }));
+    }
+
+    let tickets = || children.iter().filter_map(|child| Ticket::parse(child));
+    let may_be_nets = |ticket: &Ticket| ticket.is_bare() && ticket.tag_text() == "lock-";
+    let is_unseen = match claim {
+        Some(Claim::Lock) => tickets().any(|ticket| !may_be_nets(&ticket)),
+        Some(Claim::Read | Claim::Write) => true,
+        _ => false,
+    };
+    if is_unseen {
+        let before = in_order(tickets().collect()).into_iter();
+        let before = before.take_while(|ticket| mine.is_none_or(|mine| ticket.name != mine.name));
+        let nets: Vec<Ticket> = before.filter(may_be_nets).collect();
+        let nearest = nets.into_iter().rev().take(MOST);
+        doubts.extend(nearest.map(|ticket| Doubt {
+            node: ticket.name,
+            what: "a ticket of .NET's lock, which does not see others that stand there",
+        }));
+    }
+    doubts
+}
+
+/// The nodes of a semaphore of the same name, by which others hold beside our queue.
+const SEMAPHORES: [(&str, &str); 2] = [
+    (
+        LIMIT,
+        "the limit of a semaphore with this name (once nobody uses that, remove the node to free the name)",
+    ),
+    (HELD, "a held permit of a semaphore with this name"),
+];
+
+impl Doubt {
+    /// Whether others may hold by what is in it.
+    pub(crate) fn is_of_semaphore(&self) -> bool {
+        matches!(&*self.node, LIMIT | HELD)
+    }
+
+    /// Whether its children tell what it is.
+    pub(crate) fn asks_for_children(&self) -> bool {
+        self.node == HELD
+    }
+
+    /// Refuses the node by its data and by the session that owns it (`ephemeralOwner`).
+    pub(crate) fn check_node(&self, name: &str, data: &[u8], owner: i64) -> Result<()> {
+        let is_fine = match Ticket::parse(&self.node) {
+            Some(_) => DataLine::parse(data).is_some() || is_revoked(data),
+            None if self.node == LIMIT => permits::parse_limit(data).is_none(),
+            // A directory of locks below this one has no session.
+            None => !is_of_a_session(owner),
+        };
+        if is_fine {
+            return Ok(());
+        }
+        Err(mixed(name, self.node.clone(), self.what))
+    }
+
+    /// Refuses the node if a permit is among its children.
+    pub(crate) fn check_children(&self, name: &str, children: &[String]) -> Result<()> {
+        let permit = children
+            .iter()
+            .find(|child| permits::weight(child).is_some());
+        permit.map_or(Ok(()), |permit| {
+            let node = format!("{}/{permit}", self.node);
+            Err(mixed(name, node, self.what))
+        })
+    }
+}
+
+/// Whether a node ends with a session: neither a persistent one, nor a container, nor one with a time to live, which say so in the
+/// same field.
+fn is_of_a_session(owner: i64) -> bool {
+    owner != 0 && owner != i64::MIN && owner.to_be_bytes()[0] != 0xff
+}
+
+/// What a ticket is that cannot share the queue.
+fn stranger(claim: Option<Claim>, node: &str) -> Option<&'static str> {
+    let ticket = Ticket::parse(node)?;
+    let shares = claim.is_some_and(|claim| claim.shares_with(&ticket));
+    (!shares).then(|| whose(ticket.tag_text()))
+}
+
+impl Claim {
+    /// Whether it sees that ticket, and whoever has that one sees this claim's.
+    fn shares_with(self, ticket: &Ticket) -> bool {
+        let both = |tag: &str| matches!(tag, "__READ__" | "__WRIT__");
+        let tag = ticket.tag_text();
+        match self {
+            // Our mutex and our read-write lock exclude each other; Curator's mutex sees no reader.
+            Self::Lock => tag == "lock-" || both(tag) && ticket.looks_like_ours(),
+            Self::Read | Self::Write => both(tag) || tag == "lock-" && ticket.looks_like_ours(),
+            Self::Lead => tag == "latch-",
+            Self::KazooLock => tag == "__lock__",
+            Self::KazooRead | Self::KazooWrite => matches!(tag, "__lock__" | "__rlock__"),
+        }
+    }
+}
+
+/// Whether each of two tickets is seen by whoever has the other one.
+pub(crate) fn share(one: &Ticket, other: &Ticket) -> bool {
+    let sees = |one: &Ticket, other: &Ticket| {
+        let mut claims = claims_of(one).iter();
+        claims.any(|claim| claim.shares_with(other))
+    };
+    // Of a library's own kinds of tickets, which are never ours, it knows nothing.
+    let are_foreign = claims_of(one).is_empty() && claims_of(other).is_empty();
+    are_foreign || sees(one, other) && sees(other, one)
+}
+
+/// What a ticket may be for: kazoo's names do not tell a writer from a lock.
+fn claims_of(ticket: &Ticket) -> &'static [Claim] {
+    match ticket.tag_text() {
+        "lock-" => &[Claim::Lock],
+        "__READ__" => &[Claim::Read],
+        "__WRIT__" => &[Claim::Write],
+        "latch-" => &[Claim::Lead],
+        "__lock__" => &[Claim::KazooLock, Claim::KazooWrite],
+        "__rlock__" => &[Claim::KazooRead],
+        _ => &[],
+    }
+}
+
+/// Whose ticket has this tag.
+fn whose(tag: &str) -> &'static str {
+    match tag {
+        "lock-" => "a ticket of a mutex, or of Curator's LeaderSelector",
+        "__READ__" | "__WRIT__" => "a ticket of a read-write lock",
+        "latch-" => "a ticket of an election, or of Curator's LeaderLatch",
+        "__lock__" => "a ticket of kazoo's Lock, WriteLock or Election",
+        "__rlock__" => "a ticket of kazoo's ReadLock",
+        _ => "a ticket of .NET's reader-writer lock",
+    }
+}
+
+/// Whose name that is, if it is no ticket.
+fn other_recipe(node: &str) -> Option<&'static str> {
+    let numbered = |tag: &str| {
+        let (_, digits) = node.rsplit_once(tag)?;
+        parse_digits(digits)
+    };
+    if node.starts_with("_c_") && numbered("-lease-").is_some() {
+        Some("a lease of Curator's semaphore")
+    } else if node.starts_with("semaphore-") && numbered("semaphore-").is_some() {
+        Some("a ticket of .NET's semaphore")
+    } else if node
+        .strip_prefix("x-")
+        .and_then(|rest| rest.rsplit_once('-'))
+        .is_some_and(|(session, digits)| {
+            session.parse::<i64>().is_ok() && parse_digits(digits).is_some()
+        })
+    {
+        Some("a ticket of the WriteLock that comes with ZooKeeper")
+    } else if node
+        .rsplit_once('_')
+        .is_some_and(|(id, digits)| Uuid::try_parse(id).is_ok() && parse_digits(digits).is_some())
+    {
+        Some("a ticket of zookeeper-async's lock")
+    } else if node
+        .strip_prefix("latch-")
+        .and_then(|rest| rest.rsplit_once('-'))
+        .is_some_and(|(_, digits)| parse_digits(digits).is_some())
+    {
+        Some("a ticket of zookeeper-async's latch")
+    } else if is_hex(node) {
+        Some("a lease of kazoo's Semaphore")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::mark::DirectoryData;
+
+    const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
+    const HEX: &str = "0123456789abcdef0123456789abcdef";
+
+    /// Each name that some library gives, and the claims that may stand beside it.
+    #[test]
+    fn each_name_has_its_companions_and_is_a_stranger_to_all_others() {
+        use Claim::{KazooLock, KazooRead, KazooWrite, Lead, Lock, Read, Write};
+        let kazoo_rw = &[KazooRead, KazooWrite][..];
+        for (node, companions) in [
+            ("lock-0000000001".to_owned(), &[Lock, Read, Write][..]),
+            (
+                Ticket::ours(Lock, 1).guest(Uuid::nil()).name,
+                &[Lock, Read, Write],
+            ),
+            (format!("_c_{UUID}-lock-0000000001"), &[Lock]),
+            (format!("_c_{HEX}-lock-0000000001"), &[Lock]),
+            (format!("{HEX}-lock-0000000001"), &[Lock]),
+            ("__READ__0000000001".to_owned(), &[Lock, Read, Write]),
+            (
+                Ticket::ours(Read, 1).guest(Uuid::nil()).name,
+                &[Lock, Read, Write],
+            ),
+            (format!("_c_{UUID}-__WRIT__0000000001"), &[Read, Write]),
+            (format!("_c_{UUID}-latch-0000000001"), &[Lead]),
+            (
+                "__lock__0000000001".to_owned(),
+                &[KazooLock, KazooRead, KazooWrite],
+            ),
+            (
+                format!("{HEX}__lock__0000000001"),
+                &[KazooLock, KazooRead, KazooWrite],
+            ),
+            (format!("{HEX}__rlock__0000000001"), kazoo_rw),
+            ("read-0000000001".to_owned(), &[]),
+            ("write-0000000001".to_owned(), &[]),
+        ] {
+            for claim in [Lock, Read, Write, Lead, KazooLock, KazooRead, KazooWrite] {
+                let children = ["notes".to_owned(), node.clone(), "lock-me".to_owned()];
+                let refused = check_company("shared", Some(claim), &children).err();
+
+                let is_companion = companions.contains(&claim);
+                assert_eq!(refused.is_none(), is_companion, "{claim:?} beside {node}");
+                let names_it = |error: Error| matches!(error, Error::UnsafeMix { node: found, .. } if found == node);
+                assert!(refused.is_none_or(names_it));
+            }
+            assert!(stranger(None, &node).is_some(), "{node}");
+        }
+    }
+
+    #[test]
+    fn names_of_other_recipes_are_strangers_if_they_are_a_sessions() {
+        for node in [
+            "semaphore-0000000001".to_owned(),
+            format!("_c_{UUID}-lease-0000000001"),
+            "x-72057594037927936-0000000001".to_owned(),
+            format!("{UUID}_0000000001"),
+            format!("latch-{UUID}-0000000001"),
+            HEX.to_owned(),
+        ] {
+            let children = ["notes".to_owned(), node.clone()];
+            assert!(check_company("shared", Some(Claim::Lock), &children).is_ok());
+            let [doubt] = &doubts(Some(Claim::Lock), &children, None)[..] else {
+                panic!("{node} is in doubt");
+            };
+
+            // A lock below this one may have such a name.
+            for owner in [0, i64::MIN, 0xff00_0000_0000_0001_u64 as i64] {
+                let below = doubt.check_node("shared", b"", owner);
+                assert!(below.is_ok(), "{node}: {owner:x}");
+            }
+            let theirs = doubt.check_node("shared", b"", 0x0100_0000_0000_0001);
+            let error = theirs.unwrap_err();
+            assert!(error.to_string().contains(&node), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_semaphore_is_told_by_what_is_in_its_nodes() {
+        let children = ["queue", "held", "limit"].map(String::from);
+        for claim in [Claim::Lock, Claim::Read, Claim::Lead, Claim::KazooLock] {
+            let [limit, held] = &doubts(Some(claim), &children, None)[..] else {
+                panic!("two tell");
+            };
+            assert!(!limit.asks_for_children() && held.asks_for_children());
+
+            let error = limit.check_node("shared", b"3", 0).unwrap_err().to_string();
+            assert!(
+                error.contains("beside limit, which is the limit of a semaphore"),
+                "{error}"
+            );
+            let permit = ["notes", "permit-2-0000000007"].map(String::from);
+            let error = held.check_children("shared", &permit);
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains("beside held/permit-2-0000000007"), "{error}");
+
+            // Locks below this one, in use or not.
+            for data in [&b""[..], b"another program's", &DirectoryData::note(7)] {
+                assert!(limit.check_node("shared", data, 0).is_ok());
+            }
+            let tickets = [Ticket::ours(claim, 7).name];
+            assert!(held.check_children("shared", &tickets).is_ok());
+        }
+        assert_eq!(doubts(None, &children, None), [], "its own nodes");
+    }
+
+    #[test]
+    fn what_no_lock_library_has_given_is_no_stranger() {
+        for node in [
+            "",
+            "limit",
+            "config",
+            "lock-abc",
+            "x-ray",
+            "x-lock-0000000001",
+            "lease-1",
+            &HEX[1..],
+            "_0000000001",
+        ] {
+            let children = [node.to_owned()];
+            assert_eq!(stranger(Some(Claim::Lock), node), None, "{node}");
+            assert_eq!(stranger(None, node), None, "{node}");
+            assert_eq!(doubts(None, &children, None), [], "{node}");
+        }
+    }
+
+    #[test]
+    fn nets_tickets_are_in_doubt_where_somebody_stands_whom_they_do_not_see() {
+        let nets = |unseen: &str, mine: &Ticket| -> Vec<String> {
+            let mut children: Vec<String> =
+                (0..40).map(|n| Ticket::ours(Claim::Lock, n).name).collect();
+            children.push(unseen.to_owned());
+            let doubts = doubts(Some(Claim::Lock), &children, Some(mine));
+            doubts.into_iter().map(|doubt| doubt.node).collect()
+        };
+        let mine = Ticket::ours(Claim::Lock, 30);
+
+        assert_eq!(nets("notes", &mine), [""; 0], "all of them see each other");
+        for unseen in [
+            format!("_c_{UUID}-lock-0000000050"),
+            Ticket::ours(Claim::Read, 50).name,
+            Ticket::ours(Claim::Lock, 50).guest(Uuid::nil()).name,
+        ] {
+            let found = nets(&unseen, &mine);
+            assert_eq!(
+                (found.len(), &*found[0]),
+                (MOST, "lock-0000000029"),
+                "{unseen}"
+            );
+        }
+        let reader = Ticket::ours(Claim::Read, 1);
+        let children = ["lock-0000000000".to_owned(), reader.name.clone()];
+        assert_eq!(doubts(Some(Claim::Read), &children, Some(&reader)).len(), 1);
+    }
+
+    #[test]
+    fn our_own_names_are_at_home_in_their_queues() {
+        for claim in [
+            Claim::Lock,
+            Claim::Read,
+            Claim::Write,
+            Claim::Lead,
+            Claim::KazooLock,
+            Claim::KazooRead,
+            Claim::KazooWrite,
+        ] {
+            let ticket = Ticket::ours(claim, 7);
+            let (guest, shared) = (ticket.guest(Uuid::nil()), ticket.shared());
+
+            for node in [&ticket.name, &guest.name] {
+                assert_eq!(stranger(Some(claim), node), None, "{node}");
+            }
+            assert_eq!(ticket.kind, claim.kind());
+            if matches!(claim, Claim::Write | Claim::KazooWrite) {
+                assert_eq!(stranger(Some(claim), &shared.name), None, "{shared:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! The walk of a ticket to its turn: what to ask next, and what each answer means. (pure)
+//!
+//! Invariants: every sight that can give the turn also shows our own ticket, with our `czxid` (FAILURES.md rows 72 and 73), or a
+//! directory whose last change was its creation; a
+//! ticket waits for one other, the nearest that conflicts; a list of the children is the fallback of the exclusive way, never
+//! the way itself. It sends nothing and waits for nothing: the waiter does, and so does the exhaustive search of the tests.
+//!
+//! The way: glimpse, which is asked for with the create: alone? (1 request); otherwise watch the number before mine (1). When the watched ticket goes, look (1): a
+//! mark with its `czxid` proves that it held and released, so everything before it was gone already. A shared ticket lists
+//! once instead of guessing. A ticket with an owner also lists, and asks whose the first ticket is: the same owner's lets it in
+//! as a guest.
+
+use std::borrow::Cow;
+
+use super::mark::{DirectoryData, Exit, Mark};
+use super::rule;
+use super::rule::Verdict;
+use super::ticket::{Claim, DataLine, Kind, Ticket};
+
+pub(crate) const REMOVED: &str = "the ticket was removed";
+pub(crate) const REPLACED: &str = "another ticket stands under its name";
+
+/// One ticket's way through the queue.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Walk {
+    ticket: Ticket,
+    czxid: i64,
+    claim: Claim,
+    owner: Option<Box<str>>,
+    /// Directories are removed when they are empty, and with them what was in them before.
+    directories_forget: bool,
+    phase: Phase,
+}
+
+/// Where a ticket is on its way. A phase is left only by an answer, so whoever stops asking can go on later.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Phase {
+    /// Just created.
+    Joined,
+    /// Not alone: probably the number before mine is there. So many of its possible names were not.
+    Guessing { tried: usize },
+    /// The arithmetic or the mark did not help.
+    Listing,
+    /// Somebody is before mine; perhaps the first of all has my owner. (Boxed, as the next: a crowd has many walks, and few owners.)
+    Asking(Box<Asking>),
+    /// The first has my owner: in as its guest.
+    Visiting(Box<Visit>),
+    /// This ticket is the nearest before mine, by the list or, with its identity, by a watch that was spent on a change of
+    /// its data.
+    Following { ahead: Ticket, czxid: Option<i64> },
+    /// The ticket with this identity is before mine, and watched.
+    Watching { ahead: Ticket, czxid: i64 },
+    /// The ticket with this identity, the nearest before mine, is gone.
+    Woken { czxid: i64 },
+    /// Nobody who conflicts was before mine.
+    Turn(Turn),
+}
+
+/// The first tickets of the queue, and the nearest one that conflicts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Asking {
+    first: Vec<Ticket>,
+    ahead: Ticket,
+}
+
+/// What has to be done for the walk to go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step<'a> {
+    /// Read the directory, my ticket and, if asked for, the children and these tickets, all at one moment.
+    Look {
+        with_children: bool,
+        tickets: &'a [Ticket],
+    },
+    /// Read and watch the ticket with this name in my directory; it may not be there.
+    Watch(Cow<'a, str>),
+    /// Wait for the watch.
+    Wait,
+    /// Exchange my ticket for a guest's.
+    Visit(&'a Visit),
+    Turn(&'a Turn),
+}
+
+/// What a look saw.
+#[derive(Debug, Clone)]
+pub(crate) struct Sight<'a> {
+    pub(crate) data: &'a [u8],
+    pub(crate) version: i32,
+    pub(crate) num_children: i32,
+    /// The identity that stands under my name.
+    pub(crate) mine: Option<i64>,
+    pub(crate) children: &'a [String],
+    /// Identity and data of the tickets that were asked for, as far as they are there.
+    pub(crate) tickets: Vec<Option<(i64, &'a [u8])>>,
+}
+
+/// What the directory alone looked like, at some moment after the create.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Glimpse<'a> {
+    pub(crate) data: &'a [u8],
+    pub(crate) version: i32,
+    pub(crate) num_children: i32,
+    /// The last create or delete of a child.
+    pub(crate) pzxid: i64,
+}
+
+/// Nobody who conflicts is before my ticket.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Turn {
+    /// How the ticket leaves.
+    pub(crate) exit: Exit,
+    /// Whether whoever was before released, or nobody ever was.
+    pub(crate) ended_well: bool,
+    /// The directory's version when that was seen.
+    pub(crate) version: i32,
+    /// Whether nobody was behind it either.
+    pub(crate) is_alone: bool,
+}
+
+/// How to go in as a guest: all of it commits together, or nothing does.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Visit {
+    /// The ticket of my owner that must still be there.
+    pub(crate) host: Ticket,
+    /// The hold's token.
+    pub(crate) token: i64,
+    /// The directory's version before.
+    pub(crate) version: i32,
+    /// What is written into the directory, so that the host leaves without a mark; nothing over another program's data, beside
+    /// which nobody leaves a mark.
+    pub(crate) note: Option<Vec<u8>>,
+    /// Whether whoever was before the host released, or nobody ever was.
+    pub(crate) ended_well: bool,
+}
+
+impl Walk {
+    /// The walk of a ticket that was just created.
+    pub(crate) fn new(
+        claim: Claim,
+        ticket: Ticket,
+        czxid: i64,
+        owner: Option<&str>,
+        directories_forget: bool,
+    ) -> Self {
+        Self {
+            ticket,
+            czxid,
+            claim,
+            owner: owner.map(Box::from),
+            directories_forget,
+            phase: Phase::Joined,
+        }
+    }
+
+    pub(crate) fn czxid(&self) -> i64 {
+        self.czxid
+    }
+
+    pub(crate) fn claim(&self) -> Claim {
+        self.claim
+    }
+
+    /// What has to be done next.
+    pub(crate) fn step(&self) -> Step<'_> {
+        let look = |with_children| Step::Look {
+            with_children,
+            tickets: &[],
+        };
+        match &self.phase {
+            Phase::Joined => look(!self.guesses()),
+            Phase::Guessing { tried } => match self.guess(*tried) {
+                Some(ahead) => Step::Watch(ahead.name.into()),
+                None => look(true),
+            },
+            Phase::Listing => look(true),
+            Phase::Woken { .. } => look(false),
+            Phase::Asking(asking) => Step::Look {
+                with_children: false,
+                tickets: &asking.first,
+            },
+            Phase::Visiting(visit) => Step::Visit(visit),
+            Phase::Following { ahead, .. } => Step::Watch(ahead.name.as_str().into()),
+            Phase::Watching { .. } => Step::Wait,
+            Phase::Turn(turn) => Step::Turn(turn),
+        }
+    }
+
+    /// Takes in a glimpse, if nothing else was seen before. Where our create was the last change of the children, our ticket is
+    /// there; and if there is one child only, we are alone. Anything else gives no turn, and is a hint: who is wrong about others
+    /// being there finds nobody to wait for, and looks.
+    pub(crate) fn glimpsed(&mut self, glimpse: &Glimpse<'_>) {
+        if self.phase != Phase::Joined {
+            return;
+        }
+        let is_alone = glimpse.num_children == 1;
+        if is_alone && glimpse.pzxid == self.czxid {
+            let sight = Sight {
+                data: glimpse.data,
+                version: glimpse.version,
+                num_children: glimpse.num_children,
+                mine: Some(self.czxid),
+                children: &[],
+                tickets: Vec::new(),
+            };
+            self.phase = self.turn(&sight, None);
+        } else if !is_alone && self.guesses() {
+            self.phase = self.behind();
+        }
+    }
+
+    /// Takes in what a look saw; `Err` with the reason when the ticket is no longer ours.
+    pub(crate) fn looked(&mut self, sight: &Sight<'_>) -> Result<(), &'static str> {
+        match sight.mine {
+            Some(czxid) if czxid == self.czxid => {}
+            Some(_) => return Err(REPLACED),
+            None => return Err(REMOVED),
+        }
+        self.phase = match &self.phase {
+            Phase::Joined if self.guesses() => {
+                if sight.num_children == 1 {
+                    self.turn(sight, None)
+                } else {
+                    self.behind()
+                }
+            }
+            Phase::Woken { czxid } => {
+                let proved = DirectoryData::parse(sight.data).proves_release_of(*czxid);
+                if proved || sight.num_children == 1 {
+                    self.turn(sight, Some(*czxid))
+                } else {
+                    Phase::Listing
+                }
+            }
+            Phase::Asking(asking) => self.asked(sight, asking),
+            _ => self.judge(sight),
+        };
+        Ok(())
+    }
+
+    /// The ticket that was to be watched is there, under this identity, and is watched now. Whether it is the right one.
+    pub(crate) fn watched(&mut self, czxid: i64) -> bool {
+        let (ahead, is_expected) = match &self.phase {
+            // The number before mine, if it is there and older, is the immediate predecessor: numbers are unique in a directory
+            // and given in order. A younger one has taken its place by a downgrade, or where the counter has stuck at its end.
+            Phase::Guessing { tried } => match self.guess(*tried) {
+                Some(ahead) => (ahead, czxid < self.czxid),
+                None => return false,
+            },
+            // A list has just named it as a blocker, whatever its age; or it was watched before.
+            Phase::Following {
+                ahead,
+                czxid: known,
+            } => (ahead.clone(), known.is_none_or(|known| known == czxid)),
+            _ => return false,
+        };
+        if is_expected {
+            self.phase = Phase::Watching { ahead, czxid };
+        } else {
+            self.not_there();
+        }
+        is_expected
+    }
+
+    /// The ticket that was to be watched is not there.
+    pub(crate) fn not_there(&mut self) {
+        self.phase = match &self.phase {
+            Phase::Guessing { tried } => Phase::Guessing { tried: tried + 1 },
+            Phase::Following {
+                czxid: Some(czxid), ..
+            } => Phase::Woken { czxid: *czxid },
+            _ => Phase::Listing,
+        };
+    }
+
+    /// The watched ticket was removed.
+    pub(crate) fn woken(&mut self) {
+        if let Phase::Watching { czxid, .. } = self.phase {
+            self.phase = Phase::Woken { czxid };
+        }
+    }
+
+    /// The watch was spent on something else, and the ticket may be there: it is watched again, by identity.
+    pub(crate) fn watch_again(&mut self) {
+        if let Phase::Watching { ahead, czxid } = &self.phase {
+            self.phase = Phase::Following {
+                ahead: ahead.clone(),
+                czxid: Some(*czxid),
+            };
+        }
+    }
+
+    /// Whatever was seen may be otherwise by now: looks at the whole queue again.
+    pub(crate) fn look_again(&mut self) {
+        self.phase = Phase::Listing;
+    }
+
+    /// The owner may have come to hold since the queue was looked at: looks at it again, unless that comes next anyway.
+    pub(crate) fn nudged(&mut self) {
+        if matches!(
+            self.phase,
+            Phase::Asking(_) | Phase::Following { .. } | Phase::Watching { .. }
+        ) {
+            self.phase = Phase::Listing;
+        }
+    }
+
+    /// Whether the walk stands behind a ticket whose identity it knows: it waits for it, or is about to again.
+    pub(crate) fn is_behind_known(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Watching { .. } | Phase::Following { czxid: Some(_), .. }
+        )
+    }
+
+    /// Lists instead of guessing.
+    pub(crate) fn skip_guess(&mut self) {
+        if matches!(self.phase, Phase::Guessing { .. }) {
+            self.phase = Phase::Listing;
+        }
+    }
+
+    fn guesses(&self) -> bool {
+        self.claim.kind() == Kind::Exclusive
+    }
+
+    /// Others are there; of them an owner must know more than that.
+    fn behind(&self) -> Phase {
+        if self.owner.is_some() {
+            Phase::Listing
+        } else {
+            Phase::Guessing { tried: 0 }
+        }
+    }
+
+    /// A ticket that may stand right before mine.
+    fn guess(&self, tried: usize) -> Option<Ticket> {
+        let claim = self.claim.neighbours().get(tried)?;
+        self.ticket.predecessor(*claim)
+    }
+
+    fn judge(&self, sight: &Sight<'_>) -> Phase {
+        let children = sight.children.iter().map(String::as_str);
+        match rule::judge(&self.ticket, children.clone()) {
+            Verdict::Granted => self.turn(sight, None),
+            Verdict::Wait(ahead) if self.owner.is_some() => {
+                let first = rule::first(children);
+                Phase::Asking(Box::new(Asking { first, ahead }))
+            }
+            Verdict::Wait(ahead) => Phase::Following { ahead, czxid: None },
+        }
+    }
+
+    /// Whether the first ticket, or a guest of it, has my owner.
+    fn asked(&self, sight: &Sight<'_>, asking: &Asking) -> Phase {
+        let Asking { first, ahead } = asking;
+        let hosts = first.iter().zip(&sight.tickets).find_map(|(host, found)| {
+            let (czxid, data) = (*found)?;
+            let line = DataLine::parse(data)?;
+            let is_mine = host.kind == Kind::Exclusive && line.is_of(self.owner.as_deref()?);
+            is_mine.then(|| (host.clone(), line.guest_of.unwrap_or(czxid)))
+        });
+        let data = DirectoryData::parse(sight.data);
+        match hosts {
+            Some((host, token)) => Phase::Visiting(Box::new(Visit {
+                token,
+                version: sight.version,
+                note: data.is_ours().then(|| DirectoryData::note(token)),
+                // The host may still be waiting for the end of the delay itself; but where a guest was let in, it is over.
+                ended_well: data == DirectoryData::Noted(token)
+                    || data.ended_well(None, host.seq, self.directories_forget),
+                host,
+            })),
+            None => Phase::Following {
+                ahead: ahead.clone(),
+                czxid: None,
+            },
+        }
+    }
+
+    /// Decides how the ticket will leave, from the directory as it was when the turn was seen; `ahead` was before it, if that is
+    /// known.
+    fn turn(&self, sight: &Sight<'_>, ahead: Option<i64>) -> Phase {
+        let data = DirectoryData::parse(sight.data);
+        let version = sight.version;
+        let exit = if self.marks(sight) && data.is_ours() {
+            let mark = Mark {
+                czxid: self.czxid,
+                seq: self.ticket.seq,
+            };
+            Exit::Marked {
+                mark: mark.to_bytes(),
+                version,
+            }
+        } else {
+            Exit::Unmarked { version }
+        };
+        Phase::Turn(Turn {
+            // Another program's data is not removed with the directory.
+            exit: if self.ticket.is_near_end() && data.is_ours() {
+                Exit::LastOut(Box::new(exit))
+            } else {
+                exit
+            },
+            ended_well: data.ended_well(ahead, self.ticket.seq, self.directories_forget),
+            version,
+            is_alone: sight.num_children == 1,
+        })
+    }
+
+    /// Whether our release proves anything: not beside others who share, nor when guests came before we knew of our turn.
+    fn marks(&self, sight: &Sight<'_>) -> bool {
+        let is_beside = |child: &String| {
+            Ticket::parse(child)
+                .is_some_and(|other| other.seq == self.ticket.seq && other.name != self.ticket.name)
+        };
+        self.claim.kind() == Kind::Exclusive && !sight.children.iter().any(is_beside)
+    }
+}

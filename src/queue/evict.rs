@@ -1,0 +1,89 @@
+//! Eviction: an operator removes a ticket, whosever it is.
+//!
+//! Invariant: what is removed is the ticket that was shown, by its `czxid`, and never another one under its name. It decides
+//! nothing about turns: whoever is next sees a ticket gone, as after the end of a session.
+
+use std::sync::Arc;
+
+use super::Queue;
+use super::view::QueueEntry;
+use crate::error::{Error, Result};
+use crate::link::{Code, Right};
+use crate::protocol::mark::Exit;
+use crate::protocol::permits::{HELD, QUEUE};
+use crate::session::janitor::{Begun, Left, Seat};
+
+const EVICTING: &str = "remove a ticket from";
+
+impl Queue {
+    /// Removes the ticket of somebody in this queue; `false` if it was gone already.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped at any await once it was polled, the janitor goes on with it.
+    pub(crate) async fn evict(&self, entry: &QueueEntry) -> Result<bool> {
+        let path = &*entry.path;
+        let directory = self.directory_of(entry)?;
+        let session = self.pool.home(EVICTING, &self.name).await?;
+        let seat = Seat {
+            directory: directory.into(),
+            ticket: entry.node.clone(),
+            czxid: entry.token.czxid(),
+        };
+        // In doubt, because the name may be somebody else's by now.
+        let leaving = session
+            .janitor
+            .leave_and_tell(seat, Exit::Plain, Begun::Doubtful, None);
+        let name = || self.name.to_string();
+        match leaving.await {
+            Left::Now => {
+                tracing::info!(ticket = path, token = u64::from(entry.token), "evicted");
+                Ok(true)
+            }
+            Left::WasGone => Ok(false),
+            Left::Over(reason) => Err(Error::SessionOver {
+                name: name(),
+                doing: EVICTING,
+                reason,
+            }),
+            Left::Closed => Err(Error::Closed {
+                name: name(),
+                doing: EVICTING,
+            }),
+            Left::Refused { servers } => Err(Error::Denied {
+                doing: EVICTING,
+                path: path.to_owned(),
+                needs: Right::Delete.word(),
+                servers,
+            }),
+            Left::NotEmpty { servers } => Err(Error::Refused {
+                doing: EVICTING,
+                path: path.to_owned(),
+                servers,
+                why: Code::NotEmpty.to_string(),
+            }),
+        }
+    }
+
+    /// Where the ticket is: in the lock's directory, or in one of those that a semaphore has there.
+    pub(super) fn directory_of<'a>(&self, entry: &'a QueueEntry) -> Result<&'a str> {
+        let own: &Arc<str> = &self.directory.path;
+        let places = [
+            own.to_string(),
+            format!("{own}/{HELD}"),
+            format!("{own}/{QUEUE}"),
+        ];
+        match entry.path.rsplit_once('/') {
+            Some((directory, node))
+                if node == entry.node && places.iter().any(|place| place == directory) =>
+            {
+                Ok(directory)
+            }
+            _ => Err(Error::InvalidOption {
+                what: "queue entry",
+                given: entry.path.clone(),
+                why: format!("it is not from the queue of {}", self.name),
+            }),
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! Looking at the leaders of a queue: once, or for as long as somebody wants to follow them.
+//!
+//! It only reads, but for the directory, which it makes when there is none to watch. No ticket, no task. What is asked next, and
+//! what an answer means, the vigil decides.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::Queue;
+use super::acl;
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::Result;
+use crate::link::{Change, Code, Found, Node, Read};
+use crate::protocol::leader::{FirstSight, Leader, Step, Vigil, candidate};
+use crate::protocol::ticket::Ticket;
+use crate::session::pool::Need;
+use crate::session::setbacks::Setbacks;
+use crate::session::watching::WatchSlot;
+use crate::session::{End, Failure, Session};
+
+const LOOKING: &str = "look for the leader of";
+const FOLLOWING: &str = "follow the leaders of";
+
+/// Follows the leaders of an election without standing; from [`Election::observe`](crate::Election::observe).
+///
+/// Works as a [`tokio::sync::watch`] receiver does: it knows the leader that was last seen, and whoever looks seldom misses those in
+/// between. Each leader is shown once, in the order of their tokens, and so is each new value of the same leader, and that
+/// nobody leads any more. A leader that is there when [`changed`](Self::changed) looks is never missed.
+///
+/// It does nothing unless asked. While asked it watches the leader's ticket and the election's directory, so a change of
+/// leaders wakes it for five requests and a new value for two, whatever the number of candidates; while nobody stands each
+/// coming of a ticket wakes it. It makes the election's directory if there is none. It outlives sessions: with the keeper's
+/// next one it goes on.
+///
+/// # Examples
+///
+/// ```
+/// # use lockkeeper::{Keeper, embedded::EmbeddedServer};
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = EmbeddedServer::start().await?;
+/// let keeper = Keeper::connect(server.connect_string()).await?;
+/// let election = keeper.election("scheduler")?;
+/// let mut observer = election.observe();
+/// let leadership = election.campaign("10.0.0.7:80").await?;
+///
+/// observer.changed().await?;
+/// let leader = observer.borrow().ok_or("somebody leads")?;
+/// assert_eq!(leader.value, "10.0.0.7:80");
+/// assert_eq!(leader.token, leadership.token());
+/// # leadership.resign().await?;
+/// # keeper.close().await;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Observer {
+    queue: Queue,
+    vigil: Vigil,
+    post: Option<Post>,
+    /// Since the directory was there.
+    setbacks: Setbacks,
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let leader = self.vigil.leader().map(|leader| leader.token);
+        f.debug_struct("Observer")
+            .field("name", &self.queue.name())
+            .field("leader", &leader)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where it watches, and what it watches there.
+#[derive(Debug)]
+struct Post {
+    directory: WatchSlot,
+    /// Of the first ticket, or of the children while there is none.
+    first: WatchSlot,
+}
+
+impl Observer {
+    pub(crate) fn new(queue: Queue) -> Self {
+        Self {
+            queue,
+            vigil: Vigil::default(),
+            post: None,
+            setbacks: Setbacks::default(),
+        }
+    }
+
+    /// The leader that was last seen. Nobody before the first call of [`changed`](Self::changed) has ended.
+    pub fn borrow(&self) -> Option<&Leader> {
+        self.vigil.leader()
+    }
+
+    /// Waits until there is another leader than the one that was last seen, or another value, or nobody who leads. The first call
+    /// waits for the first leader.
+    ///
+    /// # Errors
+    ///
+    /// [`is_closed`](Error::is_closed) if the keeper was closed. [`Error::Unreachable`] if a new session was needed and no server
+    /// gave one within the connect timeout. [`Error::Denied`] or [`Error::Refused`] if the server refuses what is needed. After any
+    /// of them it can be asked again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing that it saw is lost. What it watches stays watched until it is asked again or dropped.
+    pub async fn changed(&mut self) -> Result<()> {
+        while !self.vigil.take_news() {
+            if self.vigil.step() == Step::Wait {
+                self.wait().await?;
+                continue;
+            }
+            // On the heap, so that the future is no larger than its wait.
+            match Box::pin(self.ask()).await {
+                Err(error) if error.is_session_over() => {
+                    tracing::debug!(%error, "follows with the next session");
+                    self.leave_post();
+                }
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for any of the watches.
+    async fn wait(&mut self) -> Result<()> {
+        let post = self.post.as_mut().filter(|post| post.first.is_armed());
+        let Some(Post { directory, first }) = post else {
+            // Nothing is watched that could tell.
+            self.leave_post();
+            return Ok(());
+        };
+        let is_directory_watched = directory.is_armed();
+        let told = tokio::select! {
+            biased;
+            change = first.changed() => Told::First(change),
+            change = directory.changed(), if is_directory_watched => Told::Directory(change),
+        };
+        match told {
+            Told::First(Change::SessionOver) | Told::Directory(Change::SessionOver) => {
+                let end = first.session().ended().await;
+                self.leave_post();
+                if end == End::Closed {
+                    return Err(end.while_trying(FOLLOWING, self.queue.name()));
+                }
+            }
+            Told::First(Change::Deleted | Change::Changed) => self.vigil.first_changed(),
+            Told::Directory(Change::Changed) => self.vigil.directory_changed(),
+            Told::Directory(Change::Deleted) => self.start_over(),
+        }
+        Ok(())
+    }
+
+    /// Does what the vigil needs next.
+    async fn ask(&mut self) -> Result<()> {
+        let Some(post) = &mut self.post else {
+            return self.take_post().await;
+        };
+        let session = Arc::clone(post.directory.session());
+        let path = Arc::clone(self.queue.path());
+        if self.vigil.step() == Step::Make {
+            let Queue {
+                directory, name, ..
+            } = &self.queue;
+            let back = session
+                .reconnected(self.setbacks.pause_after_a_race())
+                .await;
+            back.map_err(|end| end.while_trying(FOLLOWING, name))?;
+            directory.make(&session, name).await?;
+            self.vigil.made();
+            return Ok(());
+        }
+        let looked = match self.vigil.step() {
+            Step::Read(ticket) => {
+                let read = read(&session, &path, ticket).await;
+                if let Ok((directory, _)) = &read {
+                    let name = self.queue.name();
+                    if !acl::check(&session, name, &path, directory).await? {
+                        return Ok(());
+                    }
+                }
+                read.map(|(directory, first)| {
+                    post.take_in(&mut self.vigil, &directory, first.as_ref())
+                })
+            }
+            _ => post.look(&mut self.vigil, &path).await,
+        };
+        match looked {
+            Ok(()) => {
+                self.setbacks = Setbacks::default();
+                Ok(())
+            }
+            Err(Failure::Answered(Code::NoNode)) => {
+                post.disarm();
+                self.vigil.directory_missing();
+                Ok(())
+            }
+            Err(failure) => Err(self.queue.failed_to(FOLLOWING, &session, failure)),
+        }
+    }
+
+    /// Finds room to watch in a session, and has its server catch up with what another one has shown already.
+    async fn take_post(&mut self) -> Result<()> {
+        let queue = &self.queue;
+        let (path, longest) = (queue.path(), queue.watched_len());
+        let need = Need::to_watch(queue.pool.sent_len(path.len()) + longest);
+        let post = queue.pool.reserve(need, FOLLOWING).await;
+        let mut directory = post.map_err(|error| error.about(&queue.name))?.into_slot();
+        match directory.session().read(|link| link.sync(path)).await {
+            // What is missing cannot be synced everywhere; that is an answer too.
+            Ok(()) | Err(Failure::Answered(_)) => {}
+            Err(ended) => return Err(queue.failed_to(FOLLOWING, directory.session(), ended)),
+        }
+        let first = directory.part(longest);
+        self.post = Some(Post { directory, first });
+        Ok(())
+    }
+
+    fn leave_post(&mut self) {
+        self.start_over();
+        self.post = None;
+    }
+
+    fn start_over(&mut self) {
+        if let Some(post) = &mut self.post {
+            post.disarm();
+        }
+        self.vigil.start_over();
+    }
+}
+
+impl Post {
+    fn disarm(&mut self) {
+        self.directory.disarm();
+        self.first.disarm();
+    }
+
+    /// Takes in what the only read that shows anything has found.
+    fn take_in(&mut self, vigil: &mut Vigil, directory: &Node, first: Option<&Node>) {
+        let first = first.map(|node| (node.czxid, node.owner, &node.data[..]));
+        if !vigil.read(directory.czxid, &directory.data, first) {
+            self.first.disarm();
+        }
+    }
+
+    /// Asks what the vigil wants to know. A directory that is not there is a failure.
+    async fn look(&mut self, vigil: &mut Vigil, path: &str) -> Result<(), Failure> {
+        match vigil.step() {
+            Step::Make | Step::Wait | Step::Read(_) => {}
+            Step::WatchDirectory => {
+                let node = self.directory.watch(path).await?;
+                vigil.directory_watched(node.czxid);
+            }
+            Step::List => {
+                let (directory, children) = list(self.directory.session(), path).await?;
+                let children = children.iter().map(String::as_str);
+                vigil.listed(directory, children);
+            }
+            Step::WatchChildren => {
+                let children = self.first.watch_children(path).await?;
+                let children = children.iter().map(String::as_str);
+                if !vigil.children_watched(children) {
+                    self.first.disarm();
+                }
+            }
+            Step::WatchTicket(ticket) => {
+                let ticket = format!("{path}/{}", ticket.name);
+                match self.first.watch(&ticket).await {
+                    Ok(node) => vigil.ticket_watched(node.czxid),
+                    Err(Failure::Answered(Code::NoNode)) => vigil.first_changed(),
+                    Err(failure) => return Err(failure),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What was told first.
+enum Told {
+    First(Change),
+    Directory(Change),
+}
+
+impl Queue {
+    /// Who leads just now.
+    pub(crate) async fn leader(&self) -> Result<Option<Leader>> {
+        let session = self.pool.home(LOOKING, &self.name).await?;
+        loop {
+            match self.look_for_leader(&session).await {
+                Ok(Some((leader, directory))) => {
+                    if acl::check(&session, &self.name, self.path(), &directory).await? {
+                        return Ok(Some(leader));
+                    }
+                }
+                Ok(None) | Err(Failure::Answered(Code::NoNode)) => return Ok(None),
+                Err(failure) => return Err(self.failed_to(LOOKING, &session, failure)),
+            }
+        }
+    }
+
+    /// With the directory of that moment.
+    async fn look_for_leader(&self, session: &Session) -> Result<Option<(Leader, Node)>, Failure> {
+        let path = &**self.path();
+        loop {
+            let (listed, children) = list(session, path).await?;
+            let Some(ticket) = candidate(children.iter().map(String::as_str)) else {
+                return Ok(None);
+            };
+            let (directory, first) = read(session, path, &ticket).await?;
+            // Otherwise it has changed since the list: the leader may be another.
+            if let Some(node) = first.filter(|_| directory.czxid == listed) {
+                let first = FirstSight {
+                    ticket: &ticket,
+                    czxid: node.czxid,
+                    session: node.owner,
+                    data: &node.data,
+                };
+                let leader = Leader::of(&first, &directory.data);
+                return Ok(Some((leader, directory)));
+            }
+        }
+    }
+}
+
+/// The identity of the directory and its children, at one moment.
+async fn list(session: &Session, path: &str) -> Result<(i64, Vec<String>), Failure> {
+    let reads = [Read::Data(path), Read::Children(path)];
+    let found = session.read(|link| link.multi_read(&reads)).await?;
+    let mut found = found.into_iter();
+    match (found.next(), found.next()) {
+        (Some(Found::Node(node)), Some(Found::Children(children))) => Ok((node.czxid, children)),
+        (Some(Found::Failed(code)), _) | (_, Some(Found::Failed(code))) => {
+            Err(Failure::Answered(code))
+        }
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// The directory, and a ticket if it is there, at one moment.
+async fn read(
+    session: &Session,
+    path: &str,
+    ticket: &Ticket,
+) -> Result<(Node, Option<Node>), Failure> {
+    let ticket = format!("{path}/{}", ticket.name);
+    let reads = [Read::Data(path), Read::Data(&ticket)];
+    let found = session.read(|link| link.multi_read(&reads)).await?;
+    let mut found = found.into_iter();
+    match (found.next(), found.next()) {
+        (Some(Found::Node(directory)), Some(Found::Node(ticket))) => Ok((directory, Some(ticket))),
+        (Some(Found::Node(directory)), Some(Found::Failed(Code::NoNode))) => Ok((directory, None)),
+        (Some(Found::Failed(code)), _) | (_, Some(Found::Failed(code))) => {
+            Err(Failure::Answered(code))
+        }
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn unexpected(found: &(Option<Found>, Option<Found>)) -> Failure {
+    Failure::Answered(Code::Other(format!("unexpected answer {found:?}")))
+}

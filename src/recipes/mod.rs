@@ -1,0 +1,10 @@
+//! The recipes: what a caller locks. Each is a thin door to the way in that they share ([`acquire`]).
+
+pub(crate) mod acquire;
+pub(crate) mod conversion;
+pub(crate) mod election;
+pub(crate) mod linger;
+pub(crate) mod multi;
+pub(crate) mod mutex;
+pub(crate) mod rwlock;
+pub(crate) mod semaphore;

@@ -1,0 +1,208 @@
+//! A client's tickets: on their way to their turn, and held. (pure)
+//!
+//! Turns are judged by the real `Walk`, and tickets leave by its real `Exit`.
+
+use std::rc::Rc;
+
+use super::store::{Tree, Write};
+use crate::protocol::mark::Exit;
+use crate::protocol::ticket::{Claim, Ticket};
+use crate::protocol::walk::{Glimpse, REMOVED, Sight, Step, Walk};
+
+/// A ticket, or a permit, that is held.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Held {
+    pub(super) directory: usize,
+    pub(super) name: String,
+    pub(super) czxid: i64,
+    pub(super) exit: Exit,
+}
+
+/// One ticket on its way.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Seat {
+    pub(super) directory: usize,
+    pub(super) name: String,
+    pub(super) walk: Walk,
+    /// The directory was read with the create, and the answer is to come.
+    pub(super) glimpses: bool,
+    /// The identity of the ticket that is watched. It fires when that is gone, which is for ever, so nothing else has to be kept.
+    pub(super) watch: Option<i64>,
+}
+
+impl Seat {
+    pub(super) fn new(
+        directory: usize,
+        name: &str,
+        czxid: i64,
+        claim: Claim,
+        owner: Option<&str>,
+    ) -> Self {
+        let ticket = Ticket::parse(name).unwrap();
+        Self {
+            directory,
+            name: name.to_owned(),
+            walk: Walk::new(claim, ticket, czxid, owner, true),
+            glimpses: false,
+            watch: None,
+        }
+    }
+
+    /// Whether it has something to ask.
+    pub(super) fn is_ready(&self, view: &Tree) -> bool {
+        match (self.walk.step(), self.watch) {
+            (Step::Turn(_), _) => false,
+            (Step::Wait, Some(czxid)) => view.identity(self.directory, czxid).is_none(),
+            (Step::Wait, None) => false,
+            _ => true,
+        }
+    }
+
+    /// The next step of the walk; `Err` when the ticket is no longer there.
+    pub(super) fn ask(&mut self, view: &Tree) -> Result<(), &'static str> {
+        if std::mem::take(&mut self.glimpses) {
+            self.glimpse(view);
+            return Ok(());
+        }
+        if self.walk.step() == Step::Wait {
+            self.watch = None;
+            self.walk.woken();
+        }
+        match self.walk.step() {
+            Step::Look {
+                with_children,
+                tickets,
+            } => {
+                let tickets = tickets.to_vec();
+                self.look(with_children, &tickets, view)
+            }
+            Step::Watch(ahead) => {
+                match view.node(self.directory, &ahead).map(|node| node.czxid) {
+                    Some(czxid) => {
+                        drop(ahead);
+                        if self.walk.watched(czxid) {
+                            self.watch = Some(czxid);
+                        }
+                    }
+                    None => {
+                        drop(ahead);
+                        self.walk.not_there();
+                    }
+                }
+                Ok(())
+            }
+            Step::Wait | Step::Visit(_) | Step::Turn(_) => unreachable!("there is nothing to ask"),
+        }
+    }
+
+    /// Takes in the read that was sent with the create. It was answered before anything else was asked.
+    pub(super) fn glimpse(&mut self, view: &Tree) {
+        if let Some(there) = view.directory(self.directory) {
+            self.walk.glimpsed(&Glimpse {
+                data: &there.data,
+                version: there.version,
+                num_children: i32::try_from(there.nodes.len()).unwrap(),
+                pzxid: there.newest,
+            });
+        }
+    }
+
+    fn look(
+        &mut self,
+        with_children: bool,
+        tickets: &[Ticket],
+        view: &Tree,
+    ) -> Result<(), &'static str> {
+        let Some(there) = view.directory(self.directory) else {
+            return Err(REMOVED);
+        };
+        let find = |name: &str| view.node(self.directory, name);
+        let children: Vec<String> = if with_children {
+            there.nodes.iter().map(|node| node.name.clone()).collect()
+        } else {
+            Vec::new()
+        };
+        let each = tickets.iter().map(|ticket| find(&ticket.name));
+        let sight = Sight {
+            data: &there.data,
+            version: there.version,
+            num_children: i32::try_from(there.nodes.len()).unwrap(),
+            mine: find(&self.name).map(|node| node.czxid),
+            children: &children,
+            tickets: each
+                .map(|node| node.map(|node| (node.czxid, &*node.data)))
+                .collect(),
+        };
+        self.walk.looked(&sight)
+    }
+
+    /// The ticket as it leaves before its turn.
+    pub(super) fn held(&self) -> Held {
+        self.granted().unwrap_or_else(|| Held {
+            directory: self.directory,
+            name: self.name.clone(),
+            czxid: self.walk.czxid(),
+            exit: Exit::Plain,
+        })
+    }
+
+    /// The ticket if it is its turn.
+    pub(super) fn granted(&self) -> Option<Held> {
+        let Step::Turn(turn) = self.walk.step() else {
+            return None;
+        };
+        Some(Held {
+            directory: self.directory,
+            name: self.name.clone(),
+            czxid: self.walk.czxid(),
+            exit: turn.exit.clone(),
+        })
+    }
+}
+
+impl Held {
+    /// As it leaves when all that is sure is its identity.
+    pub(super) fn plain(self) -> Self {
+        let exit = Exit::Plain;
+        Self { exit, ..self }
+    }
+
+    /// The writes by which it leaves.
+    pub(super) fn writes(&self) -> Vec<Write> {
+        let directory = self.directory;
+        let name = self.name.clone();
+        let last = Write::Delete { directory, name };
+        match &self.exit {
+            Exit::Plain => vec![last],
+            Exit::Unmarked { version } => {
+                let version = *version;
+                vec![Write::Check { directory, version }, last]
+            }
+            Exit::Marked { mark, version } => {
+                let (data, version) = (Rc::from(&mark[..]), *version);
+                let set = Write::Set {
+                    directory,
+                    data,
+                    version,
+                };
+                vec![set, last]
+            }
+            Exit::LastOut(_) => unreachable!("no number is near the end"),
+        }
+    }
+}
+
+/// What of this session's own an attempt made, by a list and then a read. They are one step: a ticket that is removed between
+/// the two is as one that was removed before.
+pub(super) fn found(
+    directories: &[usize],
+    attempt: Option<i64>,
+    view: &Tree,
+    me: usize,
+) -> Vec<(usize, String, i64)> {
+    let own = view.nodes().filter(|(at, node)| {
+        directories.contains(at) && node.owner == me && Some(node.czxid) == attempt
+    });
+    own.map(|(at, node)| (at, node.name.clone(), node.czxid))
+        .collect()
+}
