@@ -1,4 +1,4 @@
-//! The meter: what is counted of locks and of sessions, on the `metrics` facade; nothing at all without the feature `metrics`.
+//! The metrics: what is counted of locks and of sessions, on the `metrics` facade; nothing at all without the feature `metrics`.
 //!
 //! Invariants: no label is ever the name of a lock, so that there are as many series as a program has classes and kinds; and what a
 //! gauge counts is counted by a value, so that the gauge comes down again whatever ends that. It sends nothing and decides nothing.
@@ -15,7 +15,9 @@ pub(crate) enum Reason {
     Closed,
 }
 
-pub(crate) use form::{Holding, Meter, Meters, OpenSession, Waiting, describe, reconnected};
+pub(crate) use form::{
+    Holding, LockMetrics, MetricsTable, OpenSession, Waiting, describe, reconnected,
+};
 
 #[cfg(feature = "metrics")]
 mod form {
@@ -91,21 +93,23 @@ mod form {
         });
     }
 
-    /// The meters of one keeper, however many locks are counted by each.
+    /// The metrics of one keeper, however many locks are counted by each.
     #[derive(Debug, Default)]
-    pub(crate) struct Meters(Latch<HashMap<(&'static str, &'static str), Meter>>);
+    pub(crate) struct MetricsTable(Latch<HashMap<(&'static str, &'static str), LockMetrics>>);
 
-    impl Meters {
-        pub(crate) fn of(&self, class: &'static str, kind: &'static str) -> Meter {
+    impl MetricsTable {
+        pub(crate) fn of(&self, class: &'static str, kind: &'static str) -> LockMetrics {
             let mut all = self.0.lock();
-            let meter = all.entry((class, kind));
-            meter.or_insert_with(|| Meter::new(class, kind)).clone()
+            let metrics = all.entry((class, kind));
+            metrics
+                .or_insert_with(|| LockMetrics::new(class, kind))
+                .clone()
         }
     }
 
     /// What is counted of the locks of one class and kind. The default one counts nothing.
     #[derive(Debug, Clone, Default)]
-    pub(crate) struct Meter(Option<Arc<Counts>>);
+    pub(crate) struct LockMetrics(Option<Arc<Counts>>);
 
     #[derive(Debug)]
     struct Counts {
@@ -159,7 +163,7 @@ mod form {
         }
     }
 
-    impl Meter {
+    impl LockMetrics {
         fn new(class: &'static str, kind: &'static str) -> Self {
             let handles = OnceLock::new();
             Self(Some(Arc::new(Counts {
@@ -173,8 +177,8 @@ mod form {
             self.0.as_deref().map(Counts::handles)
         }
 
-        /// The meter for the same kind in another class.
-        pub(crate) fn in_class(&self, class: &'static str, all: &Meters) -> Self {
+        /// The metrics for the same kind in another class.
+        pub(crate) fn in_class(&self, class: &'static str, all: &MetricsTable) -> Self {
             self.0
                 .as_ref()
                 .map_or_else(Self::default, |counts| all.of(class, counts.kind))
@@ -186,7 +190,7 @@ mod form {
                 handles.waiting.increment(1.0);
             }
             Waiting {
-                meter: self.clone(),
+                metrics: self.clone(),
                 since: Instant::now(),
             }
         }
@@ -219,14 +223,14 @@ mod form {
     /// A call for a guard, until it ends in whatever way.
     #[derive(Debug)]
     pub(crate) struct Waiting {
-        meter: Meter,
+        metrics: LockMetrics,
         since: Instant,
     }
 
     impl Waiting {
         /// It has a guard.
         pub(crate) fn granted(self) {
-            if let Some(handles) = self.meter.handles() {
+            if let Some(handles) = self.metrics.handles() {
                 handles.wait.record(self.since.elapsed().as_secs_f64());
             }
         }
@@ -234,7 +238,7 @@ mod form {
 
     impl Drop for Waiting {
         fn drop(&mut self) {
-            if let Some(handles) = self.meter.handles() {
+            if let Some(handles) = self.metrics.handles() {
                 handles.waiting.decrement(1.0);
             }
         }
@@ -292,11 +296,11 @@ mod form {
     use super::Reason;
 
     #[derive(Debug, Default)]
-    pub(crate) struct Meters;
+    pub(crate) struct MetricsTable;
 
     // No unit, which nobody may ask for its default.
     #[derive(Debug, Clone, Default)]
-    pub(crate) struct Meter(());
+    pub(crate) struct LockMetrics(());
 
     #[derive(Debug)]
     pub(crate) struct Waiting;
@@ -306,14 +310,14 @@ mod form {
 
     pub(crate) struct OpenSession;
 
-    impl Meters {
-        pub(crate) fn of(&self, _class: &'static str, _kind: &'static str) -> Meter {
-            Meter(())
+    impl MetricsTable {
+        pub(crate) fn of(&self, _class: &'static str, _kind: &'static str) -> LockMetrics {
+            LockMetrics(())
         }
     }
 
-    impl Meter {
-        pub(crate) fn in_class(&self, _class: &'static str, _all: &Meters) -> Self {
+    impl LockMetrics {
+        pub(crate) fn in_class(&self, _class: &'static str, _all: &MetricsTable) -> Self {
             Self(())
         }
 

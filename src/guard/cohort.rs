@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use crate::guard::hold::{GuardState, Tenure};
+use crate::guard::hold::{GuardState, Hold};
 use crate::latch::{Latch, Latched};
 
 /// Guards that one ticket has at most, one after the other. Even if no word of a competitor arrives, it waits for no more.
@@ -55,7 +55,7 @@ impl Cohorts {
             // Dropped without the lock: its ticket goes to the janitor.
             let kept = cohort.kept().take();
             if let Some(kept) = kept {
-                kept.passing.stop();
+                kept.handoff.stop();
             }
         }
     }
@@ -77,14 +77,14 @@ pub(crate) struct Cohort {
 }
 
 struct Kept {
-    tenure: Arc<Tenure>,
-    passing: Arc<Passing>,
+    hold: Arc<Hold>,
+    handoff: Arc<Handoff>,
     until: Instant,
 }
 
 impl Kept {
-    fn is_of(&self, passing: &Arc<Passing>) -> bool {
-        Arc::ptr_eq(&self.passing, passing)
+    fn is_of(&self, handoff: &Arc<Handoff>) -> bool {
+        Arc::ptr_eq(&self.handoff, handoff)
     }
 }
 
@@ -113,25 +113,25 @@ impl Cohort {
     }
 
     /// This hold is not passed on any more; if nobody uses it, it goes back.
-    pub(crate) fn end(&self, passing: &Arc<Passing>) {
-        passing.is_over.store(true, Ordering::SeqCst);
+    pub(crate) fn end(&self, handoff: &Arc<Handoff>) {
+        handoff.is_over.store(true, Ordering::SeqCst);
         // Whoever keeps it looks whether it is over while it has the lock, so one of the two sees the other.
-        self.take_if(|kept| kept.is_of(passing));
+        self.take_if(|kept| kept.is_of(handoff));
     }
 
     /// When whoever follows the hold has to look again: it is kept until then, if nobody uses it; one that nobody has used for too
-    /// long goes back. Not at all while it is used. Whoever lets go of it tells if that is too late ([`Passing::let_go`]).
-    pub(crate) fn kept_until(&self, passing: &Arc<Passing>) -> Option<Instant> {
+    /// long goes back. Not at all while it is used. Whoever lets go of it tells if that is too late ([`Handoff::let_go`]).
+    pub(crate) fn kept_until(&self, handoff: &Arc<Handoff>) -> Option<Instant> {
         let now = Instant::now();
-        let is_old = |kept: &Kept| kept.is_of(passing) && kept.until <= now;
+        let is_old = |kept: &Kept| kept.is_of(handoff) && kept.until <= now;
         if self.take_if(is_old) {
-            passing.is_over.store(true, Ordering::SeqCst);
+            handoff.is_over.store(true, Ordering::SeqCst);
         }
         let kept = self.kept();
-        let until = kept.as_ref().filter(|kept| kept.is_of(passing));
+        let until = kept.as_ref().filter(|kept| kept.is_of(handoff));
         let until = until.map(|kept| kept.until);
         // Under the lock, so whoever keeps it next knows.
-        *passing.looks_at() = until;
+        *handoff.looks_at() = until;
         until
     }
 
@@ -147,22 +147,22 @@ impl Cohort {
     /// Keeps a hold for the next one, unless it is over for passing.
     pub(crate) fn keep(
         &self,
-        tenure: Arc<Tenure>,
-        passing: &Arc<Passing>,
+        hold: Arc<Hold>,
+        handoff: &Arc<Handoff>,
         time: Duration,
-    ) -> Result<(), Arc<Tenure>> {
+    ) -> Result<(), Arc<Hold>> {
         let until = after(Instant::now(), time);
         let mut kept = self.kept();
-        if passing.is_over() {
-            return Err(tenure);
+        if handoff.is_over() {
+            return Err(hold);
         }
         let before = kept.replace(Kept {
-            tenure,
-            passing: Arc::clone(passing),
+            hold,
+            handoff: Arc::clone(handoff),
             until,
         });
         let is_sooner = {
-            let mut looks_at = passing.looks_at();
+            let mut looks_at = handoff.looks_at();
             let is_sooner = looks_at.is_none_or(|looks_at| until < looks_at);
             if is_sooner {
                 *looks_at = Some(until);
@@ -174,7 +174,7 @@ impl Cohort {
         drop(before);
         // Not each time: a task that is woken costs more than all of this.
         if is_sooner {
-            passing.let_go.notify_one();
+            handoff.let_go.notify_one();
         }
         Ok(())
     }
@@ -198,7 +198,7 @@ fn after(now: Instant, time: Duration) -> Instant {
 
 /// Whether one hold, with one ticket, may still be passed on.
 #[derive(Debug)]
-pub(crate) struct Passing {
+pub(crate) struct Handoff {
     is_over: AtomicBool,
     /// Guards that it may still have.
     left: AtomicU32,
@@ -210,7 +210,7 @@ pub(crate) struct Passing {
     looks_at: Latch<Option<Instant>>,
 }
 
-impl Passing {
+impl Handoff {
     /// Of a hold that has its first guard; over from the beginning if somebody else is in the queue already.
     pub(crate) fn new(is_alone: bool, baton: Baton) -> Arc<Self> {
         Arc::new(Self {
@@ -285,24 +285,24 @@ impl Baton {
     }
 
     /// The hold that was kept, if it is still good. One that is doubtful or lost goes back.
-    pub(crate) fn take_over(self) -> Result<(Arc<Tenure>, Arc<Passing>), Self> {
+    pub(crate) fn take_over(self) -> Result<(Arc<Hold>, Arc<Handoff>), Self> {
         let cohort = Arc::clone(&self.cohort);
-        let looked_at = cohort.kept().as_ref().map(|kept| Arc::clone(&kept.tenure));
+        let looked_at = cohort.kept().as_ref().map(|kept| Arc::clone(&kept.hold));
         // Without the latch, because a look may find a loss. Nobody else keeps anything: we have the baton.
-        let is_held = looked_at.is_some_and(|tenure| tenure.state() == GuardState::Held);
+        let is_held = looked_at.is_some_and(|hold| hold.state() == GuardState::Held);
         let mut kept = cohort.kept();
         let taken = kept.take();
         match taken {
-            Some(good) if is_held && !good.passing.is_over() => {
+            Some(good) if is_held && !good.handoff.is_over() => {
                 // With the latch, so that whoever follows the hold finds it kept or used.
-                good.passing.pass(self);
+                good.handoff.pass(self);
                 drop(kept);
-                Ok((good.tenure, good.passing))
+                Ok((good.hold, good.handoff))
             }
             bad => {
                 drop(kept);
                 if let Some(bad) = bad {
-                    bad.passing.stop();
+                    bad.handoff.stop();
                 }
                 Err(self)
             }

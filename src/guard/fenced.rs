@@ -5,7 +5,7 @@
 use std::fmt;
 
 use crate::error::{Error, Result};
-use crate::guard::hold::{Seat, Tenure};
+use crate::guard::hold::{HeldTicket, Hold};
 use crate::link::{ANY_VERSION, Code, Fault, Found, Read, Write};
 use crate::protocol::walk::{REMOVED, REPLACED};
 use crate::session::setbacks::Setbacks;
@@ -44,27 +44,27 @@ const WRITING: &str = "write to";
 /// ```
 #[must_use = "nothing is written until commit is called"]
 pub struct Fenced<'a> {
-    tenure: &'a Tenure,
-    changes: Vec<Change>,
+    hold: &'a Hold,
+    changes: Vec<FencedWrite>,
 }
 
 impl fmt::Debug for Fenced<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fenced")
-            .field("name", &self.tenure.seat().name)
-            .field("token", &self.tenure.token())
+            .field("name", &self.hold.held().name)
+            .field("token", &self.hold.token())
             .field("changes", &self.changes.len())
             .finish_non_exhaustive()
     }
 }
 
-enum Change {
+enum FencedWrite {
     Create(String, Vec<u8>),
     Set(String, Vec<u8>, i32),
     Delete(String, i32),
 }
 
-impl Change {
+impl FencedWrite {
     fn path(&self) -> &str {
         match self {
             Self::Create(path, _) | Self::Set(path, ..) | Self::Delete(path, _) => path,
@@ -88,16 +88,17 @@ impl Change {
 }
 
 impl<'a> Fenced<'a> {
-    pub(crate) fn new(tenure: &'a Tenure) -> Self {
+    pub(crate) fn new(hold: &'a Hold) -> Self {
         Self {
-            tenure,
+            hold,
             changes: Vec::new(),
         }
     }
 
     /// Creates a node that stays. Its parent must be there.
     pub fn create(mut self, path: impl Into<String>, data: impl Into<Vec<u8>>) -> Self {
-        self.changes.push(Change::Create(path.into(), data.into()));
+        self.changes
+            .push(FencedWrite::Create(path.into(), data.into()));
         self
     }
 
@@ -110,14 +111,14 @@ impl<'a> Fenced<'a> {
     ) -> Self {
         let version = version.unwrap_or(ANY_VERSION);
         self.changes
-            .push(Change::Set(path.into(), data.into(), version));
+            .push(FencedWrite::Set(path.into(), data.into(), version));
         self
     }
 
     /// Deletes a node.
     pub fn delete(mut self, path: impl Into<String>, version: Option<i32>) -> Self {
         let version = version.unwrap_or(ANY_VERSION);
-        self.changes.push(Change::Delete(path.into(), version));
+        self.changes.push(FencedWrite::Delete(path.into(), version));
         self
     }
 
@@ -135,44 +136,44 @@ impl<'a> Fenced<'a> {
     /// Not cancel safe: once it was polled, the writes may happen although the future was dropped. They never happen after
     /// the ticket is gone.
     pub async fn commit(self) -> Result<()> {
-        let tenure = self.tenure;
-        let session = tenure.seat().session();
-        let tickets: Vec<String> = tenure.seats().iter().map(Seat::path).collect();
+        let hold = self.hold;
+        let session = hold.held().session();
+        let tickets: Vec<String> = hold.all_held().iter().map(HeldTicket::path).collect();
         let unread = vec![ANY_VERSION; tickets.len()];
         session
             .check_size(&self.writes(&tickets, unread))
             .map_err(|over| {
-                let what = format!("the fenced writes of {}", tenure.seat().name);
+                let what = format!("the fenced writes of {}", hold.held().name);
                 too_large("send", what, over)
             })?;
         let mut setbacks = Setbacks::default();
         loop {
-            if let Some(loss) = tenure.loss() {
+            if let Some(loss) = hold.loss() {
                 return Err(loss);
             }
             let looked = async {
                 let mut versions = Vec::new();
-                for seat in tenure.seats() {
-                    versions.push(Self::look(seat).await?);
+                for held in hold.all_held() {
+                    versions.push(Self::look(held).await?);
                 }
                 Ok::<_, Error>(versions)
             };
             let versions = tokio::select! {
                 biased;
-                error = tenure.lost() => return Err(error),
+                error = hold.lost() => return Err(error),
                 looked = looked => looked?,
             };
             let writes = self.writes(&tickets, versions);
             let own = writes.len() - self.changes.len();
             let link = session
                 .link()
-                .map_err(|end| end.while_trying(WRITING, &tenure.seat().name))?;
+                .map_err(|end| end.while_trying(WRITING, &hold.held().name))?;
             let reply = link.attempt(&writes);
             let answer = tokio::select! {
                 answer = reply => answer,
                 end = session.ended() => return Err(self.unknown(&format!("{end:?}"))),
             };
-            let directory = &**tenure.seat().place.directory();
+            let directory = &**hold.held().place.directory();
             let (at, code) = match answer {
                 Ok(Ok(_)) => return Ok(()),
                 Ok(Err(refusal)) => refusal,
@@ -185,13 +186,13 @@ impl<'a> Fenced<'a> {
             };
             match at.checked_sub(own) {
                 Some(at) => {
-                    let path = self.changes.get(at).map_or(directory, Change::path);
+                    let path = self.changes.get(at).map_or(directory, FencedWrite::path);
                     return Err(refused(&*link, WRITING, path, &code));
                 }
                 // The directory has changed since the look, or the ticket is gone: the next look tells.
                 None if matches!(code, Code::NoNode | Code::BadVersion) => {
                     let back = session.reconnected(setbacks.pause_after_a_race()).await;
-                    back.map_err(|end| end.while_trying(WRITING, &tenure.seat().name))?;
+                    back.map_err(|end| end.while_trying(WRITING, &hold.held().name))?;
                 }
                 None => {
                     let ticket = tickets.get(at / 2).map_or(directory, String::as_str);
@@ -204,29 +205,29 @@ impl<'a> Fenced<'a> {
     /// The changes, behind checks of our tickets and of the versions of their directories.
     fn writes<'b>(&'b self, tickets: &'b [String], versions: Vec<i32>) -> Vec<Write<'b>> {
         let mut writes = Vec::new();
-        for ((seat, ticket), version) in self.tenure.seats().iter().zip(tickets).zip(versions) {
-            let path = &**seat.place.directory();
+        for ((held, ticket), version) in self.hold.all_held().iter().zip(tickets).zip(versions) {
+            let path = &**held.place.directory();
             writes.push(Write::check(ticket));
             writes.push(Write::Check { path, version });
         }
-        writes.extend(self.changes.iter().map(Change::write));
+        writes.extend(self.changes.iter().map(FencedWrite::write));
         writes
     }
 
     /// Reads whether the ticket is ours, and the version of its directory.
-    async fn look(seat: &Seat) -> Result<i32> {
-        let session = seat.session();
-        let (directory, ticket) = (&**seat.place.directory(), seat.path());
+    async fn look(held: &HeldTicket) -> Result<i32> {
+        let session = held.session();
+        let (directory, ticket) = (&**held.place.directory(), held.path());
         let reads = [Read::Data(directory), Read::Data(&ticket)];
         let found = session.read(|link| link.multi_read(&reads)).await;
-        let refused = |failure| failed(session, "look at", &seat.name, &ticket, failure);
+        let refused = |failure| failed(session, "look at", &held.name, &ticket, failure);
         let found = found.map_err(refused)?;
         match &found[..] {
-            [Found::Node(directory), Found::Node(mine)] if mine.czxid == seat.czxid() => {
+            [Found::Node(directory), Found::Node(mine)] if mine.czxid == held.czxid() => {
                 Ok(directory.version)
             }
-            [_, Found::Node(_)] => Err(seat.lose(REPLACED)),
-            [_, Found::Failed(Code::NoNode)] => Err(seat.lose(REMOVED)),
+            [_, Found::Node(_)] => Err(held.lose(REPLACED)),
+            [_, Found::Failed(Code::NoNode)] => Err(held.lose(REMOVED)),
             [Found::Failed(code), _] | [_, Found::Failed(code)] => {
                 Err(refused(Failure::Answered(code.clone())))
             }
@@ -239,7 +240,7 @@ impl<'a> Fenced<'a> {
 
     fn unknown(&self, why: &str) -> Error {
         Error::OutcomeUnknown {
-            name: self.tenure.seat().name.to_string(),
+            name: self.hold.held().name.to_string(),
             doing: "write",
             why: why.to_owned(),
         }

@@ -1,6 +1,6 @@
-//! A tenure: what a guard holds by, shared by all guards of one hold.
+//! A hold: what a guard holds by, shared by all guards of one hold.
 //!
-//! Invariants: releasing or dropping the last guard removes the tickets of this hold and nothing else; once a tenure has said
+//! Invariants: releasing or dropping the last guard removes the tickets of this hold and nothing else; once a hold has said
 //! that it is lost it never says anything else. It waits for no turn.
 
 use std::fmt;
@@ -15,20 +15,20 @@ use futures_util::future::{BoxFuture, FutureExt, select_all};
 
 use crate::brief::Brief;
 use crate::error::{Error, Result};
-use crate::guard::self_wait::Presence;
+use crate::guard::self_wait::SelfWait;
 use crate::link::{ANY_VERSION, Code, Found, Read, Right, Write};
-use crate::metrics::Meter;
+use crate::metrics::LockMetrics;
 use crate::name::LockName;
 use crate::owner::Owner;
-use crate::protocol::ticket::Kind;
+use crate::protocol::ticket::Mode;
 use crate::protocol::walk::{REMOVED, REPLACED};
 use crate::queue::Waiter;
 use crate::queue::journal::{Draft, Record};
-use crate::queue::place::Place;
+use crate::queue::place::TicketPlace;
 use crate::queue::revoke;
 use crate::queue::revoke::Seen;
-use crate::session::heartbeat::{Hold, Loss, Witness};
-use crate::session::janitor::Left;
+use crate::session::heartbeat::{LeaseEntry, Loss, LossWatch};
+use crate::session::janitor::ReleaseOutcome;
 use crate::session::{Failure, Session, failed};
 use crate::token::Token;
 
@@ -36,45 +36,50 @@ const HOLDING: &str = "hold";
 
 /// Granted places with their holds.
 #[derive(Debug)]
-pub(crate) struct Tenure {
+pub(crate) struct Hold {
     /// At least one; several for several locks that are held together, all in one session.
-    seats: Vec<Seat>,
+    all_held: Vec<HeldTicket>,
     token: Token,
     owner: Option<Owner>,
-    kind: Kind,
-    _presence: Vec<Presence>,
+    kind: Mode,
+    _self_wait: Vec<SelfWait>,
 }
 
 /// One granted place.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct HeldTicket {
     pub(crate) name: LockName,
-    pub(crate) place: Place,
-    pub(crate) hold: Hold,
+    pub(crate) place: TicketPlace,
+    pub(crate) entry: LeaseEntry,
     /// Writes down how the hold ends.
     pub(crate) record: Option<Box<Record>>,
 }
 
-impl Seat {
-    /// The seat of a ticket whose turn it is.
-    pub(crate) fn new(mut granted: Waiter, hold: Hold) -> Self {
+impl HeldTicket {
+    /// The held ticket of a ticket whose turn it is.
+    pub(crate) fn new(mut granted: Waiter, entry: LeaseEntry) -> Self {
         let (name, token) = (granted.name().clone(), Token::new(granted.token()));
         let waited = granted.waited();
         let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         tracing::debug!(waited_ms, token = u64::from(token), "granted");
-        let (meter, draft) = (granted.meter().clone(), granted.take_draft());
-        let seat = Self::of(name, granted.into_place(), hold, &meter);
-        seat.recorded(draft, token, waited)
+        let (metrics, draft) = (granted.metrics().clone(), granted.take_draft());
+        let held = Self::of(name, granted.into_place(), entry, &metrics);
+        held.recorded(draft, token, waited)
     }
 
-    /// The seat of a place that holds. From here on the hold is counted.
-    pub(crate) fn of(name: LockName, mut place: Place, hold: Hold, meter: &Meter) -> Self {
-        place.hold_under(hold.witness());
-        hold.count(meter);
+    /// The held ticket of a place that holds. From here on the hold is counted.
+    pub(crate) fn of(
+        name: LockName,
+        mut place: TicketPlace,
+        entry: LeaseEntry,
+        metrics: &LockMetrics,
+    ) -> Self {
+        place.hold_under(entry.loss_watch());
+        entry.count(metrics);
         Self {
             name,
             place,
-            hold,
+            entry,
             record: None,
         }
     }
@@ -87,8 +92,8 @@ impl Seat {
         waited: Duration,
     ) -> Self {
         self.record = draft.map(|draft| {
-            let witness = self.hold.witness();
-            Box::new(draft.begin(&self.name, self.ticket(), token.czxid(), waited, witness))
+            let loss_watch = self.entry.loss_watch();
+            Box::new(draft.begin(&self.name, self.ticket(), token.czxid(), waited, loss_watch))
         });
         self
     }
@@ -114,7 +119,7 @@ impl Seat {
 
     /// Marks the hold as lost, and says so.
     pub(crate) fn lose(&self, why: &'static str) -> Error {
-        self.hold.lose(why);
+        self.entry.lose(why);
         self.error(Loss::Gone(why))
     }
 
@@ -151,7 +156,7 @@ impl Seat {
     }
 }
 
-impl Seat {
+impl HeldTicket {
     /// Until somebody asks for it back.
     async fn revoked(&self) -> Result<()> {
         let (session, path) = (self.session(), self.path());
@@ -165,33 +170,38 @@ impl Seat {
 }
 
 /// What became of a ticket that was to leave, as an error unless it was removed by us.
-pub(crate) fn told(left: Left, doing: &'static str, name: &LockName, path: String) -> Result<()> {
+pub(crate) fn told(
+    left: ReleaseOutcome,
+    doing: &'static str,
+    name: &LockName,
+    path: String,
+) -> Result<()> {
     let name = || name.to_string();
     Err(match left {
-        Left::Now => {
+        ReleaseOutcome::Now => {
             tracing::debug!(path, "released");
             return Ok(());
         }
-        Left::WasGone => Error::PlaceLost {
+        ReleaseOutcome::WasGone => Error::PlaceLost {
             name: name(),
             why: REMOVED,
         },
-        Left::Closed => Error::Closed {
+        ReleaseOutcome::Closed => Error::Closed {
             name: name(),
             doing,
         },
-        Left::Over(reason) => Error::SessionOver {
+        ReleaseOutcome::Over(reason) => Error::SessionOver {
             name: name(),
             doing,
             reason,
         },
-        Left::Refused { servers } => Error::Denied {
+        ReleaseOutcome::Refused { servers } => Error::Denied {
             doing,
             path,
             needs: Right::Delete.word(),
             servers,
         },
-        Left::NotEmpty { servers } => Error::Refused {
+        ReleaseOutcome::NotEmpty { servers } => Error::Refused {
             doing,
             path,
             servers,
@@ -212,27 +222,27 @@ pub enum GuardState {
     Lost,
 }
 
-impl Tenure {
+impl Hold {
     pub(crate) fn new(
-        seats: Vec<Seat>,
+        all_held: Vec<HeldTicket>,
         token: Token,
-        kind: Kind,
+        kind: Mode,
         owner: Option<Owner>,
-        presence: Vec<Presence>,
+        self_wait: Vec<SelfWait>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            seats,
+            all_held,
             token,
             owner,
             kind,
-            _presence: presence,
+            _self_wait: self_wait,
         })
     }
 
-    /// The tenure of one ticket that excludes others, in nobody's name.
-    pub(crate) fn of_one(granted: Waiter, hold: Hold, token: Token) -> Arc<Self> {
-        let seats = vec![Seat::new(granted, hold)];
-        Self::new(seats, token, Kind::Exclusive, None, Vec::new())
+    /// The hold of one ticket that excludes others, in nobody's name.
+    pub(crate) fn of_one(granted: Waiter, entry: LeaseEntry, token: Token) -> Arc<Self> {
+        let all_held = vec![HeldTicket::new(granted, entry)];
+        Self::new(all_held, token, Mode::Exclusive, None, Vec::new())
     }
 
     pub(crate) fn token(&self) -> Token {
@@ -243,41 +253,41 @@ impl Tenure {
         self.owner.as_ref()
     }
 
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> Mode {
         self.kind
     }
 
-    pub(crate) fn seats(&self) -> &[Seat] {
-        &self.seats
+    pub(crate) fn all_held(&self) -> &[HeldTicket] {
+        &self.all_held
     }
 
-    /// The first seat, which is the only one but for several locks.
-    pub(crate) fn seat(&self) -> &Seat {
+    /// The first held ticket, which is the only one but for several locks.
+    pub(crate) fn held(&self) -> &HeldTicket {
         // There is at least one.
-        &self.seats[0]
+        &self.all_held[0]
     }
 
-    /// The seats of a tenure that nobody else shares; otherwise the tenure.
-    pub(crate) fn into_seats(self: Arc<Self>) -> Result<Vec<Seat>, Arc<Self>> {
-        Arc::try_unwrap(self).map(|tenure| tenure.seats)
+    /// The all_held of a hold that nobody else shares; otherwise the hold.
+    pub(crate) fn into_held(self: Arc<Self>) -> Result<Vec<HeldTicket>, Arc<Self>> {
+        Arc::try_unwrap(self).map(|hold| hold.all_held)
     }
 
     /// Why it is lost, if it is. Looks at the clock.
     pub(crate) fn loss(&self) -> Option<Error> {
-        self.seats
+        self.all_held
             .iter()
-            .find_map(|seat| seat.hold.loss().map(|loss| seat.error(loss)))
+            .find_map(|held| held.entry.loss().map(|loss| held.error(loss)))
     }
 
     pub(crate) fn valid_for(&self) -> Duration {
-        let each = self.seats.iter().map(|seat| seat.hold.valid_for());
+        let each = self.all_held.iter().map(|held| held.entry.valid_for());
         each.min().unwrap_or_default()
     }
 
     pub(crate) fn state(&self) -> GuardState {
         if self.loss().is_some() {
             GuardState::Lost
-        } else if self.seats.iter().any(|seat| seat.hold.is_suspect()) {
+        } else if self.all_held.iter().any(|held| held.entry.is_suspect()) {
             GuardState::Suspect
         } else {
             GuardState::Held
@@ -285,10 +295,10 @@ impl Tenure {
     }
 
     pub(crate) fn lost(&self) -> Lost {
-        let each = self.seats.iter();
+        let each = self.all_held.iter();
         Lost {
-            holds: each
-                .map(|seat| (seat.hold.witness(), seat.name.clone()))
+            entries: each
+                .map(|held| (held.entry.loss_watch(), held.name.clone()))
                 .collect(),
             waiting: None,
             is_passed_on: None,
@@ -308,8 +318,8 @@ impl Tenure {
 
     pub(crate) async fn check(&self) -> Result<()> {
         let ask = async {
-            for seat in &self.seats {
-                seat.ask().await?;
+            for held in &self.all_held {
+                held.ask().await?;
             }
             Ok(())
         };
@@ -322,7 +332,7 @@ impl Tenure {
 
     /// Until somebody asks for one of the tickets back.
     pub(crate) async fn revoked(&self) -> Result<()> {
-        let each = self.seats.iter().map(|seat| seat.revoked().boxed());
+        let each = self.all_held.iter().map(|held| held.revoked().boxed());
         tokio::select! {
             biased;
             error = self.lost() => Err(error),
@@ -338,45 +348,47 @@ impl Tenure {
 
     async fn give_back(self: Arc<Self>) -> Result<()> {
         let doing = "release";
-        for seat in &self.seats {
-            if let Some(loss) = seat.hold.loss() {
-                return Err(loss.while_trying(doing, &seat.name));
+        for held in &self.all_held {
+            if let Some(loss) = held.entry.loss() {
+                return Err(loss.while_trying(doing, &held.name));
             }
         }
         let lost = self.lost();
-        let Some(tenure) = Arc::into_inner(self) else {
+        let Some(hold) = Arc::into_inner(self) else {
             // Other guards hold it still.
             return Ok(());
         };
-        let count = tenure.seats.len();
+        let count = hold.all_held.len();
         let mut names = Vec::with_capacity(count);
         let mut places = Vec::with_capacity(count);
-        let mut holds = Vec::with_capacity(count);
+        let mut entries = Vec::with_capacity(count);
         // They are written when the tickets have gone, or the holds are lost.
         let mut records = Vec::new();
-        for seat in tenure.seats {
-            let path = seat.place.path().unwrap_or_default();
-            names.push((seat.name, path));
-            places.push(seat.place);
-            holds.push(seat.hold);
-            if let Some(mut record) = seat.record {
+        for held in hold.all_held {
+            let path = held.place.path().unwrap_or_default();
+            names.push((held.name, path));
+            places.push(held.place);
+            entries.push(held.entry);
+            if let Some(mut record) = held.record {
                 record.is_released();
                 records.push(record);
             }
         }
         let left = tokio::select! {
             biased;
-            left = Place::leave_together(places) => left,
+            left = TicketPlace::leave_together(places) => left,
             (loss, name) = lost.loss() => return Err(loss.while_trying(doing, name)),
         };
-        for (left, hold) in left.iter().zip(&holds) {
+        for (left, entry) in left.iter().zip(&entries) {
             match left {
-                Left::WasGone => hold.lose(REMOVED),
+                ReleaseOutcome::WasGone => entry.lose(REMOVED),
                 // Its end says so.
-                Left::Over(_) | Left::Closed => {
-                    hold.loss();
+                ReleaseOutcome::Over(_) | ReleaseOutcome::Closed => {
+                    entry.loss();
                 }
-                Left::Now | Left::Refused { .. } | Left::NotEmpty { .. } => {}
+                ReleaseOutcome::Now
+                | ReleaseOutcome::Refused { .. }
+                | ReleaseOutcome::NotEmpty { .. } => {}
             }
         }
         for (left, (name, path)) in left.into_iter().zip(names) {
@@ -386,7 +398,11 @@ impl Tenure {
     }
 
     pub(crate) fn describe(&self, what: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.seats.iter().map(|seat| seat.name.as_str()).collect();
+        let names: Vec<&str> = self
+            .all_held
+            .iter()
+            .map(|held| held.name.as_str())
+            .collect();
         let state = self.state();
         f.debug_struct(what)
             .field("name", &Brief(names.join(", ")))
@@ -399,7 +415,7 @@ impl Tenure {
 /// The loss of a lock, as a future: see [`Guard::lost`](crate::Guard::lost).
 #[must_use = "futures do nothing unless polled"]
 pub struct Lost {
-    holds: Vec<(Witness, LockName)>,
+    entries: Vec<(LossWatch, LockName)>,
     waiting: Option<BoxFuture<'static, (Loss, LockName)>>,
     /// Once that is true, the hold is another guard's, and so is its loss.
     is_passed_on: Option<Arc<AtomicBool>>,
@@ -415,9 +431,9 @@ impl Lost {
     /// The loss itself, with the name of the lock.
     async fn loss(self) -> (Loss, LockName) {
         let each = self
-            .holds
+            .entries
             .into_iter()
-            .map(|(witness, name)| async move { (witness.lost().await, name) }.boxed());
+            .map(|(loss_watch, name)| async move { (loss_watch.lost().await, name) }.boxed());
         select_all(each).await.0
     }
 }
@@ -431,16 +447,16 @@ impl Future for Lost {
             return Poll::Pending;
         }
         // The clock is looked at each time, whatever woke us.
-        for (witness, name) in &self.holds {
-            if let Some(loss) = witness.loss() {
+        for (loss_watch, name) in &self.entries {
+            if let Some(loss) = loss_watch.loss() {
                 return Poll::Ready(loss.while_trying(HOLDING, name));
             }
         }
         let this = &mut *self;
         let waiting = this.waiting.get_or_insert_with(|| {
-            let (holds, waiting, is_passed_on) = (this.holds.clone(), None, None);
+            let (entries, waiting, is_passed_on) = (this.entries.clone(), None, None);
             let lost = Self {
-                holds,
+                entries,
                 waiting,
                 is_passed_on,
             };
@@ -454,7 +470,7 @@ impl Future for Lost {
 impl Clone for Lost {
     fn clone(&self) -> Self {
         Self {
-            holds: self.holds.clone(),
+            entries: self.entries.clone(),
             waiting: None,
             is_passed_on: self.is_passed_on.clone(),
         }
@@ -463,7 +479,7 @@ impl Clone for Lost {
 
 impl fmt::Debug for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.holds.iter().map(|(_, name)| name.as_str());
+        let names = self.entries.iter().map(|(_, name)| name.as_str());
         let names: Vec<&str> = names.collect();
         f.debug_struct("Lost")
             .field("name", &Brief(names.join(", ")))

@@ -8,55 +8,55 @@ use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
 
 use crate::guard::cohort::Cohorts;
-use crate::guard::hold::Tenure;
+use crate::guard::hold::Hold;
 use crate::guard::self_wait::HoldingTasks;
 use crate::latch::Latch;
-use crate::metrics::Meters;
+use crate::metrics::MetricsTable;
 use crate::owner::Owner;
 
-const FEW_GATES: usize = 64;
+const FEW_SLOTS: usize = 64;
 
-/// The hold of one owner at one lock, if there is one; whoever asks for it holds the gate until it knows.
-pub(crate) type Gate = tokio::sync::Mutex<Weak<Tenure>>;
+/// The hold of one owner at one lock, if there is one; whoever asks for it holds the slot until it knows.
+pub(crate) type OwnerSlot = tokio::sync::Mutex<Weak<Hold>>;
 
-/// A gate, and the bell that whoever has it listens to.
-type GateWithBell = (Arc<Gate>, Arc<Notify>);
+/// A slot, and the wake that whoever has it listens to.
+type SlotWithWake = (Arc<OwnerSlot>, Arc<Notify>);
 
 /// The holds of one keeper.
 #[derive(Debug, Default)]
-pub(crate) struct Holders {
-    gates: Latch<Gates>,
+pub(crate) struct LocalHolds {
+    slots: Latch<OwnerSlots>,
     pub(crate) tasks: Arc<HoldingTasks>,
     pub(crate) cohorts: Cohorts,
-    pub(crate) meters: Meters,
+    pub(crate) metrics: MetricsTable,
 }
 
 #[derive(Debug, Default)]
-struct Gates {
-    all: HashMap<(Arc<str>, Owner), GateWithBell>,
+struct OwnerSlots {
+    all: HashMap<(Arc<str>, Owner), SlotWithWake>,
     /// With so many, those that are of no use any more are looked for.
     most: usize,
 }
 
-impl Holders {
-    /// The gate of an owner at the lock with this directory.
-    pub(crate) fn gate(&self, path: &Arc<str>, owner: &Owner) -> Arc<Gate> {
-        self.gate_with_bell(path, owner).0
+impl LocalHolds {
+    /// The slot of an owner at the lock with this directory.
+    pub(crate) fn slot(&self, path: &Arc<str>, owner: &Owner) -> Arc<OwnerSlot> {
+        self.slot_with_wake(path, owner).0
     }
 
-    /// The same, with the bell that whoever has the gate listens to while it waits in the queue: the owner may have come to hold
+    /// The same, with the wake that whoever has the slot listens to while it waits in the queue: the owner may have come to hold
     /// elsewhere.
-    pub(crate) fn gate_with_bell(&self, path: &Arc<str>, owner: &Owner) -> GateWithBell {
-        let mut gates = self.gates.lock();
-        if gates.all.len() >= gates.most {
-            gates.all.retain(|_, (gate, _)| {
-                let is_used = Arc::strong_count(gate) > 1;
-                is_used || gate.try_lock().is_ok_and(|held| held.strong_count() > 0)
+    pub(crate) fn slot_with_wake(&self, path: &Arc<str>, owner: &Owner) -> SlotWithWake {
+        let mut slots = self.slots.lock();
+        if slots.all.len() >= slots.most {
+            slots.all.retain(|_, (slot, _)| {
+                let is_used = Arc::strong_count(slot) > 1;
+                is_used || slot.try_lock().is_ok_and(|held| held.strong_count() > 0)
             });
-            // Each look pays for as many calls as there are gates.
-            gates.most = FEW_GATES.max(2 * gates.all.len());
+            // Each look pays for as many calls as there are slots.
+            slots.most = FEW_SLOTS.max(2 * slots.all.len());
         }
-        let gate = gates.all.entry((Arc::clone(path), owner.clone()));
-        gate.or_default().clone()
+        let slot = slots.all.entry((Arc::clone(path), owner.clone()));
+        slot.or_default().clone()
     }
 }

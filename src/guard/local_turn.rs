@@ -1,4 +1,4 @@
-//! A stint: one guard's part of a hold that may be passed on.
+//! A turn: one guard's part of a hold that may be passed on.
 //!
 //! Invariants: a hold is kept for the next one only by whoever has the baton, and only while it is surely good; otherwise its
 //! ticket goes first, and the baton after it. It waits for nobody but the servers' answer to a release.
@@ -8,60 +8,60 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::guard::cohort::{Baton, Passing};
-use crate::guard::hold::{GuardState, Lost, Tenure};
-use crate::guard::self_wait::Presence;
+use crate::guard::cohort::{Baton, Handoff};
+use crate::guard::hold::{GuardState, Hold, Lost};
+use crate::guard::self_wait::SelfWait;
 
 /// One guard's part of a hold that may be passed on.
 #[derive(Debug)]
-pub(crate) struct Stint {
+pub(crate) struct LocalTurn {
     /// Gone once it was passed on, or is about to be released. Nobody but the guard has it too, which lets go of it first.
-    tenure: Option<Arc<Tenure>>,
-    passing: Arc<Passing>,
+    hold: Option<Arc<Hold>>,
+    handoff: Arc<Handoff>,
     /// How long the hold is kept after it.
     time: Duration,
     /// Whether it was passed on, for those who were to be told of its loss.
     is_passed_on: OnceLock<Arc<AtomicBool>>,
-    _presence: Presence,
+    _self_wait: SelfWait,
 }
 
-impl Stint {
+impl LocalTurn {
     pub(crate) fn new(
-        tenure: Arc<Tenure>,
-        passing: Arc<Passing>,
+        hold: Arc<Hold>,
+        handoff: Arc<Handoff>,
         time: Duration,
-        presence: Presence,
+        self_wait: SelfWait,
     ) -> Self {
         Self {
-            tenure: Some(tenure),
-            passing,
+            hold: Some(hold),
+            handoff,
             time,
             is_passed_on: OnceLock::new(),
-            _presence: presence,
+            _self_wait: self_wait,
         }
     }
 
     /// It is not kept for the next one.
     pub(crate) fn stop(&self) {
-        self.passing.stop();
+        self.handoff.stop();
     }
 
     /// A loss that is told only if it comes before the hold is passed on: then it is the next one's.
-    pub(crate) fn lost(&self, tenure: &Tenure) -> Lost {
+    pub(crate) fn lost(&self, hold: &Hold) -> Lost {
         let is_passed_on = self.is_passed_on.get_or_init(Arc::default);
-        tenure.lost().unless(Arc::clone(is_passed_on))
+        hold.lost().unless(Arc::clone(is_passed_on))
     }
 
     /// Ends the guard: the hold is kept for the next one, or released.
     ///
     /// # Cancel safety
     ///
-    /// As the release of a tenure: it goes on in the background.
+    /// As the release of a hold: it goes on in the background.
     pub(crate) async fn release(mut self) -> Result<()> {
-        let Some(Last { tenure, baton }) = self.pass_on() else {
+        let Some(Last { hold, baton }) = self.pass_on() else {
             return Ok(());
         };
-        let released = tenure.release().await;
+        let released = hold.release().await;
         // Only now, so that the next one of ours does not queue up behind this ticket.
         drop(baton);
         released
@@ -69,13 +69,13 @@ impl Stint {
 
     /// Keeps the hold for the next one and gives the baton on; or gives back what is to be released.
     fn pass_on(&mut self) -> Option<Last> {
-        let tenure = self.tenure.take()?;
+        let hold = self.hold.take()?;
         // None after a loss: the next one has it already.
-        let baton = self.passing.take_baton();
-        let is_good = !self.passing.is_over() && tenure.state() == GuardState::Held;
-        let token = tenure.token();
-        let tenure = match &baton {
-            Some(baton) if is_good => match baton.cohort.keep(tenure, &self.passing, self.time) {
+        let baton = self.handoff.take_baton();
+        let is_good = !self.handoff.is_over() && hold.state() == GuardState::Held;
+        let token = hold.token();
+        let hold = match &baton {
+            Some(baton) if is_good => match baton.cohort.keep(hold, &self.handoff, self.time) {
                 Ok(()) => {
                     tracing::debug!(token = u64::from(token), "kept for the next one");
                     if let Some(is_passed_on) = self.is_passed_on.get() {
@@ -83,22 +83,22 @@ impl Stint {
                     }
                     return None;
                 }
-                Err(tenure) => tenure,
+                Err(hold) => hold,
             },
-            _ => tenure,
+            _ => hold,
         };
-        self.passing.stop();
-        Some(Last { tenure, baton })
+        self.handoff.stop();
+        Some(Last { hold, baton })
     }
 }
 
 /// What the last guard of a hold leaves: first the ticket, then the baton.
 struct Last {
-    tenure: Arc<Tenure>,
+    hold: Arc<Hold>,
     baton: Option<Baton>,
 }
 
-impl Drop for Stint {
+impl Drop for LocalTurn {
     fn drop(&mut self) {
         drop(self.pass_on());
     }

@@ -1,6 +1,6 @@
 //! Guards: what the holder of a lock has in hand.
 //!
-//! A guard protects a name, not a value, so it dereferences to nothing. All of it is a thin door to the tenure, which guards of
+//! A guard protects a name, not a value, so it dereferences to nothing. All of it is a thin layer over the hold, which guards of
 //! one owner share; the macros below say the same of every kind of guard in the same words.
 
 pub(crate) mod cohort;
@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::guard::fenced::Fenced;
-use crate::guard::hold::{GuardState, Lost, Tenure};
-use crate::guard::local_turn::Stint;
+use crate::guard::hold::{GuardState, Hold, Lost};
+use crate::guard::local_turn::LocalTurn;
 use crate::name::LockName;
 use crate::owner::Owner;
 use crate::token::Token;
@@ -44,22 +44,22 @@ use crate::token::Token;
 #[must_use = "the lock is released when the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct Guard {
-    /// Dropped before the stint, which passes it on.
-    pub(crate) tenure: Arc<Tenure>,
+    /// Dropped before the turn, which passes it on.
+    pub(crate) hold: Arc<Hold>,
     /// Of a mutex that lingers.
-    stint: Option<Box<Stint>>,
+    turn: Option<Box<LocalTurn>>,
 }
 
 impl Guard {
-    pub(crate) fn new(tenure: Arc<Tenure>) -> Self {
-        let stint = None;
-        Self { tenure, stint }
+    pub(crate) fn new(hold: Arc<Hold>) -> Self {
+        let turn = None;
+        Self { hold, turn }
     }
 
     /// Of a hold that may be passed on.
-    pub(crate) fn in_turn(tenure: Arc<Tenure>, stint: Stint) -> Self {
-        let stint = Some(Box::new(stint));
-        Self { tenure, stint }
+    pub(crate) fn in_turn(hold: Arc<Hold>, turn: LocalTurn) -> Self {
+        let turn = Some(Box::new(turn));
+        Self { hold, turn }
     }
 
     /// Releases the lock and waits until the server has confirmed it. Sends one request, or three after a hold of more than a
@@ -77,27 +77,27 @@ impl Guard {
     ///
     /// Cancel safe: dropped at any await, the release goes on in the background.
     pub async fn release(self) -> Result<()> {
-        let Self { tenure, stint } = self;
-        match stint {
-            Some(stint) => {
-                drop(tenure);
-                Box::pin(stint.release()).await
+        let Self { hold, turn } = self;
+        match turn {
+            Some(turn) => {
+                drop(hold);
+                Box::pin(turn.release()).await
             }
-            None => tenure.release().await,
+            None => hold.release().await,
         }
     }
 
     /// Whoever asked wants the ticket gone: it is not kept for the next one.
     fn heard(&self) {
-        if let Some(stint) = &self.stint {
-            stint.stop();
+        if let Some(turn) = &self.turn {
+            turn.stop();
         }
     }
 
     fn loss(&self) -> Lost {
-        match &self.stint {
-            Some(stint) => stint.lost(&self.tenure),
-            None => self.tenure.lost(),
+        match &self.turn {
+            Some(turn) => turn.lost(&self.hold),
+            None => self.hold.lost(),
         }
     }
 }
@@ -106,14 +106,14 @@ impl Guard {
 macro_rules! guard_methods {
     ($guard:ident) => {
         impl $guard {
-            pub(crate) fn new(tenure: Arc<Tenure>) -> Self {
-                Self { tenure }
+            pub(crate) fn new(hold: Arc<Hold>) -> Self {
+                Self { hold }
             }
         }
 
         $crate::guard::guard_methods!(@known $guard);
     };
-    // For a guard that is made of more than a tenure.
+    // For a guard that is made of more than a hold.
     (@known $guard:ident) => {
         impl $guard {
             /// Releases the lock and waits until the server has confirmed it. Sends one request, or three after a hold of more than a
@@ -130,11 +130,11 @@ macro_rules! guard_methods {
             ///
             /// Cancel safe: dropped at any await, the release goes on in the background.
             pub async fn release(self) -> Result<()> {
-                self.tenure.release().await
+                self.hold.release().await
             }
 
             fn loss(&self) -> Lost {
-                self.tenure.lost()
+                self.hold.lost()
             }
         }
 
@@ -145,24 +145,24 @@ macro_rules! guard_methods {
         impl $guard {
             /// Whose hold it is, if an owner took it.
             pub fn owner(&self) -> Option<&Owner> {
-                self.tenure.owner()
+                self.hold.owner()
             }
 
             /// Whether the lock is still ours: not [`Lost`](GuardState::Lost). Looks at the clock, so a process that was paused learns of a
             /// loss before it acts; sends nothing.
             pub fn is_held(&self) -> bool {
-                self.tenure.loss().is_none()
+                self.hold.loss().is_none()
             }
 
             /// For how long the lock is ours even if nothing is heard of the servers any more. Zero once it is lost. In a quiet time it goes
             /// up and down between about 0.4 and 0.57 of the session timeout.
             pub fn valid_for(&self) -> Duration {
-                self.tenure.valid_for()
+                self.hold.valid_for()
             }
 
             /// What is known of the hold.
             pub fn state(&self) -> GuardState {
-                self.tenure.state()
+                self.hold.state()
             }
 
             /// A future that ends when the lock is lost, with the reason: an error for which [`is_lost`](crate::Error::is_lost) is true. It can be
@@ -201,7 +201,7 @@ macro_rules! guard_methods {
             /// # }
             /// ```
             pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T> {
-                self.tenure.run(work).await
+                self.hold.run(work).await
             }
 
             /// Asks the servers whether the ticket is still there and ours, behind a commit of the quorum. Waits through disconnects, for as
@@ -215,13 +215,13 @@ macro_rules! guard_methods {
             ///
             /// Cancel safe: it changes nothing.
             pub async fn check(&self) -> Result<()> {
-                self.tenure.check().await
+                self.hold.check().await
             }
         }
 
         impl std::fmt::Debug for $guard {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                self.tenure.describe(stringify!($guard), f)
+                self.hold.describe(stringify!($guard), f)
             }
         }
     };
@@ -283,7 +283,7 @@ macro_rules! revocable_methods {
             /// # }
             /// ```
             pub async fn revoked(&self) -> Result<()> {
-                self.tenure.revoked().await?;
+                self.hold.revoked().await?;
                 self.heard();
                 Ok(())
             }
@@ -297,12 +297,12 @@ macro_rules! place_methods {
         impl $guard {
             /// The lock's name.
             pub fn name(&self) -> &LockName {
-                &self.tenure.seat().name
+                &self.hold.held().name
             }
 
             /// The name of our node in the lock's directory, as `lockkeeper queue` shows it.
             pub fn node(&self) -> &str {
-                let ticket = self.tenure.seat().place.ticket();
+                let ticket = self.hold.held().place.ticket();
                 ticket.map_or("", |(ticket, _)| &ticket.name)
             }
         }
@@ -315,12 +315,12 @@ macro_rules! exclusive_methods {
         impl $guard {
             /// The fencing token of this hold, for the resource that the lock protects.
             pub fn token(&self) -> Token {
-                self.tenure.token()
+                self.hold.token()
             }
 
             /// Begins a set of writes to nodes of your own that commit only while our ticket is there.
             pub fn fenced(&self) -> Fenced<'_> {
-                Fenced::new(&self.tenure)
+                Fenced::new(&self.hold)
             }
         }
     };

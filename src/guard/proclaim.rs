@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::guard::hold::{Seat, Tenure};
+use crate::guard::hold::{HeldTicket, Hold};
 use crate::link::{Code, Fault, Found, Read, Write};
 use crate::protocol::mark::DirectoryData;
 use crate::protocol::walk::{REMOVED, REPLACED};
@@ -17,40 +17,40 @@ use crate::session::{Failure, failed, refused};
 
 const PROCLAIMING: &str = "publish a value in";
 
-/// Publishes a value for as long as the tenure lasts, or until the next one.
+/// Publishes a value for as long as the hold lasts, or until the next one.
 ///
 /// # Cancel safety
 ///
 /// Dropped at any await, the value may be published or not. The release then may find the directory at a version that it does
 /// not know, and leave no mark, which costs the next candidate a list.
-pub(crate) async fn proclaim(tenure: &Tenure, value: &str) -> Result<()> {
+pub(crate) async fn proclaim(hold: &Hold, value: &str) -> Result<()> {
     check_len("value", value, MOST_VALUE)?;
     // On the heap: a leader's task has room for it from the beginning otherwise.
-    let speaking = Box::pin(speak(tenure.seat(), value));
+    let speaking = Box::pin(speak(hold.held(), value));
     tokio::select! {
         biased;
-        error = tenure.lost() => Err(error),
+        error = hold.lost() => Err(error),
         done = speaking => done,
     }
 }
 
-async fn speak(seat: &Seat, value: &str) -> Result<()> {
-    let session = seat.session();
-    let (directory, ticket) = (&**seat.place.directory(), seat.path());
-    let data = &DirectoryData::proclamation(seat.czxid(), value)[..];
+async fn speak(held: &HeldTicket, value: &str) -> Result<()> {
+    let session = held.session();
+    let (directory, ticket) = (&**held.place.directory(), held.path());
+    let data = &DirectoryData::proclamation(held.czxid(), value)[..];
     // One at a time; and whoever waits here is the last to speak.
-    let mut version = seat.place.version().await;
+    let mut version = held.place.version().await;
     let (mut setbacks, mut pause) = (Setbacks::default(), None);
     let mut known = *version;
     loop {
         let at = match known.take() {
             Some(at) => at,
-            None => match look(seat, &ticket, data, pause.take()).await? {
-                Seen::Said(at) => {
+            None => match look(held, &ticket, data, pause.take()).await? {
+                ValueSeen::Said(at) => {
                     *version = Some(at);
                     return Ok(());
                 }
-                Seen::Unsaid(at) => at,
+                ValueSeen::Unsaid(at) => at,
             },
         };
         let writes = [
@@ -62,7 +62,7 @@ async fn speak(seat: &Seat, value: &str) -> Result<()> {
             },
         ];
         let link = session.link();
-        let link = link.map_err(|end| end.while_trying(PROCLAIMING, &seat.name))?;
+        let link = link.map_err(|end| end.while_trying(PROCLAIMING, &held.name))?;
         match link.attempt(&writes).await {
             Ok(Ok(_)) => {
                 *version = Some(at.wrapping_add(1));
@@ -86,35 +86,40 @@ async fn speak(seat: &Seat, value: &str) -> Result<()> {
 }
 
 /// The directory's version, and whether it says what it is to say.
-enum Seen {
+enum ValueSeen {
     Said(i32),
     Unsaid(i32),
 }
 
 /// Reads the directory and our ticket, behind all that was committed before.
-async fn look(seat: &Seat, ticket: &str, data: &[u8], pause: Option<Duration>) -> Result<Seen> {
-    let session = seat.session();
-    let directory = &**seat.place.directory();
-    let refused = |failure| failed(session, PROCLAIMING, &seat.name, directory, failure);
+async fn look(
+    held: &HeldTicket,
+    ticket: &str,
+    data: &[u8],
+    pause: Option<Duration>,
+) -> Result<ValueSeen> {
+    let session = held.session();
+    let directory = &**held.place.directory();
+    let refused = |failure| failed(session, PROCLAIMING, &held.name, directory, failure);
     if let Some(pause) = pause {
         let back = session.reconnected(pause).await;
-        back.map_err(|end| end.while_trying(PROCLAIMING, &seat.name))?;
+        back.map_err(|end| end.while_trying(PROCLAIMING, &held.name))?;
     }
     let reads = [Read::Data(directory), Read::Data(ticket)];
     let found = session.read_behind_sync(directory, &reads);
     match &found.await.map_err(refused)?[..] {
-        [Found::Node(directory), Found::Node(mine)] if mine.czxid == seat.czxid() => {
+        [Found::Node(directory), Found::Node(mine)] if mine.czxid == held.czxid() => {
             if directory.data == data {
-                return Ok(Seen::Said(directory.version));
+                return Ok(ValueSeen::Said(directory.version));
             }
             if DirectoryData::parse(&directory.data).is_ours() {
-                return Ok(Seen::Unsaid(directory.version));
+                return Ok(ValueSeen::Unsaid(directory.version));
             }
             let why = "it holds another program's data".to_owned();
             Err(refused(Failure::Answered(Code::Other(why))))
         }
-        [_, Found::Node(_)] => Err(seat.lose(REPLACED)),
-        [_, Found::Failed(Code::NoNode)] => Err(seat.lose(REMOVED)),
+        [_, Found::Node(_)] => Err(held.lose(REPLACED)),
+        [_, Found::Failed(Code::NoNode)] => Err(held.lose(REMOVED)),
         [Found::Failed(code), _] | [_, Found::Failed(code)] => {
             Err(refused(Failure::Answered(code.clone())))
         }

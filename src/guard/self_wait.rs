@@ -10,10 +10,10 @@ use tokio::task;
 
 use crate::latch::Latch;
 use crate::name::LockName;
-use crate::protocol::ticket::Kind;
+use crate::protocol::ticket::Mode;
 
 /// Those that hold, by the lock's directory.
-type Tasks = HashMap<Arc<str>, Vec<(Task, Kind)>>;
+type Tasks = HashMap<Arc<str>, Vec<(Task, Mode)>>;
 
 /// A task, or the main one of a runtime, which has no number and stays on its thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,14 +34,14 @@ pub(crate) struct HoldingTasks(Latch<Tasks>);
 
 impl HoldingTasks {
     /// The current task holds the lock with this directory, for as long as what is returned lives.
-    pub(crate) fn enter(self: &Arc<Self>, path: &Arc<str>, kind: Kind) -> Presence {
+    pub(crate) fn enter(self: &Arc<Self>, path: &Arc<str>, kind: Mode) -> SelfWait {
         let task = Task::current();
         let mut tasks = self.0.lock();
         tasks
             .entry(Arc::clone(path))
             .or_default()
             .push((task, kind));
-        Presence {
+        SelfWait {
             tasks: Arc::clone(self),
             path: Arc::clone(path),
             task: (task, kind),
@@ -49,10 +49,10 @@ impl HoldingTasks {
     }
 
     /// Warns if the current task already holds what it is about to wait for, and would wait for itself.
-    pub(crate) fn warn_of_self(&self, path: &Arc<str>, name: &LockName, kind: Kind) {
+    pub(crate) fn warn_of_self(&self, path: &Arc<str>, name: &LockName, kind: Mode) {
         let current = Task::current();
-        let conflicts = |(task, held): &(Task, Kind)| {
-            *task == current && (*held == Kind::Exclusive || kind == Kind::Exclusive)
+        let conflicts = |(task, held): &(Task, Mode)| {
+            *task == current && (*held == Mode::Exclusive || kind == Mode::Exclusive)
         };
         let would_wait = {
             let tasks = self.0.lock();
@@ -70,13 +70,13 @@ impl HoldingTasks {
 
 /// A task holds a lock.
 #[derive(Debug)]
-pub(crate) struct Presence {
+pub(crate) struct SelfWait {
     tasks: Arc<HoldingTasks>,
     path: Arc<str>,
-    task: (Task, Kind),
+    task: (Task, Mode),
 }
 
-impl Drop for Presence {
+impl Drop for SelfWait {
     fn drop(&mut self) {
         let mut tasks = self.tasks.0.lock();
         if let Some(held) = tasks.get_mut(&self.path) {

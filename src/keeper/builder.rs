@@ -20,8 +20,8 @@ use crate::metrics;
 use crate::name::LockName;
 use crate::protocol::acl::{Acl, Credential};
 use crate::protocol::dialect::Dialect;
-use crate::protocol::ticket::DataLine;
-use crate::queue::journal::Scribe;
+use crate::protocol::ticket::TicketData;
+use crate::queue::journal::JournalWriter;
 use crate::session::acls::AclCheck;
 use crate::session::clock::SystemClock;
 use crate::session::heartbeat::LeaseStrength;
@@ -260,12 +260,12 @@ impl KeeperBuilder {
         })
         .await?;
         let host = gethostname::gethostname().to_string_lossy().into_owned();
-        let line = DataLine {
+        let line = TicketData {
             host,
             pid: std::process::id(),
-            ..DataLine::default()
+            ..TicketData::default()
         };
-        let scribe = (self.journal > 0).then(|| Scribe::new(&pool, &root, self.journal));
+        let journal = (self.journal > 0).then(|| JournalWriter::new(&pool, &root, self.journal));
         Ok(Keeper {
             pool,
             root: root.into(),
@@ -277,8 +277,8 @@ impl KeeperBuilder {
             line: Arc::new(line),
             lock_delay: self.lock_delay,
             dialect: self.dialect,
-            holders: Arc::default(),
-            scribe,
+            local_holds: Arc::default(),
+            journal,
         })
     }
 

@@ -12,20 +12,20 @@ use std::time::Duration;
 
 use crate::brief::Brief;
 use crate::error::{Error, Result};
-use crate::guard::local_holds::Holders;
+use crate::guard::local_holds::LocalHolds;
 use crate::link::Create;
 use crate::metrics::DEFAULT_CLASS;
 use crate::name::LockName;
 use crate::protocol::dialect::Dialect;
 use crate::protocol::journal_page::JournalEntry;
-use crate::protocol::ticket::{Claim, DataLine};
+use crate::protocol::ticket::{Recipe, TicketData};
 use crate::queue::Queue;
 use crate::queue::acl::WiderAcl;
 use crate::queue::journal;
-use crate::queue::journal::Scribe;
+use crate::queue::journal::JournalWriter;
 use crate::queue::view;
 use crate::queue::view::{LockSummary, QueueEntry};
-use crate::recipes::acquire::Door;
+use crate::recipes::acquire::Acquirer;
 use crate::recipes::election::Election;
 use crate::recipes::multi::{MultiGuard, MultiLock};
 use crate::recipes::mutex::Mutex;
@@ -69,11 +69,11 @@ pub struct Keeper {
     pool: Arc<Pool>,
     root: Arc<str>,
     kind: Create,
-    line: Arc<DataLine>,
+    line: Arc<TicketData>,
     lock_delay: Duration,
     dialect: Dialect,
-    holders: Arc<Holders>,
-    scribe: Option<Arc<Scribe>>,
+    local_holds: Arc<LocalHolds>,
+    journal: Option<Arc<JournalWriter>>,
 }
 
 impl fmt::Debug for Keeper {
@@ -123,8 +123,8 @@ impl Keeper {
         N: TryInto<LockName>,
         Error: From<N::Error>,
     {
-        let claim = self.dialect.lock();
-        Ok(Mutex::new(self.door(name.try_into()?, claim, "mutex")))
+        let recipe = self.dialect.lock();
+        Ok(Mutex::new(self.acquirer(name.try_into()?, recipe, "mutex")))
     }
 
     /// Makes a fair read-write lock with this name, which is text or a [`LockName`]. No I/O.
@@ -138,8 +138,8 @@ impl Keeper {
         Error: From<N::Error>,
     {
         let name = name.try_into()?;
-        let read = self.door(name.clone(), self.dialect.read(), "read");
-        let write = self.door(name, self.dialect.write(), "write");
+        let read = self.acquirer(name.clone(), self.dialect.read(), "read");
+        let write = self.acquirer(name, self.dialect.write(), "write");
         Ok(RwLock::new(read, write))
     }
 
@@ -153,8 +153,8 @@ impl Keeper {
         N: TryInto<LockName>,
         Error: From<N::Error>,
     {
-        let door = self.door(name.try_into()?, Claim::Lock, "permit");
-        Semaphore::new(door, limit)
+        let acquirer = self.acquirer(name.try_into()?, Recipe::Lock, "permit");
+        Semaphore::new(acquirer, limit)
     }
 
     /// Makes an election with this name, which is text or a [`LockName`]. No I/O.
@@ -167,9 +167,9 @@ impl Keeper {
         N: TryInto<LockName>,
         Error: From<N::Error>,
     {
-        let claim = self.dialect.lead();
-        let door = self.door(name.try_into()?, claim, "leadership");
-        Ok(Election::new(door))
+        let recipe = self.dialect.lead();
+        let acquirer = self.acquirer(name.try_into()?, recipe, "leadership");
+        Ok(Election::new(acquirer))
     }
 
     /// Makes a set of fair locks that are taken together, all or none, and without deadlocks. No I/O. Names that are given twice
@@ -188,7 +188,7 @@ impl Keeper {
         let names = names.into_iter().map(|name| Ok(name.try_into()?));
         let names = names.collect::<Result<_>>()?;
         let queue = |name| self.counted(name, self.dialect.lock(), "several");
-        MultiLock::new(names, Arc::clone(&self.holders), queue)
+        MultiLock::new(names, Arc::clone(&self.local_holds), queue)
     }
 
     /// Takes several locks together: [`multi_lock`](Self::multi_lock) and [`MultiLock::lock`].
@@ -257,7 +257,9 @@ impl Keeper {
         N: TryInto<LockName>,
         Error: From<N::Error>,
     {
-        self.queue_of(name.try_into()?, Claim::Lock).entries().await
+        self.queue_of(name.try_into()?, Recipe::Lock)
+            .entries()
+            .await
     }
 
     /// Removes a ticket that [`queue`](Self::queue) has shown, whosever it is: an operator's tool for a holder that hangs, or a
@@ -301,7 +303,7 @@ impl Keeper {
         N: TryInto<LockName>,
         Error: From<N::Error>,
     {
-        self.queue_of(name.try_into()?, Claim::Lock)
+        self.queue_of(name.try_into()?, Recipe::Lock)
             .evict(entry)
             .await
     }
@@ -333,7 +335,7 @@ impl Keeper {
         N: TryInto<LockName>,
         Error: From<N::Error>,
     {
-        self.queue_of(name.try_into()?, Claim::Lock)
+        self.queue_of(name.try_into()?, Recipe::Lock)
             .revoke(entry, grace)
             .await
     }
@@ -417,7 +419,7 @@ impl Keeper {
         N: TryInto<LockName>,
         Error: From<N::Error>,
     {
-        let queue = self.queue_of(name.try_into()?, Claim::Lock);
+        let queue = self.queue_of(name.try_into()?, Recipe::Lock);
         queue.wider_acls(&self.root).await
     }
 
@@ -442,38 +444,38 @@ impl Keeper {
     /// Dropped at any await, the keeper is closed, but not everything was waited for: tickets may stay until it is closed once more, or all
     /// that came from it is dropped.
     pub async fn close(&self) {
-        self.holders.cohorts.give_back();
-        if let Some(scribe) = &self.scribe {
+        self.local_holds.cohorts.give_back();
+        if let Some(journal) = &self.journal {
             let _closes = self.pool.closes();
-            scribe.close(self.pool.session_timeout() / 2).await;
+            journal.close(self.pool.session_timeout() / 2).await;
         }
         self.pool.close().await;
     }
 
-    fn door(&self, name: LockName, claim: Claim, kind: &'static str) -> Door {
-        let queue = self.counted(name, claim, kind);
-        Door::new(queue, Arc::clone(&self.holders))
+    fn acquirer(&self, name: LockName, recipe: Recipe, kind: &'static str) -> Acquirer {
+        let queue = self.counted(name, recipe, kind);
+        Acquirer::new(queue, Arc::clone(&self.local_holds))
     }
 
     /// The queue of a recipe, which is counted as this kind.
-    fn counted(&self, name: LockName, claim: Claim, kind: &'static str) -> Queue {
-        let mut queue = self.queue_of(name, claim);
-        queue.set_meter(self.holders.meters.of(DEFAULT_CLASS, kind));
+    fn counted(&self, name: LockName, recipe: Recipe, kind: &'static str) -> Queue {
+        let mut queue = self.queue_of(name, recipe);
+        queue.set_metrics(self.local_holds.metrics.of(DEFAULT_CLASS, kind));
         queue
     }
 
-    fn queue_of(&self, name: LockName, claim: Claim) -> Queue {
+    fn queue_of(&self, name: LockName, recipe: Recipe) -> Queue {
         let mut queue = Queue::new(
             Arc::clone(&self.pool),
             &self.root,
             name,
             self.kind,
-            claim,
+            recipe,
             Arc::clone(&self.line),
             self.lock_delay,
         );
-        if let Some(scribe) = &self.scribe {
-            queue.set_scribe(scribe);
+        if let Some(journal) = &self.journal {
+            queue.set_journal(journal);
         }
         queue
     }

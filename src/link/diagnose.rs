@@ -19,7 +19,7 @@ const MOST: usize = 4 << 10;
 
 /// What a server says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum ServerMode {
     Standalone,
     /// One of an ensemble; or it cannot be told, now and later.
     Other,
@@ -28,7 +28,7 @@ pub(crate) enum Mode {
 }
 
 /// Asks the one server behind an address; ends within `limit`.
-pub(crate) async fn mode(address: &str, limit: Duration) -> Mode {
+pub(crate) async fn mode(address: &str, limit: Duration) -> ServerMode {
     let asked = async {
         let resolved: HashSet<_> = lookup_host(with_port(address)).await?.collect();
         let mut resolved = resolved.into_iter();
@@ -38,27 +38,27 @@ pub(crate) async fn mode(address: &str, limit: Duration) -> Mode {
                 Ok(mode_of(&String::from_utf8_lossy(&answer)))
             }
             // Whoever it is that we are connected to, it is not surely the one who would answer.
-            _ => Ok(Mode::Other),
+            _ => Ok(ServerMode::Other),
         }
     };
     match timeout_at(Instant::now() + limit, asked).await {
         Ok(Ok(mode)) => mode,
-        Ok::<io::Result<Mode>, _>(Err(_)) | Err(_) => Mode::Unknown,
+        Ok::<io::Result<ServerMode>, _>(Err(_)) | Err(_) => ServerMode::Unknown,
     }
 }
 
-fn mode_of(answer: &str) -> Mode {
+fn mode_of(answer: &str) -> ServerMode {
     if answer.starts_with("srvr is not") {
-        return Mode::Other;
+        return ServerMode::Other;
     }
     // Of ZooKeeper it is known what that means; where as much came as is read, more may follow.
     let is_whole =
         answer.starts_with("Zookeeper version") && answer.ends_with('\n') && answer.len() < MOST;
     let mode = answer.lines().find_map(|line| line.strip_prefix("Mode: "));
     match mode.filter(|_| is_whole) {
-        Some("standalone") => Mode::Standalone,
-        Some(_) => Mode::Other,
-        None => Mode::Unknown,
+        Some("standalone") => ServerMode::Standalone,
+        Some(_) => ServerMode::Other,
+        None => ServerMode::Unknown,
     }
 }
 
@@ -147,15 +147,24 @@ mod tests {
         let line = "Zookeeper version: 3.8.0\nMode: standalone\n";
         let endless = line.repeat(MOST.div_ceil(line.len()));
         for (answer, mode) in [
-            (line, Mode::Standalone),
-            (&endless, Mode::Unknown),
-            ("Zookeeper version: 3.8.0\nMode: standalone", Mode::Unknown),
-            ("Zookeeper version: 3.8.0\nMode: leader\n", Mode::Other),
-            ("Zookeeper version: 3.8.0\nMode: read-only\n", Mode::Other),
-            ("Zookeeper version: 3.8.0\n", Mode::Unknown),
-            ("Keeper version: 1\nMode: standalone\n", Mode::Unknown),
-            ("srvr is not executed because", Mode::Other),
-            ("", Mode::Unknown),
+            (line, ServerMode::Standalone),
+            (&endless, ServerMode::Unknown),
+            (
+                "Zookeeper version: 3.8.0\nMode: standalone",
+                ServerMode::Unknown,
+            ),
+            (
+                "Zookeeper version: 3.8.0\nMode: leader\n",
+                ServerMode::Other,
+            ),
+            (
+                "Zookeeper version: 3.8.0\nMode: read-only\n",
+                ServerMode::Other,
+            ),
+            ("Zookeeper version: 3.8.0\n", ServerMode::Unknown),
+            ("Keeper version: 1\nMode: standalone\n", ServerMode::Unknown),
+            ("srvr is not executed because", ServerMode::Other),
+            ("", ServerMode::Unknown),
         ] {
             assert_eq!(mode_of(answer), mode, "{answer}");
         }

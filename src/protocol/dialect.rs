@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::permits;
 use super::permits::{HELD, LIMIT};
-use super::ticket::{Claim, DataLine, Ticket, in_order, is_hex, is_revoked, parse_digits};
+use super::ticket::{Recipe, Ticket, TicketData, in_order, is_hex, is_revoked, parse_digits};
 use crate::error::{Error, Result};
 
 /// Which other libraries a keeper shares its locks with: how its tickets are named, and with whose they may stand in a queue.
@@ -28,31 +28,31 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    pub(crate) fn lock(self) -> Claim {
+    pub(crate) fn lock(self) -> Recipe {
         match self {
-            Self::Curator => Claim::Lock,
-            Self::Kazoo => Claim::KazooLock,
+            Self::Curator => Recipe::Lock,
+            Self::Kazoo => Recipe::KazooLock,
         }
     }
 
-    pub(crate) fn read(self) -> Claim {
+    pub(crate) fn read(self) -> Recipe {
         match self {
-            Self::Curator => Claim::Read,
-            Self::Kazoo => Claim::KazooRead,
+            Self::Curator => Recipe::Read,
+            Self::Kazoo => Recipe::KazooRead,
         }
     }
 
-    pub(crate) fn write(self) -> Claim {
+    pub(crate) fn write(self) -> Recipe {
         match self {
-            Self::Curator => Claim::Write,
-            Self::Kazoo => Claim::KazooWrite,
+            Self::Curator => Recipe::Write,
+            Self::Kazoo => Recipe::KazooWrite,
         }
     }
 
-    pub(crate) fn lead(self) -> Claim {
+    pub(crate) fn lead(self) -> Recipe {
         match self {
-            Self::Curator => Claim::Lead,
-            Self::Kazoo => Claim::KazooLock,
+            Self::Curator => Recipe::Lead,
+            Self::Kazoo => Recipe::KazooLock,
         }
     }
 }
@@ -62,14 +62,14 @@ const MOST: usize = 16;
 
 /// Refuses the children of a lock's directory if one of them is a ticket that must not stand beside ours; nothing of ours
 /// is a ticket in a directory without a claim.
-pub(crate) fn check_company<'a>(
+pub(crate) fn check_neighbours<'a>(
     name: impl AsRef<str>,
-    claim: Option<Claim>,
+    recipe: Option<Recipe>,
     children: impl IntoIterator<Item = &'a String>,
 ) -> Result<()> {
     let mut strangers = children
         .into_iter()
-        .filter_map(|node| Some((node, stranger(claim, node)?)));
+        .filter_map(|node| Some((node, stranger(recipe, node)?)));
     let Some((node, what)) = strangers.next() else {
         return Ok(());
     };
@@ -94,8 +94,8 @@ pub(crate) struct Doubt {
 /// Those whose names do not tell, a bounded number: names of other recipes and of a semaphore's nodes, which locks below this one may
 /// have as well; and tickets that may be .NET's, whose names are like ours, where others stand that .NET does not see, the nearest
 /// before `mine`.
-pub(crate) fn doubts(
-    claim: Option<Claim>,
+pub(crate) fn in_doubt(
+    recipe: Option<Recipe>,
     children: &[String],
     mine: Option<&Ticket>,
 ) -> Vec<Doubt> {
@@ -109,7 +109,7 @@ pub(crate) fn doubts(
         })
     });
     let mut doubts: Vec<Doubt> = others.take(MOST).collect();
-    if claim.is_some() {
+    if recipe.is_some() {
         let are_there = SEMAPHORES.iter().filter(|(node, _)| {
             let is_it = |child: &String| child == node;
             children.iter().any(is_it)
@@ -122,9 +122,9 @@ pub(crate) fn doubts(
 
     let tickets = || children.iter().filter_map(|child| Ticket::parse(child));
     let may_be_nets = |ticket: &Ticket| ticket.is_bare() && ticket.tag_text() == "lock-";
-    let is_unseen = match claim {
-        Some(Claim::Lock) => tickets().any(|ticket| !may_be_nets(&ticket)),
-        Some(Claim::Read | Claim::Write) => true,
+    let is_unseen = match recipe {
+        Some(Recipe::Lock) => tickets().any(|ticket| !may_be_nets(&ticket)),
+        Some(Recipe::Read | Recipe::Write) => true,
         _ => false,
     };
     if is_unseen {
@@ -163,7 +163,7 @@ impl Doubt {
     /// Refuses the node by its data and by the session that owns it (`ephemeralOwner`).
     pub(crate) fn check_node(&self, name: &str, data: &[u8], owner: i64) -> Result<()> {
         let is_fine = match Ticket::parse(&self.node) {
-            Some(_) => DataLine::parse(data).is_some() || is_revoked(data),
+            Some(_) => TicketData::parse(data).is_some() || is_revoked(data),
             None if self.node == LIMIT => permits::parse_limit(data).is_none(),
             // A directory of locks below this one has no session.
             None => !is_of_a_session(owner),
@@ -193,13 +193,13 @@ fn is_of_a_session(owner: i64) -> bool {
 }
 
 /// What a ticket is that cannot share the queue.
-fn stranger(claim: Option<Claim>, node: &str) -> Option<&'static str> {
+fn stranger(recipe: Option<Recipe>, node: &str) -> Option<&'static str> {
     let ticket = Ticket::parse(node)?;
-    let shares = claim.is_some_and(|claim| claim.shares_with(&ticket));
+    let shares = recipe.is_some_and(|recipe| recipe.shares_with(&ticket));
     (!shares).then(|| whose(ticket.tag_text()))
 }
 
-impl Claim {
+impl Recipe {
     /// Whether it sees that ticket, and whoever has that one sees this claim's.
     fn shares_with(self, ticket: &Ticket) -> bool {
         let both = |tag: &str| matches!(tag, "__READ__" | "__WRIT__");
@@ -218,23 +218,23 @@ impl Claim {
 /// Whether each of two tickets is seen by whoever has the other one.
 pub(crate) fn share(one: &Ticket, other: &Ticket) -> bool {
     let sees = |one: &Ticket, other: &Ticket| {
-        let mut claims = claims_of(one).iter();
-        claims.any(|claim| claim.shares_with(other))
+        let mut recipes = recipes_of(one).iter();
+        recipes.any(|recipe| recipe.shares_with(other))
     };
     // Of a library's own kinds of tickets, which are never ours, it knows nothing.
-    let are_foreign = claims_of(one).is_empty() && claims_of(other).is_empty();
+    let are_foreign = recipes_of(one).is_empty() && recipes_of(other).is_empty();
     are_foreign || sees(one, other) && sees(other, one)
 }
 
 /// What a ticket may be for: kazoo's names do not tell a writer from a lock.
-fn claims_of(ticket: &Ticket) -> &'static [Claim] {
+fn recipes_of(ticket: &Ticket) -> &'static [Recipe] {
     match ticket.tag_text() {
-        "lock-" => &[Claim::Lock],
-        "__READ__" => &[Claim::Read],
-        "__WRIT__" => &[Claim::Write],
-        "latch-" => &[Claim::Lead],
-        "__lock__" => &[Claim::KazooLock, Claim::KazooWrite],
-        "__rlock__" => &[Claim::KazooRead],
+        "lock-" => &[Recipe::Lock],
+        "__READ__" => &[Recipe::Read],
+        "__WRIT__" => &[Recipe::Write],
+        "latch-" => &[Recipe::Lead],
+        "__lock__" => &[Recipe::KazooLock, Recipe::KazooWrite],
+        "__rlock__" => &[Recipe::KazooRead],
         _ => &[],
     }
 }
@@ -298,7 +298,7 @@ mod tests {
     /// Each name that some library gives, and the claims that may stand beside it.
     #[test]
     fn each_name_has_its_companions_and_is_a_stranger_to_all_others() {
-        use Claim::{KazooLock, KazooRead, KazooWrite, Lead, Lock, Read, Write};
+        use Recipe::{KazooLock, KazooRead, KazooWrite, Lead, Lock, Read, Write};
         let kazoo_rw = &[KazooRead, KazooWrite][..];
         for (node, companions) in [
             ("lock-0000000001".to_owned(), &[Lock, Read, Write][..]),
@@ -328,12 +328,12 @@ mod tests {
             ("read-0000000001".to_owned(), &[]),
             ("write-0000000001".to_owned(), &[]),
         ] {
-            for claim in [Lock, Read, Write, Lead, KazooLock, KazooRead, KazooWrite] {
+            for recipe in [Lock, Read, Write, Lead, KazooLock, KazooRead, KazooWrite] {
                 let children = ["notes".to_owned(), node.clone(), "lock-me".to_owned()];
-                let refused = check_company("shared", Some(claim), &children).err();
+                let refused = check_neighbours("shared", Some(recipe), &children).err();
 
-                let is_companion = companions.contains(&claim);
-                assert_eq!(refused.is_none(), is_companion, "{claim:?} beside {node}");
+                let is_companion = companions.contains(&recipe);
+                assert_eq!(refused.is_none(), is_companion, "{recipe:?} beside {node}");
                 let names_it = |error: Error| matches!(error, Error::UnsafeMix { node: found, .. } if found == node);
                 assert!(refused.is_none_or(names_it));
             }
@@ -352,8 +352,8 @@ mod tests {
             HEX.to_owned(),
         ] {
             let children = ["notes".to_owned(), node.clone()];
-            assert!(check_company("shared", Some(Claim::Lock), &children).is_ok());
-            let [doubt] = &doubts(Some(Claim::Lock), &children, None)[..] else {
+            assert!(check_neighbours("shared", Some(Recipe::Lock), &children).is_ok());
+            let [doubt] = &in_doubt(Some(Recipe::Lock), &children, None)[..] else {
                 panic!("{node} is in doubt");
             };
 
@@ -371,8 +371,8 @@ mod tests {
     #[test]
     fn a_semaphore_is_told_by_what_is_in_its_nodes() {
         let children = ["queue", "held", "limit"].map(String::from);
-        for claim in [Claim::Lock, Claim::Read, Claim::Lead, Claim::KazooLock] {
-            let [limit, held] = &doubts(Some(claim), &children, None)[..] else {
+        for recipe in [Recipe::Lock, Recipe::Read, Recipe::Lead, Recipe::KazooLock] {
+            let [limit, held] = &in_doubt(Some(recipe), &children, None)[..] else {
                 panic!("two tell");
             };
             assert!(!limit.asks_for_children() && held.asks_for_children());
@@ -391,10 +391,10 @@ mod tests {
             for data in [&b""[..], b"another program's", &DirectoryData::note(7)] {
                 assert!(limit.check_node("shared", data, 0).is_ok());
             }
-            let tickets = [Ticket::ours(claim, 7).name];
+            let tickets = [Ticket::ours(recipe, 7).name];
             assert!(held.check_children("shared", &tickets).is_ok());
         }
-        assert_eq!(doubts(None, &children, None), [], "its own nodes");
+        assert_eq!(in_doubt(None, &children, None), [], "its own nodes");
     }
 
     #[test]
@@ -411,28 +411,29 @@ mod tests {
             "_0000000001",
         ] {
             let children = [node.to_owned()];
-            assert_eq!(stranger(Some(Claim::Lock), node), None, "{node}");
+            assert_eq!(stranger(Some(Recipe::Lock), node), None, "{node}");
             assert_eq!(stranger(None, node), None, "{node}");
-            assert_eq!(doubts(None, &children, None), [], "{node}");
+            assert_eq!(in_doubt(None, &children, None), [], "{node}");
         }
     }
 
     #[test]
     fn nets_tickets_are_in_doubt_where_somebody_stands_whom_they_do_not_see() {
         let nets = |unseen: &str, mine: &Ticket| -> Vec<String> {
-            let mut children: Vec<String> =
-                (0..40).map(|n| Ticket::ours(Claim::Lock, n).name).collect();
+            let mut children: Vec<String> = (0..40)
+                .map(|n| Ticket::ours(Recipe::Lock, n).name)
+                .collect();
             children.push(unseen.to_owned());
-            let doubts = doubts(Some(Claim::Lock), &children, Some(mine));
+            let doubts = in_doubt(Some(Recipe::Lock), &children, Some(mine));
             doubts.into_iter().map(|doubt| doubt.node).collect()
         };
-        let mine = Ticket::ours(Claim::Lock, 30);
+        let mine = Ticket::ours(Recipe::Lock, 30);
 
         assert_eq!(nets("notes", &mine), [""; 0], "all of them see each other");
         for unseen in [
             format!("_c_{UUID}-lock-0000000050"),
-            Ticket::ours(Claim::Read, 50).name,
-            Ticket::ours(Claim::Lock, 50).guest(Uuid::nil()).name,
+            Ticket::ours(Recipe::Read, 50).name,
+            Ticket::ours(Recipe::Lock, 50).guest(Uuid::nil()).name,
         ] {
             let found = nets(&unseen, &mine);
             assert_eq!(
@@ -441,31 +442,34 @@ mod tests {
                 "{unseen}"
             );
         }
-        let reader = Ticket::ours(Claim::Read, 1);
+        let reader = Ticket::ours(Recipe::Read, 1);
         let children = ["lock-0000000000".to_owned(), reader.name.clone()];
-        assert_eq!(doubts(Some(Claim::Read), &children, Some(&reader)).len(), 1);
+        assert_eq!(
+            in_doubt(Some(Recipe::Read), &children, Some(&reader)).len(),
+            1
+        );
     }
 
     #[test]
     fn our_own_names_are_at_home_in_their_queues() {
-        for claim in [
-            Claim::Lock,
-            Claim::Read,
-            Claim::Write,
-            Claim::Lead,
-            Claim::KazooLock,
-            Claim::KazooRead,
-            Claim::KazooWrite,
+        for recipe in [
+            Recipe::Lock,
+            Recipe::Read,
+            Recipe::Write,
+            Recipe::Lead,
+            Recipe::KazooLock,
+            Recipe::KazooRead,
+            Recipe::KazooWrite,
         ] {
-            let ticket = Ticket::ours(claim, 7);
+            let ticket = Ticket::ours(recipe, 7);
             let (guest, shared) = (ticket.guest(Uuid::nil()), ticket.shared());
 
             for node in [&ticket.name, &guest.name] {
-                assert_eq!(stranger(Some(claim), node), None, "{node}");
+                assert_eq!(stranger(Some(recipe), node), None, "{node}");
             }
-            assert_eq!(ticket.kind, claim.kind());
-            if matches!(claim, Claim::Write | Claim::KazooWrite) {
-                assert_eq!(stranger(Some(claim), &shared.name), None, "{shared:?}");
+            assert_eq!(ticket.kind, recipe.kind());
+            if matches!(recipe, Recipe::Write | Recipe::KazooWrite) {
+                assert_eq!(stranger(Some(recipe), &shared.name), None, "{shared:?}");
             }
         }
     }

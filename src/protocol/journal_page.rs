@@ -117,7 +117,7 @@ impl fmt::Display for Ending {
 
 /// A hold as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Line {
+pub(crate) struct PageLine {
     /// Of the hold: it may go on under another ticket, and guests have the token of their host.
     pub(crate) id: Uuid,
     pub(crate) token: i64,
@@ -141,7 +141,7 @@ pub(crate) struct Line {
     pub(crate) why: Option<String>,
 }
 
-impl Line {
+impl PageLine {
     pub(crate) fn ended(mut self, held: Duration, ending: Ending) -> Self {
         self.held_ms = Some(u64::try_from(held.as_millis()).unwrap_or(u64::MAX));
         let (word, why) = ending.to_words();
@@ -169,7 +169,7 @@ impl Line {
 
 /// The last holds of one lock, the oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Page(Vec<Line>);
+pub(crate) struct Page(Vec<PageLine>);
 
 impl Page {
     /// A line of JSON for each hold; what is not, is no page.
@@ -189,7 +189,7 @@ impl Page {
 
     /// Puts a hold at its place, or its end beside its beginning. Tokens are given in the order of grants; those who share one are of one
     /// owner or one process, mostly.
-    pub(crate) fn put(&mut self, line: Line) {
+    pub(crate) fn put(&mut self, line: PageLine) {
         match self.0.iter_mut().find(|there| there.id == line.id) {
             // What ended does not begin again.
             Some(there) if there.ending.is_some() && line.ending.is_none() => {}
@@ -214,7 +214,7 @@ impl Page {
     /// Takes the oldest away until the page is not too large for the servers.
     pub(crate) fn fit(&mut self) {
         let mut room = MOST_BYTES;
-        let fits = |line: &&Line| {
+        let fits = |line: &&PageLine| {
             let text = serde_json::to_string(line).unwrap_or_default();
             let left = room.checked_sub(text.len() + 1);
             room = left.unwrap_or_default();
@@ -225,7 +225,7 @@ impl Page {
     }
 
     pub(crate) fn entries(self) -> Vec<JournalEntry> {
-        self.0.into_iter().map(Line::entry).collect()
+        self.0.into_iter().map(PageLine::entry).collect()
     }
 }
 
@@ -241,8 +241,8 @@ pub(crate) fn base(root: &str) -> String {
 mod tests {
     use super::*;
 
-    fn line(token: i64, ending: Option<Ending>) -> Line {
-        let line = Line {
+    fn line(token: i64, ending: Option<Ending>) -> PageLine {
+        let line = PageLine {
             id: Uuid::from_u128(token.unsigned_abs().into()),
             token,
             ticket: token,
@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn a_hold_that_goes_on_under_another_ticket_is_one_line() {
         let mut page = page(1..3);
-        page.put(Line {
+        page.put(PageLine {
             node: "__READ__0000000001".into(),
             ticket: 9,
             ..line(1, None)

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn museum_83_an_answer_proves_older_requests_and_not_itself() {
+    fn row_83_an_answer_proves_older_requests_and_not_itself() {
         // FAILURES.md row 83: the beat at 900 was late; a lease of 900 + 0.6 T would be too long.
         let lease = after([200, 400, 900]);
 
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn museum_81_the_first_answer_after_a_silence_begins_no_lease() {
+    fn row_81_the_first_answer_after_a_silence_begins_no_lease() {
         // FAILURES.md row 81.
         let mut lease = after([200, 400]);
         let end = lease.valid_until(ms(401)).unwrap();

@@ -15,7 +15,7 @@ pub(crate) struct Mark {
 
 /// How a ticket leaves.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Exit {
+pub(crate) enum ReleasePlan {
     /// By its name alone, which is read first: it never held.
     Plain,
     /// Only while the directory is still at this version, and without a word: it shared, or had guests, or the directory's
@@ -27,7 +27,7 @@ pub(crate) enum Exit {
     LastOut(Box<Self>),
 }
 
-impl Exit {
+impl ReleasePlan {
     /// The same without the mark.
     pub(crate) fn unmarked(self) -> Self {
         match self {
@@ -88,7 +88,7 @@ pub(crate) enum DirectoryData {
 }
 
 #[derive(Serialize, Deserialize)]
-enum Line {
+enum MarkLine {
     #[serde(rename = "lockkeeper_released")]
     Released(Mark),
     #[serde(rename = "lockkeeper_guest_of")]
@@ -97,7 +97,7 @@ enum Line {
     Proclaimed(Proclaimed),
 }
 
-impl Line {
+impl MarkLine {
     fn to_bytes(&self) -> Vec<u8> {
         // Numbers and text: serde_json cannot fail on them, and an empty line proves nothing, which is safe.
         serde_json::to_vec(self).unwrap_or_default()
@@ -107,7 +107,7 @@ impl Line {
 impl Mark {
     /// The bytes for the directory.
     pub(crate) fn to_bytes(self) -> Vec<u8> {
-        Line::Released(self).to_bytes()
+        MarkLine::Released(self).to_bytes()
     }
 }
 
@@ -117,23 +117,23 @@ impl DirectoryData {
         if data.is_empty() {
             return Self::Empty;
         }
-        match serde_json::from_slice::<Line>(data) {
-            Ok(Line::Released(mark)) => Self::Marked(mark),
-            Ok(Line::GuestOf(token)) => Self::Noted(token),
-            Ok(Line::Proclaimed(proclaimed)) => Self::Proclaimed(proclaimed),
+        match serde_json::from_slice::<MarkLine>(data) {
+            Ok(MarkLine::Released(mark)) => Self::Marked(mark),
+            Ok(MarkLine::GuestOf(token)) => Self::Noted(token),
+            Ok(MarkLine::Proclaimed(proclaimed)) => Self::Proclaimed(proclaimed),
             Err(_) => Self::Foreign,
         }
     }
 
     /// The bytes that tell of a guest of the hold with this token.
     pub(crate) fn note(token: i64) -> Vec<u8> {
-        Line::GuestOf(token).to_bytes()
+        MarkLine::GuestOf(token).to_bytes()
     }
 
     /// The bytes that publish a leader's value.
     pub(crate) fn proclamation(czxid: i64, value: &str) -> Vec<u8> {
         let value = value.to_owned();
-        Line::Proclaimed(Proclaimed { czxid, value }).to_bytes()
+        MarkLine::Proclaimed(Proclaimed { czxid, value }).to_bytes()
     }
 
     /// Whether this proves that the ticket with that identity held the lock and released it.
@@ -168,27 +168,27 @@ mod tests {
 
     #[test]
     fn an_exit_follows_the_directory_and_stays_what_it_is() {
-        let marked = |version| Exit::Marked {
+        let marked = |version| ReleasePlan::Marked {
             mark: vec![7],
             version,
         };
-        let last = |version| Exit::LastOut(Box::new(marked(version)));
+        let last = |version| ReleasePlan::LastOut(Box::new(marked(version)));
 
         assert_eq!(marked(1).at(2), marked(2));
         assert_eq!(last(1).at(2), last(2));
         assert_eq!(
-            Exit::Unmarked { version: 1 }.at(2),
-            Exit::Unmarked { version: 2 }
+            ReleasePlan::Unmarked { version: 1 }.at(2),
+            ReleasePlan::Unmarked { version: 2 }
         );
-        assert_eq!(Exit::Plain.at(2), Exit::Plain);
+        assert_eq!(ReleasePlan::Plain.at(2), ReleasePlan::Plain);
         let each = [
             marked(3),
             last(3),
-            Exit::Unmarked { version: 3 },
-            Exit::Plain,
+            ReleasePlan::Unmarked { version: 3 },
+            ReleasePlan::Plain,
         ];
         assert_eq!(
-            each.map(|exit| exit.marks_at()),
+            each.map(|plan| plan.marks_at()),
             [Some(3), Some(3), None, None]
         );
     }

@@ -13,7 +13,7 @@ const START: &str = "permit-";
 
 /// Whether some permits can be taken now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum PermitVerdict {
     Fits,
     /// Not before others give some back, or the limit grows.
     Full,
@@ -43,13 +43,13 @@ pub(crate) fn judge<'a>(
     children: impl IntoIterator<Item = &'a str>,
     asked: u32,
     limit: u32,
-) -> Verdict {
+) -> PermitVerdict {
     if asked > limit {
-        Verdict::Never
+        PermitVerdict::Never
     } else if held(children) + u64::from(asked) <= u64::from(limit) {
-        Verdict::Fits
+        PermitVerdict::Fits
     } else {
-        Verdict::Full
+        PermitVerdict::Full
     }
 }
 
@@ -126,10 +126,10 @@ mod tests {
         let names = [start_of(3) + "0", start_of(2) + "1"];
         let names = || names.iter().map(String::as_str);
 
-        assert_eq!(judge(names(), 1, 6), Verdict::Fits);
-        assert_eq!(judge(names(), 1, 5), Verdict::Full);
-        assert_eq!(judge(names(), 1, 2), Verdict::Full);
-        assert_eq!(judge(names(), 3, 2), Verdict::Never);
+        assert_eq!(judge(names(), 1, 6), PermitVerdict::Fits);
+        assert_eq!(judge(names(), 1, 5), PermitVerdict::Full);
+        assert_eq!(judge(names(), 1, 2), PermitVerdict::Full);
+        assert_eq!(judge(names(), 3, 2), PermitVerdict::Never);
         assert_eq!((left(names(), 6), left(names(), 2)), (1, 0));
     }
 
@@ -155,7 +155,7 @@ mod tests {
             for (at, (asked, gives_back)) in asks.into_iter().enumerate() {
                 let limit = limits[at * limits.len() / 60];
                 let before = held(names.iter().map(String::as_str));
-                if judge(names.iter().map(String::as_str), asked, limit) == Verdict::Fits {
+                if judge(names.iter().map(String::as_str), asked, limit) == PermitVerdict::Fits {
                     names.push(format!("{}{at:010}", start_of(asked)));
                     prop_assert!(held(names.iter().map(String::as_str)) <= u64::from(limit));
                 } else {

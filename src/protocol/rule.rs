@@ -4,7 +4,7 @@
 //! nearest blocker and judge again. Nodes never appear ahead of a ticket, so only removals matter, and while the nearest
 //! blocker lives I cannot be granted: one watch is enough and no release wakes a second waiter.
 
-use super::ticket::{Kind, Ticket, in_order};
+use super::ticket::{Mode, Ticket, in_order};
 
 /// What the rule says about a ticket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(crate) fn first<'a>(children: impl IntoIterator<Item = &'a str>) -> Vec<Tick
 /// Whether the other stands before mine and conflicts. Equal numbers belong to one hold: a guest and its host, or a writer
 /// that has become a reader.
 pub(crate) fn is_blocker(other: &Ticket, mine: &Ticket) -> bool {
-    let conflicts = other.kind == Kind::Exclusive || mine.kind == Kind::Exclusive;
+    let conflicts = other.kind == Mode::Exclusive || mine.kind == Mode::Exclusive;
     conflicts && other.seq.wrapping_sub(mine.seq) < 0
 }
 
@@ -51,18 +51,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::protocol::ticket::Claim;
+    use crate::protocol::ticket::Recipe;
 
     fn names(seqs: &[i32]) -> Vec<String> {
         seqs.iter()
-            .map(|&seq| Ticket::ours(Claim::Lock, seq).name)
+            .map(|&seq| Ticket::ours(Recipe::Lock, seq).name)
             .collect()
     }
 
     fn judged(mine: i32, seqs: &[i32]) -> Verdict {
         let names = names(seqs);
         judge(
-            &Ticket::ours(Claim::Lock, mine),
+            &Ticket::ours(Recipe::Lock, mine),
             names.iter().map(String::as_str),
         )
     }
@@ -80,7 +80,7 @@ mod tests {
 
     // FAILURES.md row 44: whatever is missing and however the list is shuffled, also across the end of the counter.
     #[test]
-    fn museum_44_of_up_to_seven_children_the_nearest_lower_number_is_watched() {
+    fn row_44_of_up_to_seven_children_the_nearest_lower_number_is_watched() {
         let mut judgements = 0;
         for start in [0, i32::MAX - 3] {
             for chosen in 1..1_u32 << 7 {
@@ -89,10 +89,10 @@ mod tests {
                 each_order(&mut ordered.clone(), ordered.len(), &mut |shuffled| {
                     let names = names(shuffled);
                     for (at, &mine) in ordered.iter().enumerate() {
-                        let mine = Ticket::ours(Claim::Lock, mine);
+                        let mine = Ticket::ours(Recipe::Lock, mine);
                         let expected = match at.checked_sub(1) {
                             Some(before) => {
-                                Verdict::Wait(Ticket::ours(Claim::Lock, ordered[before]))
+                                Verdict::Wait(Ticket::ours(Recipe::Lock, ordered[before]))
                             }
                             None => Verdict::Granted,
                         };
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn junk_children_are_ignored() {
         let verdict = judge(
-            &Ticket::ours(Claim::Lock, 3),
+            &Ticket::ours(Recipe::Lock, 3),
             ["foo", "lock-abc", "lock-00000000001", "ü"],
         );
 
@@ -121,7 +121,7 @@ mod tests {
     fn a_foreign_ticket_blocks_by_its_number() {
         let foreign = "_c_01234567-89ab-cdef-0123-456789abcdef-lock-0000000002";
 
-        let verdict = judge(&Ticket::ours(Claim::Lock, 3), [foreign, "lock-0000000004"]);
+        let verdict = judge(&Ticket::ours(Recipe::Lock, 3), [foreign, "lock-0000000004"]);
 
         assert!(matches!(verdict, Verdict::Wait(ticket) if ticket.name == foreign));
     }
@@ -153,7 +153,7 @@ mod tests {
             for &mine in &seqs {
                 match judged(mine, &seqs) {
                     Verdict::Granted => granted += 1,
-                    Verdict::Wait(other) => prop_assert!(other.is_before(&Ticket::ours(Claim::Lock, mine))),
+                    Verdict::Wait(other) => prop_assert!(other.is_before(&Ticket::ours(Recipe::Lock, mine))),
                 }
             }
             prop_assert_eq!(granted, 1);

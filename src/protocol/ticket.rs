@@ -13,7 +13,7 @@ use uuid::{Uuid, Version};
 
 /// What a ticket stands in the queue for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum Mode {
     /// Excludes everybody: a mutex, a writer, a candidate.
     Exclusive,
     /// Excludes exclusive tickets only: a reader.
@@ -22,7 +22,7 @@ pub(crate) enum Kind {
 
 /// What a ticket of ours is taken for; it decides the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Claim {
+pub(crate) enum Recipe {
     /// A mutex, or the head of a semaphore.
     Lock,
     Read,
@@ -34,7 +34,7 @@ pub(crate) enum Claim {
     KazooWrite,
 }
 
-impl Claim {
+impl Recipe {
     /// The start of the ticket's name; the server appends the number.
     pub(crate) fn prefix(self) -> &'static str {
         match self {
@@ -48,11 +48,11 @@ impl Claim {
         }
     }
 
-    pub(crate) fn kind(self) -> Kind {
+    pub(crate) fn kind(self) -> Mode {
         match self {
-            Self::Read | Self::KazooRead => Kind::Shared,
+            Self::Read | Self::KazooRead => Mode::Shared,
             Self::Lock | Self::Write | Self::Lead | Self::KazooLock | Self::KazooWrite => {
-                Kind::Exclusive
+                Mode::Exclusive
             }
         }
     }
@@ -83,20 +83,20 @@ impl Claim {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Ticket {
     pub(crate) seq: i32,
-    pub(crate) kind: Kind,
+    pub(crate) kind: Mode,
     pub(crate) name: String,
 }
 
 /// Tags that stand right before the number, and what they mean. The order matters only where one ends in another.
-const TAGS: [(&str, Kind); 8] = [
-    ("__READ__", Kind::Shared),
-    ("__WRIT__", Kind::Exclusive),
-    ("__rlock__", Kind::Shared),
-    ("__lock__", Kind::Exclusive),
-    ("latch-", Kind::Exclusive),
-    ("write-", Kind::Exclusive),
-    ("read-", Kind::Shared),
-    ("lock-", Kind::Exclusive),
+const TAGS: [(&str, Mode); 8] = [
+    ("__READ__", Mode::Shared),
+    ("__WRIT__", Mode::Exclusive),
+    ("__rlock__", Mode::Shared),
+    ("__lock__", Mode::Exclusive),
+    ("latch-", Mode::Exclusive),
+    ("write-", Mode::Exclusive),
+    ("read-", Mode::Shared),
+    ("lock-", Mode::Exclusive),
 ];
 
 /// Bytes of the longest name that is a ticket, whoever made it: whatever reads as a UUID may stand before the longest tag.
@@ -107,11 +107,11 @@ const NEAR_END: i32 = i32::MAX - (1 << 16);
 
 impl Ticket {
     /// A ticket of ours with this number.
-    pub(crate) fn ours(claim: Claim, seq: i32) -> Self {
+    pub(crate) fn ours(recipe: Recipe, seq: i32) -> Self {
         Self {
             seq,
-            kind: claim.kind(),
-            name: format!("{}{}", claim.prefix(), Digits(seq)),
+            kind: recipe.kind(),
+            name: format!("{}{}", recipe.prefix(), Digits(seq)),
         }
     }
 
@@ -132,12 +132,12 @@ impl Ticket {
         let (before, bare) = self.name.split_at(self.tag().0);
         let digits = &bare[self.tag().1..];
         let readers = match self.tag_text() {
-            "__lock__" => Claim::KazooRead,
-            _ => Claim::Read,
+            "__lock__" => Recipe::KazooRead,
+            _ => Recipe::Read,
         };
         Self {
             seq: self.seq,
-            kind: Kind::Shared,
+            kind: Mode::Shared,
             name: format!("{before}{}{digits}", readers.prefix()),
         }
     }
@@ -189,8 +189,8 @@ impl Ticket {
     ///
     /// The first number of a directory has none. Numbers are unique in a directory and given in order, so if the name
     /// is there, and older, it *is* the immediate predecessor.
-    pub(crate) fn predecessor(&self, claim: Claim) -> Option<Self> {
-        (self.seq != 0).then(|| Self::ours(claim, self.seq.wrapping_sub(1)))
+    pub(crate) fn predecessor(&self, recipe: Recipe) -> Option<Self> {
+        (self.seq != 0).then(|| Self::ours(recipe, self.seq.wrapping_sub(1)))
     }
 
     /// Whether this ticket stands before the other; right across the end of the counter.
@@ -279,7 +279,7 @@ pub(crate) fn is_hex(id: &str) -> bool {
 /// The data line of a ticket: written once at create, and never again but to ask its holder for it, because that wakes the
 /// successor.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct DataLine {
+pub(crate) struct TicketData {
     /// The owner for reentrancy, when one was named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) owner: Option<String>,
@@ -317,13 +317,13 @@ const REVOKE: &[u8] = b"__REVOKE__";
 
 /// Whether the holder of a ticket with this in it is asked to give it back.
 pub(crate) fn is_revoked(data: &[u8]) -> bool {
-    data == REVOKE || DataLine::parse(data).is_some_and(|line| line.revoked)
+    data == REVOKE || TicketData::parse(data).is_some_and(|line| line.revoked)
 }
 
 /// What asks the holder of a ticket with this in it: ours keep their line, by which we know them again.
 pub(crate) fn asking(data: &[u8]) -> Vec<u8> {
-    match DataLine::parse(data) {
-        Some(line) => DataLine {
+    match TicketData::parse(data) {
+        Some(line) => TicketData {
             revoked: true,
             ..line
         }
@@ -332,7 +332,7 @@ pub(crate) fn asking(data: &[u8]) -> Vec<u8> {
     }
 }
 
-impl DataLine {
+impl TicketData {
     /// The bytes for the node.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         // Strings and numbers only: serde_json cannot fail on them, and an empty line would only cost the display.
@@ -377,19 +377,19 @@ mod tests {
         let uuid = "01234567-89ab-cdef-0123-456789abcdef";
         let hex = "0123456789abcdef0123456789abcdef";
         for (name, seq, kind) in [
-            ("lock-0000000012".into(), 12, Kind::Exclusive),
-            (format!("_c_{uuid}-lock-0000000003"), 3, Kind::Exclusive),
-            (format!("_c_{hex}-lock-0000000003"), 3, Kind::Exclusive),
-            (format!("_c_{uuid}-__READ__0000000004"), 4, Kind::Shared),
-            (format!("_c_{uuid}-__WRIT__0000000005"), 5, Kind::Exclusive),
-            (format!("_c_{uuid}-latch-0000000006"), 6, Kind::Exclusive),
-            (format!("{hex}__lock__0000000007"), 7, Kind::Exclusive),
-            (format!("{hex}__rlock__0000000008"), 8, Kind::Shared),
-            (format!("{hex}-lock-0000000009"), 9, Kind::Exclusive),
-            ("read-0000000010".into(), 10, Kind::Shared),
-            ("write-0000000011".into(), 11, Kind::Exclusive),
-            ("lock--000000001".into(), -1, Kind::Exclusive),
-            ("lock--2147483648".into(), i32::MIN, Kind::Exclusive),
+            ("lock-0000000012".into(), 12, Mode::Exclusive),
+            (format!("_c_{uuid}-lock-0000000003"), 3, Mode::Exclusive),
+            (format!("_c_{hex}-lock-0000000003"), 3, Mode::Exclusive),
+            (format!("_c_{uuid}-__READ__0000000004"), 4, Mode::Shared),
+            (format!("_c_{uuid}-__WRIT__0000000005"), 5, Mode::Exclusive),
+            (format!("_c_{uuid}-latch-0000000006"), 6, Mode::Exclusive),
+            (format!("{hex}__lock__0000000007"), 7, Mode::Exclusive),
+            (format!("{hex}__rlock__0000000008"), 8, Mode::Shared),
+            (format!("{hex}-lock-0000000009"), 9, Mode::Exclusive),
+            ("read-0000000010".into(), 10, Mode::Shared),
+            ("write-0000000011".into(), 11, Mode::Exclusive),
+            ("lock--000000001".into(), -1, Mode::Exclusive),
+            ("lock--2147483648".into(), i32::MIN, Mode::Exclusive),
         ] {
             let ticket = Ticket::parse(&name);
 
@@ -430,29 +430,32 @@ mod tests {
 
     #[test]
     fn the_predecessor_of_the_first_negative_number_is_the_last_positive_one() {
-        let first_negative = Ticket::ours(Claim::Lock, i32::MIN);
+        let first_negative = Ticket::ours(Recipe::Lock, i32::MIN);
 
         assert_eq!(
-            first_negative.predecessor(Claim::Lock),
-            Some(Ticket::ours(Claim::Lock, i32::MAX))
+            first_negative.predecessor(Recipe::Lock),
+            Some(Ticket::ours(Recipe::Lock, i32::MAX))
         );
-        assert!(Ticket::ours(Claim::Lock, i32::MAX).is_before(&first_negative));
-        assert_eq!(Ticket::ours(Claim::Lock, 0).predecessor(Claim::Lock), None);
+        assert!(Ticket::ours(Recipe::Lock, i32::MAX).is_before(&first_negative));
+        assert_eq!(
+            Ticket::ours(Recipe::Lock, 0).predecessor(Recipe::Lock),
+            None
+        );
     }
 
     #[test]
     fn a_ticket_that_comes_to_share_keeps_its_number_and_what_stands_before_its_tag() {
-        let guest = Ticket::ours(Claim::Write, 7).guest(Uuid::nil());
+        let guest = Ticket::ours(Recipe::Write, 7).guest(Uuid::nil());
         for ticket in [
-            Ticket::ours(Claim::Write, 7),
-            Ticket::ours(Claim::Write, i32::MAX),
-            Ticket::ours(Claim::Lock, 7),
+            Ticket::ours(Recipe::Write, 7),
+            Ticket::ours(Recipe::Write, i32::MAX),
+            Ticket::ours(Recipe::Lock, 7),
             guest.clone(),
         ] {
             let shared = ticket.shared();
 
             assert_eq!(Ticket::parse(&shared.name), Some(shared.clone()));
-            assert_eq!((shared.seq, shared.kind), (ticket.seq, Kind::Shared));
+            assert_eq!((shared.seq, shared.kind), (ticket.seq, Mode::Shared));
         }
         assert_eq!(
             guest.shared().name,
@@ -462,17 +465,17 @@ mod tests {
 
     #[test]
     fn a_data_line_reads_any_bytes() {
-        assert_eq!(DataLine::parse(b"10.0.0.7"), None);
-        assert_eq!(DataLine::parse(&[0xff, 0]), None);
-        assert_eq!(DataLine::parse(b""), None);
+        assert_eq!(TicketData::parse(b"10.0.0.7"), None);
+        assert_eq!(TicketData::parse(&[0xff, 0]), None);
+        assert_eq!(TicketData::parse(b""), None);
         let line = br#"{"pid":3,"attempt":"01234567-89ab-cdef-0123-456789abcdef","more":1}"#;
-        assert_eq!(DataLine::parse(line).map(|line| line.pid), Some(3));
+        assert_eq!(TicketData::parse(line).map(|line| line.pid), Some(3));
     }
 
     /// `docs/versions.md` promises it to those who run another version in the same queue.
     #[test]
     fn what_is_written_into_tickets_stays_the_same() {
-        let line = DataLine {
+        let line = TicketData {
             owner: Some("o".into()),
             host: "h".into(),
             pid: 3,
@@ -487,14 +490,14 @@ mod tests {
         };
         let bytes = r#"{"owner":"o","host":"h","pid":3,"label":"l","trace":"t","attempt":"00000000-0000-0000-0000-000000000001","#;
         let rest = r#""at":5,"guest_of":7,"value":"v","permits":2,"revoked":true}"#;
-        let claims = [
-            Claim::Lock,
-            Claim::Read,
-            Claim::Write,
-            Claim::Lead,
-            Claim::KazooLock,
-            Claim::KazooRead,
-            Claim::KazooWrite,
+        let recipes = [
+            Recipe::Lock,
+            Recipe::Read,
+            Recipe::Write,
+            Recipe::Lead,
+            Recipe::KazooLock,
+            Recipe::KazooRead,
+            Recipe::KazooWrite,
         ];
 
         assert_eq!(
@@ -502,7 +505,7 @@ mod tests {
             [bytes, rest].concat()
         );
         assert_eq!(
-            claims.map(Claim::prefix),
+            recipes.map(Recipe::prefix),
             [
                 "lock-",
                 "__READ__",
@@ -517,17 +520,17 @@ mod tests {
 
     #[test]
     fn a_line_has_a_trace_if_there_is_one_and_is_read_without() {
-        let line = |trace: Option<&str>| DataLine {
+        let line = |trace: Option<&str>| TicketData {
             trace: trace.map(String::from),
             attempt: Uuid::from_u128(1),
-            ..DataLine::default()
+            ..TicketData::default()
         };
         let [with, without] = [line(Some("4bf9")), line(None)];
 
         let text = String::from_utf8(without.to_bytes()).unwrap();
         assert!(!text.contains("trace"), "{text}");
-        assert_eq!(DataLine::parse(text.as_bytes()), Some(without));
-        assert_eq!(DataLine::parse(&with.to_bytes()), Some(with));
+        assert_eq!(TicketData::parse(text.as_bytes()), Some(without));
+        assert_eq!(TicketData::parse(&with.to_bytes()), Some(with));
     }
 
     #[test]
@@ -538,7 +541,7 @@ mod tests {
             br#"["job"]"#,
             br#"{"host":"10.0.0.7","pid":3,"owner":"job","permits":2}"#,
         ] {
-            assert_eq!(DataLine::parse(theirs), None, "{theirs:?}");
+            assert_eq!(TicketData::parse(theirs), None, "{theirs:?}");
         }
     }
 
@@ -555,7 +558,7 @@ mod tests {
     proptest! {
         // FAILURES.md row 47: a server in an Arabic locale once wrote such names.
         #[test]
-        fn museum_47_a_number_in_the_digits_of_another_script_is_no_ticket(
+        fn row_47_a_number_in_the_digits_of_another_script_is_no_ticket(
             seq in 0..=i32::MAX,
             zero in prop::sample::select(&ZEROS[..]),
             tag in prop::sample::select(&TAGS[..]),
@@ -573,7 +576,7 @@ mod tests {
 
         #[test]
         fn parse_after_format_is_the_identity(seq: i32) {
-            let ticket = Ticket::ours(Claim::Lock, seq);
+            let ticket = Ticket::ours(Recipe::Lock, seq);
 
             prop_assert_eq!(Ticket::parse(&ticket.name), Some(ticket));
         }
@@ -586,10 +589,10 @@ mod tests {
         #[test]
         fn order_holds_across_the_end_of_the_counter(start: i32, steps in prop::collection::vec(1..1000i32, 1..20)) {
             let mut seq = start;
-            let mut tickets = vec![Ticket::ours(Claim::Lock, seq)];
+            let mut tickets = vec![Ticket::ours(Recipe::Lock, seq)];
             for step in steps {
                 seq = seq.wrapping_add(step);
-                tickets.push(Ticket::ours(Claim::Lock, seq));
+                tickets.push(Ticket::ours(Recipe::Lock, seq));
             }
             let mut shuffled = tickets.clone();
             shuffled.reverse();
@@ -600,9 +603,9 @@ mod tests {
 
         #[test]
         fn a_data_line_survives_the_wire(host in ".*", pid: u32, label in prop::option::of(".*"), at: u64) {
-            let line = DataLine { host, pid, label, attempt: Uuid::new_v4(), at, ..DataLine::default() };
+            let line = TicketData { host, pid, label, attempt: Uuid::new_v4(), at, ..TicketData::default() };
 
-            prop_assert_eq!(DataLine::parse(&line.to_bytes()), Some(line));
+            prop_assert_eq!(TicketData::parse(&line.to_bytes()), Some(line));
         }
     }
 }

@@ -1,21 +1,21 @@
 //! The walk of a ticket to its turn: what to ask next, and what each answer means. (pure)
 //!
-//! Invariants: every sight that can give the turn also shows our own ticket, with our `czxid` (FAILURES.md rows 72 and 73), or a
+//! Invariants: every snapshot that can give the turn also shows our own ticket, with our `czxid` (FAILURES.md rows 72 and 73), or a
 //! directory whose last change was its creation; a
 //! ticket waits for one other, the nearest that conflicts; a list of the children is the fallback of the exclusive way, never
 //! the way itself. It sends nothing and waits for nothing: the waiter does, and so does the exhaustive search of the tests.
 //!
-//! The way: glimpse, which is asked for with the create: alone? (1 request); otherwise watch the number before mine (1). When the watched ticket goes, look (1): a
+//! The way: speculative read, which is asked for with the create: alone? (1 request); otherwise watch the number before mine (1). When the watched ticket goes, look (1): a
 //! mark with its `czxid` proves that it held and released, so everything before it was gone already. A shared ticket lists
 //! once instead of guessing. A ticket with an owner also lists, and asks whose the first ticket is: the same owner's lets it in
 //! as a guest.
 
 use std::borrow::Cow;
 
-use super::mark::{DirectoryData, Exit, Mark};
+use super::mark::{DirectoryData, Mark, ReleasePlan};
 use super::rule;
 use super::rule::Verdict;
-use super::ticket::{Claim, DataLine, Kind, Ticket};
+use super::ticket::{Mode, Recipe, Ticket, TicketData};
 
 pub(crate) const REMOVED: &str = "the ticket was removed";
 pub(crate) const REPLACED: &str = "another ticket stands under its name";
@@ -25,7 +25,7 @@ pub(crate) const REPLACED: &str = "another ticket stands under its name";
 pub(crate) struct Walk {
     ticket: Ticket,
     czxid: i64,
-    claim: Claim,
+    recipe: Recipe,
     owner: Option<Box<str>>,
     /// Directories are removed when they are empty, and with them what was in them before.
     directories_forget: bool,
@@ -44,7 +44,7 @@ enum Phase {
     /// Somebody is before mine; perhaps the first of all has my owner. (Boxed, as the next: a crowd has many walks, and few owners.)
     Asking(Box<Asking>),
     /// The first has my owner: in as its guest.
-    Visiting(Box<Visit>),
+    EnteringAsGuest(Box<GuestEntry>),
     /// This ticket is the nearest before mine, by the list or, with its identity, by a watch that was spent on a change of
     /// its data.
     Following { ahead: Ticket, czxid: Option<i64> },
@@ -76,13 +76,13 @@ pub(crate) enum Step<'a> {
     /// Wait for the watch.
     Wait,
     /// Exchange my ticket for a guest's.
-    Visit(&'a Visit),
+    GuestEntry(&'a GuestEntry),
     Turn(&'a Turn),
 }
 
 /// What a look saw.
 #[derive(Debug, Clone)]
-pub(crate) struct Sight<'a> {
+pub(crate) struct Snapshot<'a> {
     pub(crate) data: &'a [u8],
     pub(crate) version: i32,
     pub(crate) num_children: i32,
@@ -95,7 +95,7 @@ pub(crate) struct Sight<'a> {
 
 /// What the directory alone looked like, at some moment after the create.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Glimpse<'a> {
+pub(crate) struct SpeculativeRead<'a> {
     pub(crate) data: &'a [u8],
     pub(crate) version: i32,
     pub(crate) num_children: i32,
@@ -107,7 +107,7 @@ pub(crate) struct Glimpse<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Turn {
     /// How the ticket leaves.
-    pub(crate) exit: Exit,
+    pub(crate) plan: ReleasePlan,
     /// Whether whoever was before released, or nobody ever was.
     pub(crate) ended_well: bool,
     /// The directory's version when that was seen.
@@ -118,7 +118,7 @@ pub(crate) struct Turn {
 
 /// How to go in as a guest: all of it commits together, or nothing does.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Visit {
+pub(crate) struct GuestEntry {
     /// The ticket of my owner that must still be there.
     pub(crate) host: Ticket,
     /// The hold's token.
@@ -135,7 +135,7 @@ pub(crate) struct Visit {
 impl Walk {
     /// The walk of a ticket that was just created.
     pub(crate) fn new(
-        claim: Claim,
+        recipe: Recipe,
         ticket: Ticket,
         czxid: i64,
         owner: Option<&str>,
@@ -144,7 +144,7 @@ impl Walk {
         Self {
             ticket,
             czxid,
-            claim,
+            recipe,
             owner: owner.map(Box::from),
             directories_forget,
             phase: Phase::Joined,
@@ -155,8 +155,8 @@ impl Walk {
         self.czxid
     }
 
-    pub(crate) fn claim(&self) -> Claim {
-        self.claim
+    pub(crate) fn recipe(&self) -> Recipe {
+        self.recipe
     }
 
     /// What has to be done next.
@@ -177,61 +177,61 @@ impl Walk {
                 with_children: false,
                 tickets: &asking.first,
             },
-            Phase::Visiting(visit) => Step::Visit(visit),
+            Phase::EnteringAsGuest(guest_entry) => Step::GuestEntry(guest_entry),
             Phase::Following { ahead, .. } => Step::Watch(ahead.name.as_str().into()),
             Phase::Watching { .. } => Step::Wait,
             Phase::Turn(turn) => Step::Turn(turn),
         }
     }
 
-    /// Takes in a glimpse, if nothing else was seen before. Where our create was the last change of the children, our ticket is
+    /// Takes in a speculative read, if nothing else was seen before. Where our create was the last change of the children, our ticket is
     /// there; and if there is one child only, we are alone. Anything else gives no turn, and is a hint: who is wrong about others
     /// being there finds nobody to wait for, and looks.
-    pub(crate) fn glimpsed(&mut self, glimpse: &Glimpse<'_>) {
+    pub(crate) fn speculated(&mut self, speculative_read: &SpeculativeRead<'_>) {
         if self.phase != Phase::Joined {
             return;
         }
-        let is_alone = glimpse.num_children == 1;
-        if is_alone && glimpse.pzxid == self.czxid {
-            let sight = Sight {
-                data: glimpse.data,
-                version: glimpse.version,
-                num_children: glimpse.num_children,
+        let is_alone = speculative_read.num_children == 1;
+        if is_alone && speculative_read.pzxid == self.czxid {
+            let snapshot = Snapshot {
+                data: speculative_read.data,
+                version: speculative_read.version,
+                num_children: speculative_read.num_children,
                 mine: Some(self.czxid),
                 children: &[],
                 tickets: Vec::new(),
             };
-            self.phase = self.turn(&sight, None);
+            self.phase = self.turn(&snapshot, None);
         } else if !is_alone && self.guesses() {
             self.phase = self.behind();
         }
     }
 
     /// Takes in what a look saw; `Err` with the reason when the ticket is no longer ours.
-    pub(crate) fn looked(&mut self, sight: &Sight<'_>) -> Result<(), &'static str> {
-        match sight.mine {
+    pub(crate) fn looked(&mut self, snapshot: &Snapshot<'_>) -> Result<(), &'static str> {
+        match snapshot.mine {
             Some(czxid) if czxid == self.czxid => {}
             Some(_) => return Err(REPLACED),
             None => return Err(REMOVED),
         }
         self.phase = match &self.phase {
             Phase::Joined if self.guesses() => {
-                if sight.num_children == 1 {
-                    self.turn(sight, None)
+                if snapshot.num_children == 1 {
+                    self.turn(snapshot, None)
                 } else {
                     self.behind()
                 }
             }
             Phase::Woken { czxid } => {
-                let proved = DirectoryData::parse(sight.data).proves_release_of(*czxid);
-                if proved || sight.num_children == 1 {
-                    self.turn(sight, Some(*czxid))
+                let proved = DirectoryData::parse(snapshot.data).proves_release_of(*czxid);
+                if proved || snapshot.num_children == 1 {
+                    self.turn(snapshot, Some(*czxid))
                 } else {
                     Phase::Listing
                 }
             }
-            Phase::Asking(asking) => self.asked(sight, asking),
-            _ => self.judge(sight),
+            Phase::Asking(asking) => self.asked(snapshot, asking),
+            _ => self.judge(snapshot),
         };
         Ok(())
     }
@@ -319,7 +319,7 @@ impl Walk {
     }
 
     fn guesses(&self) -> bool {
-        self.claim.kind() == Kind::Exclusive
+        self.recipe.kind() == Mode::Exclusive
     }
 
     /// Others are there; of them an owner must know more than that.
@@ -333,14 +333,14 @@ impl Walk {
 
     /// A ticket that may stand right before mine.
     fn guess(&self, tried: usize) -> Option<Ticket> {
-        let claim = self.claim.neighbours().get(tried)?;
-        self.ticket.predecessor(*claim)
+        let recipe = self.recipe.neighbours().get(tried)?;
+        self.ticket.predecessor(*recipe)
     }
 
-    fn judge(&self, sight: &Sight<'_>) -> Phase {
-        let children = sight.children.iter().map(String::as_str);
+    fn judge(&self, snapshot: &Snapshot<'_>) -> Phase {
+        let children = snapshot.children.iter().map(String::as_str);
         match rule::judge(&self.ticket, children.clone()) {
-            Verdict::Granted => self.turn(sight, None),
+            Verdict::Granted => self.turn(snapshot, None),
             Verdict::Wait(ahead) if self.owner.is_some() => {
                 let first = rule::first(children);
                 Phase::Asking(Box::new(Asking { first, ahead }))
@@ -350,19 +350,22 @@ impl Walk {
     }
 
     /// Whether the first ticket, or a guest of it, has my owner.
-    fn asked(&self, sight: &Sight<'_>, asking: &Asking) -> Phase {
+    fn asked(&self, snapshot: &Snapshot<'_>, asking: &Asking) -> Phase {
         let Asking { first, ahead } = asking;
-        let hosts = first.iter().zip(&sight.tickets).find_map(|(host, found)| {
-            let (czxid, data) = (*found)?;
-            let line = DataLine::parse(data)?;
-            let is_mine = host.kind == Kind::Exclusive && line.is_of(self.owner.as_deref()?);
-            is_mine.then(|| (host.clone(), line.guest_of.unwrap_or(czxid)))
-        });
-        let data = DirectoryData::parse(sight.data);
+        let hosts = first
+            .iter()
+            .zip(&snapshot.tickets)
+            .find_map(|(host, found)| {
+                let (czxid, data) = (*found)?;
+                let line = TicketData::parse(data)?;
+                let is_mine = host.kind == Mode::Exclusive && line.is_of(self.owner.as_deref()?);
+                is_mine.then(|| (host.clone(), line.guest_of.unwrap_or(czxid)))
+            });
+        let data = DirectoryData::parse(snapshot.data);
         match hosts {
-            Some((host, token)) => Phase::Visiting(Box::new(Visit {
+            Some((host, token)) => Phase::EnteringAsGuest(Box::new(GuestEntry {
                 token,
-                version: sight.version,
+                version: snapshot.version,
                 note: data.is_ours().then(|| DirectoryData::note(token)),
                 // The host may still be waiting for the end of the delay itself; but where a guest was let in, it is over.
                 ended_well: data == DirectoryData::Noted(token)
@@ -378,40 +381,40 @@ impl Walk {
 
     /// Decides how the ticket will leave, from the directory as it was when the turn was seen; `ahead` was before it, if that is
     /// known.
-    fn turn(&self, sight: &Sight<'_>, ahead: Option<i64>) -> Phase {
-        let data = DirectoryData::parse(sight.data);
-        let version = sight.version;
-        let exit = if self.marks(sight) && data.is_ours() {
+    fn turn(&self, snapshot: &Snapshot<'_>, ahead: Option<i64>) -> Phase {
+        let data = DirectoryData::parse(snapshot.data);
+        let version = snapshot.version;
+        let plan = if self.marks(snapshot) && data.is_ours() {
             let mark = Mark {
                 czxid: self.czxid,
                 seq: self.ticket.seq,
             };
-            Exit::Marked {
+            ReleasePlan::Marked {
                 mark: mark.to_bytes(),
                 version,
             }
         } else {
-            Exit::Unmarked { version }
+            ReleasePlan::Unmarked { version }
         };
         Phase::Turn(Turn {
             // Another program's data is not removed with the directory.
-            exit: if self.ticket.is_near_end() && data.is_ours() {
-                Exit::LastOut(Box::new(exit))
+            plan: if self.ticket.is_near_end() && data.is_ours() {
+                ReleasePlan::LastOut(Box::new(plan))
             } else {
-                exit
+                plan
             },
             ended_well: data.ended_well(ahead, self.ticket.seq, self.directories_forget),
             version,
-            is_alone: sight.num_children == 1,
+            is_alone: snapshot.num_children == 1,
         })
     }
 
     /// Whether our release proves anything: not beside others who share, nor when guests came before we knew of our turn.
-    fn marks(&self, sight: &Sight<'_>) -> bool {
+    fn marks(&self, snapshot: &Snapshot<'_>) -> bool {
         let is_beside = |child: &String| {
             Ticket::parse(child)
                 .is_some_and(|other| other.seq == self.ticket.seq && other.name != self.ticket.name)
         };
-        self.claim.kind() == Kind::Exclusive && !sight.children.iter().any(is_beside)
+        self.recipe.kind() == Mode::Exclusive && !snapshot.children.iter().any(is_beside)
     }
 }

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use super::Queue;
-use super::place::Place;
+use super::place::TicketPlace;
 use crate::brief::Brief;
 use crate::error::{Error, Result};
 use crate::link::{AccessList, Code, Node};
@@ -62,7 +62,7 @@ impl Queue {
     }
 }
 
-impl Place {
+impl TicketPlace {
     /// Whether a node of the lock, as it was read, is open to nobody beyond our list. `false` if it has changed since: read it again.
     pub(super) async fn checks_acl(
         &self,
@@ -113,7 +113,7 @@ impl Place {
     }
 }
 
-/// As [`Place::checks_acl`], for whoever has no ticket: what `auth` stands for may be known by the names of users only.
+/// As [`TicketPlace::checks_acl`], for whoever has no ticket: what `auth` stands for may be known by the names of users only.
 pub(super) async fn check(
     session: &Session,
     name: impl ToString + Copy,

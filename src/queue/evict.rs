@@ -9,9 +9,9 @@ use super::Queue;
 use super::view::QueueEntry;
 use crate::error::{Error, Result};
 use crate::link::{Code, Right};
-use crate::protocol::mark::Exit;
+use crate::protocol::mark::ReleasePlan;
 use crate::protocol::permits::{HELD, QUEUE};
-use crate::session::janitor::{Begun, Left, Seat};
+use crate::session::janitor::{DeleteProgress, ReleaseOutcome, TicketId};
 
 const EVICTING: &str = "remove a ticket from";
 
@@ -25,38 +25,39 @@ impl Queue {
         let path = &*entry.path;
         let directory = self.directory_of(entry)?;
         let session = self.pool.home(EVICTING, &self.name).await?;
-        let seat = Seat {
+        let id = TicketId {
             directory: directory.into(),
             ticket: entry.node.clone(),
             czxid: entry.token.czxid(),
         };
         // In doubt, because the name may be somebody else's by now.
-        let leaving = session
-            .janitor
-            .leave_and_tell(seat, Exit::Plain, Begun::Doubtful, None);
+        let leaving =
+            session
+                .janitor
+                .leave_and_tell(id, ReleasePlan::Plain, DeleteProgress::Doubtful, None);
         let name = || self.name.to_string();
         match leaving.await {
-            Left::Now => {
+            ReleaseOutcome::Now => {
                 tracing::info!(ticket = path, token = u64::from(entry.token), "evicted");
                 Ok(true)
             }
-            Left::WasGone => Ok(false),
-            Left::Over(reason) => Err(Error::SessionOver {
+            ReleaseOutcome::WasGone => Ok(false),
+            ReleaseOutcome::Over(reason) => Err(Error::SessionOver {
                 name: name(),
                 doing: EVICTING,
                 reason,
             }),
-            Left::Closed => Err(Error::Closed {
+            ReleaseOutcome::Closed => Err(Error::Closed {
                 name: name(),
                 doing: EVICTING,
             }),
-            Left::Refused { servers } => Err(Error::Denied {
+            ReleaseOutcome::Refused { servers } => Err(Error::Denied {
                 doing: EVICTING,
                 path: path.to_owned(),
                 needs: Right::Delete.word(),
                 servers,
             }),
-            Left::NotEmpty { servers } => Err(Error::Refused {
+            ReleaseOutcome::NotEmpty { servers } => Err(Error::Refused {
                 doing: EVICTING,
                 path: path.to_owned(),
                 servers,

@@ -10,34 +10,37 @@ use uuid::Uuid;
 
 use super::WAITING;
 use super::now_ms;
-use super::permits::{Limit, Supply};
-use super::place::{Exchange, Exchanged, Place};
+use super::permits::{Limit, PermitPool};
+use super::place::{Exchange, Exchanged, TicketPlace};
 use super::{Directory, Queue};
 use crate::error::{Error, Result};
 use crate::link::{Change, Code, Found, Node, Read, Write};
 use crate::name::LockName;
-use crate::protocol::mark::{DirectoryData, Exit, Mark};
+use crate::protocol::mark::{DirectoryData, Mark, ReleasePlan};
 use crate::protocol::permits;
-use crate::protocol::permits::Verdict;
-use crate::protocol::ticket::{DataLine, Kind, Ticket};
+use crate::protocol::permits::PermitVerdict;
+use crate::protocol::ticket::{Mode, Ticket, TicketData};
 use crate::protocol::walk::{REMOVED, REPLACED};
-use crate::session::heartbeat::Hold;
+use crate::session::heartbeat::LeaseEntry;
 use crate::session::setbacks::Setbacks;
 use crate::session::watching::WatchSlot;
 use crate::session::{End, Failure, Session, failed, refused};
 
 impl Queue {
     /// Makes this the queue of those who want permits, below the name, and says where the permits are.
-    pub(crate) fn supply(&mut self, limit: u32) -> Supply {
+    pub(crate) fn permits(&mut self, limit: u32) -> PermitPool {
         let base: Directory = self.directory.clone();
-        let supply = Supply::new(self.name.clone(), base, limit);
+        let permits = PermitPool::new(self.name.clone(), base, limit);
         self.directory = self.directory.below(permits::QUEUE);
         let pool = &self.pool;
-        self.head_watches = supply.watched().map(|path| pool.sent_len(path.len())).sum();
-        self.becomes = supply.permit_len();
+        self.head_watches = permits
+            .watched()
+            .map(|path| pool.sent_len(path.len()))
+            .sum();
+        self.becomes = permits.permit_len();
         // A permit excludes nobody by itself, so there is nobody to wait for after its end.
         self.delay = std::time::Duration::ZERO;
-        supply
+        permits
     }
 
     /// Waits until so many permits are there for this call, after those who came before it.
@@ -45,41 +48,47 @@ impl Queue {
     /// # Cancel safety
     ///
     /// Dropped at any await, the ticket or the permits, whichever is there, are removed by the janitor.
-    pub(crate) async fn take_permits(&self, supply: &Supply, asked: u32) -> Result<(Place, Hold)> {
-        Box::pin(self.introduce(supply, asked)).await?;
+    pub(crate) async fn take_permits(
+        &self,
+        permits: &PermitPool,
+        asked: u32,
+    ) -> Result<(TicketPlace, LeaseEntry)> {
+        Box::pin(self.introduce(permits, asked)).await?;
         let mut waiter = self.wanting(asked).join().await?;
         waiter.reach().await?;
         let place = waiter.into_place();
         // On the heap: among many who wait only one is the head.
-        Box::pin(Head::new(self, place, supply, asked).take()).await
+        Box::pin(Head::new(self, place, permits, asked).take()).await
     }
 
     /// As [`take_permits`](Self::take_permits), if nobody is in the queue and they are there now. Writes nothing otherwise.
     pub(crate) async fn try_take_permits(
         &self,
-        supply: &Supply,
+        permits: &PermitPool,
         asked: u32,
-    ) -> Result<Option<(Place, Hold)>> {
-        let session = self.introduce(supply, asked).await?;
-        let mut stock = supply.look(&session).await?;
-        if stock.limit.is_some_and(|limit| asked > limit.value) {
+    ) -> Result<Option<(TicketPlace, LeaseEntry)>> {
+        let session = self.introduce(permits, asked).await?;
+        let mut snapshot = permits.look(&session).await?;
+        if snapshot.limit.is_some_and(|limit| asked > limit.value) {
             // A server that lags behind may not know of a resize yet.
-            supply.catch_up(&session).await?;
-            stock = supply.look(&session).await?;
+            permits.catch_up(&session).await?;
+            snapshot = permits.look(&session).await?;
         }
-        if let Some(stored) = stock.limit {
-            supply.learn(&session, stored).await?;
+        if let Some(stored) = snapshot.limit {
+            permits.learn(&session, stored).await?;
         }
-        let limit = supply.limit_or(stock.limit);
+        let limit = permits.limit_or(snapshot.limit);
         if asked > limit {
-            return Err(supply.too_many(asked, limit));
+            return Err(permits.too_many(asked, limit));
         }
-        if permits::judge(stock.names(), asked, limit) != Verdict::Fits || self.is_busy().await? {
+        if permits::judge(snapshot.names(), asked, limit) != PermitVerdict::Fits
+            || self.is_busy().await?
+        {
             return Ok(None);
         }
         let mut waiter = self.wanting(asked).join().await?;
         let is_head = waiter.try_granted().await?;
-        let mut head = Head::new(self, waiter.into_place(), supply, asked);
+        let mut head = Head::new(self, waiter.into_place(), permits, asked);
         loop {
             let tried = if is_head {
                 head.try_take().await?
@@ -88,8 +97,8 @@ impl Queue {
             };
             match tried {
                 Tried::Taken => {
-                    let hold = head.hold().await?;
-                    return Ok(Some((head.place, hold)));
+                    let entry = head.begin_hold().await?;
+                    return Ok(Some((head.place, entry)));
                 }
                 Tried::Again => head.pause().await?,
                 Tried::Full => break,
@@ -100,35 +109,35 @@ impl Queue {
     }
 
     /// How many permits nobody holds.
-    pub(crate) async fn permits_left(&self, supply: &Supply) -> Result<u32> {
+    pub(crate) async fn permits_left(&self, permits: &PermitPool) -> Result<u32> {
         let session = self.home().await?;
-        supply.catch_up(&session).await?;
-        let stock = supply.look(&session).await?;
-        if let Some(stored) = stock.limit {
-            supply.learn(&session, stored).await?;
+        permits.catch_up(&session).await?;
+        let snapshot = permits.look(&session).await?;
+        if let Some(stored) = snapshot.limit {
+            permits.learn(&session, stored).await?;
         }
-        let limit = supply.limit_or(stock.limit);
-        Ok(permits::left(stock.names(), limit))
+        let limit = permits.limit_or(snapshot.limit);
+        Ok(permits::left(snapshot.names(), limit))
     }
 
     /// The stored limit.
-    pub(crate) async fn stored_limit(&self, supply: &Supply) -> Result<u32> {
+    pub(crate) async fn stored_limit(&self, permits: &PermitPool) -> Result<u32> {
         let session = self.home().await?;
-        supply.catch_up(&session).await?;
-        supply.current(&session).await
+        permits.catch_up(&session).await?;
+        permits.current(&session).await
     }
 
     /// Stores another limit.
-    pub(crate) async fn resize(&self, supply: &Supply, limit: u32) -> Result<()> {
-        supply.resize(&*self.home().await?, limit).await
+    pub(crate) async fn resize(&self, permits: &PermitPool, limit: u32) -> Result<()> {
+        permits.resize(&*self.home().await?, limit).await
     }
 
     /// Sees to it that a limit is stored and that it is ours, and refuses what would never be there.
-    async fn introduce(&self, supply: &Supply, asked: u32) -> Result<Arc<Session>> {
-        supply.check_own(asked)?;
+    async fn introduce(&self, permits: &PermitPool, asked: u32) -> Result<Arc<Session>> {
+        permits.check_own(asked)?;
         let session = self.home().await?;
-        supply.introduce(&session).await?;
-        supply.check(&session, asked).await?;
+        permits.introduce(&session).await?;
+        permits.check(&session, asked).await?;
         Ok(session)
     }
 
@@ -146,10 +155,10 @@ impl Queue {
 
 /// A ticket that is the first in the queue, on its way to its permits.
 struct Head<'a> {
-    place: Place,
+    place: TicketPlace,
     name: &'a LockName,
-    supply: &'a Supply,
-    line: &'a DataLine,
+    permits: &'a PermitPool,
+    line: &'a TicketData,
     asked: u32,
     /// Whether the queue's directory lets us leave a mark.
     marks: bool,
@@ -173,25 +182,25 @@ enum Tried {
 }
 
 /// What a look saw, all at one moment.
-struct Sight {
+struct HeadSnapshot {
     queue: Node,
     /// The version of the directory of permits; none if it is not there.
     held: Option<i32>,
     limit: Limit,
-    verdict: Verdict,
+    verdict: PermitVerdict,
 }
 
 impl<'a> Head<'a> {
-    fn new(queue: &'a Queue, mut place: Place, supply: &'a Supply, asked: u32) -> Self {
+    fn new(queue: &'a Queue, mut place: TicketPlace, permits: &'a PermitPool, asked: u32) -> Self {
         // The version of the queue tells who took permits in it, the first of whom has moved the limit's version on. Whoever gives
         // up must not count among them: a request that saw an older queue, of the same version, would be let through.
         place.forgo_mark();
         let mut held = place.slot().take();
-        let limit = held.part(queue.pool.sent_len(supply.limit.len()));
+        let limit = held.part(queue.pool.sent_len(permits.limit.len()));
         Self {
             place,
             name: &queue.name,
-            supply,
+            permits,
             line: &queue.line,
             asked,
             marks: true,
@@ -205,12 +214,12 @@ impl<'a> Head<'a> {
 
     /// Takes the permits as soon as they are there. A release, or another limit, is told by a watch, after which everything is
     /// read again; so it is after a watch was armed.
-    async fn take(mut self) -> Result<(Place, Hold)> {
+    async fn take(mut self) -> Result<(TicketPlace, LeaseEntry)> {
         loop {
             match self.try_take().await? {
                 Tried::Taken => {
-                    let hold = self.hold().await?;
-                    return Ok((self.place, hold));
+                    let entry = self.begin_hold().await?;
+                    return Ok((self.place, entry));
                 }
                 Tried::Again => self.pause().await?,
                 Tried::Full if self.held.is_armed() && self.limit.is_armed() => self.wait().await?,
@@ -227,15 +236,17 @@ impl<'a> Head<'a> {
     }
 
     async fn try_take(&mut self) -> Result<Tried> {
-        let Some(sight) = self.look().await? else {
+        let Some(snapshot) = self.look().await? else {
             return Ok(Tried::Again);
         };
-        match (sight.verdict, sight.held) {
-            (Verdict::Never, _) => Err(self.supply.too_many(self.asked, sight.limit.value)),
-            (Verdict::Full, _) => Ok(Tried::Full),
-            (Verdict::Fits, Some(held)) => self.exchange(&sight, held).await,
-            (Verdict::Fits, None) => {
-                self.supply
+        match (snapshot.verdict, snapshot.held) {
+            (PermitVerdict::Never, _) => {
+                Err(self.permits.too_many(self.asked, snapshot.limit.value))
+            }
+            (PermitVerdict::Full, _) => Ok(Tried::Full),
+            (PermitVerdict::Fits, Some(held)) => self.exchange(&snapshot, held).await,
+            (PermitVerdict::Fits, None) => {
+                self.permits
                     .held
                     .make(self.place.session(), self.name)
                     .await?;
@@ -246,25 +257,25 @@ impl<'a> Head<'a> {
 
     /// The only read that can give permits: the queue, our own ticket, the permits and the limit, all at one moment. `None` if
     /// the limit was not there, an access list has changed meanwhile, or somebody is beside it who may be about to leave.
-    async fn look(&mut self) -> Result<Option<Sight>> {
-        let sight = self.look_once().await?;
-        let seems_too_low = |sight: &Sight| sight.verdict == Verdict::Never;
-        if !sight.as_ref().is_some_and(seems_too_low) {
-            return Ok(sight);
+    async fn look(&mut self) -> Result<Option<HeadSnapshot>> {
+        let snapshot = self.look_once().await?;
+        let seems_too_low = |snapshot: &HeadSnapshot| snapshot.verdict == PermitVerdict::Never;
+        if !snapshot.as_ref().is_some_and(seems_too_low) {
+            return Ok(snapshot);
         }
         // A server that lags behind may not know of a resize yet.
-        self.supply.catch_up(self.place.session()).await?;
+        self.permits.catch_up(self.place.session()).await?;
         self.look_once().await
     }
 
-    async fn look_once(&mut self) -> Result<Option<Sight>> {
+    async fn look_once(&mut self) -> Result<Option<HeadSnapshot>> {
         let session = self.place.session();
         let (Some(mine), Some((_, czxid))) = (self.place.path(), self.place.ticket()) else {
             return Err(self.lost("the place was given up"));
         };
         let directory = &**self.place.directory();
         let mut reads = vec![Read::Data(directory), Read::Data(&mine)];
-        reads.extend(self.supply.reads(session));
+        reads.extend(self.permits.reads(session));
         let found = session.read(|link| link.multi_read(&reads)).await;
         let mut found = found
             .map_err(|failure| self.failed(directory, failure))?
@@ -284,9 +295,9 @@ impl<'a> Head<'a> {
             }
             _ => return Err(self.lost("the server's answer makes no sense")),
         };
-        let (stock, company) = self.supply.stock(session, found)?;
+        let (snapshot, neighbours) = self.permits.snapshot(session, found)?;
         let queue_itself = (directory, &queue);
-        let others = stock.nodes.iter().map(|(path, node)| (&**path, node));
+        let others = snapshot.nodes.iter().map(|(path, node)| (&**path, node));
         for (path, node) in std::iter::once(queue_itself).chain(others) {
             if !self.place.checks_acl(self.name, path, node).await? {
                 return Ok(None);
@@ -294,35 +305,35 @@ impl<'a> Head<'a> {
         }
         let setbacks = &mut self.setbacks;
         let is_alone = self
-            .supply
-            .is_alone(session, stock.limit, company, setbacks);
+            .permits
+            .is_alone(session, snapshot.limit, neighbours, setbacks);
         if !is_alone.await? {
             return Ok(None);
         }
-        let Some(limit) = stock.limit else {
+        let Some(limit) = snapshot.limit else {
             // Somebody has removed it; the permits that are held count against ours.
             // The directory is there, because our ticket is.
-            let limit = self.supply.limit();
+            let limit = self.permits.limit();
             let mut tries = self.tries;
-            self.supply.store(session, limit, &mut tries).await?;
+            self.permits.store(session, limit, &mut tries).await?;
             return Ok(None);
         };
-        self.supply.learn(session, limit).await?;
-        Ok(Some(Sight {
+        self.permits.learn(session, limit).await?;
+        Ok(Some(HeadSnapshot {
             queue,
-            held: stock.held,
+            held: snapshot.held,
             limit,
-            verdict: permits::judge(stock.names(), self.asked, limit.value),
+            verdict: permits::judge(snapshot.names(), self.asked, limit.value),
         }))
     }
 
     /// The permits in exchange for the ticket, only while the limit and the queue are as they were seen.
-    async fn exchange(&mut self, sight: &Sight, held: i32) -> Result<Tried> {
+    async fn exchange(&mut self, snapshot: &HeadSnapshot, held: i32) -> Result<Tried> {
         let Some((ticket, czxid)) = self.place.ticket() else {
             return Err(self.lost("the place was given up"));
         };
         let attempt = Uuid::new_v4();
-        let line = DataLine {
+        let line = TicketData {
             attempt,
             at: now_ms(),
             ..self.line.clone()
@@ -330,8 +341,8 @@ impl<'a> Head<'a> {
         let seq = ticket.seq;
         let mark = Mark { czxid, seq }.to_bytes();
         let directory = Arc::clone(self.place.directory());
-        let (path, version) = (&*directory, sight.queue.version);
-        let marks = self.marks && DirectoryData::parse(&sight.queue.data).is_ours();
+        let (path, version) = (&*directory, snapshot.queue.version);
+        let marks = self.marks && DirectoryData::parse(&snapshot.queue.data).is_ours();
         let as_seen = if marks {
             let data = &*mark;
             Write::Set {
@@ -344,9 +355,9 @@ impl<'a> Head<'a> {
         };
         // The version of a directory that was removed and made again starts again, and a request of ours that is still under way
         // would take it for the old one. So whoever cannot tell, or is the first in a new one, moves the limit's version on.
-        let (path, version) = (&*self.supply.limit, sight.limit.version);
-        let limit = permits::limit_to_bytes(sight.limit.value);
-        let within_limit = if marks && sight.queue.version > 0 {
+        let (path, version) = (&*self.permits.limit, snapshot.limit.version);
+        let limit = permits::limit_to_bytes(snapshot.limit.value);
+        let within_limit = if marks && snapshot.queue.version > 0 {
             Write::Check { path, version }
         } else {
             let data = &*limit;
@@ -361,24 +372,24 @@ impl<'a> Head<'a> {
             name += &attempt.to_string();
         }
         let exchange = Exchange {
-            directory: &self.supply.held.path,
+            directory: &self.permits.held.path,
             ticket: Ticket {
                 seq,
-                kind: Kind::Shared,
+                kind: Mode::Shared,
                 name,
             },
             is_sequential: self.is_numbered,
             data: &line.to_bytes(),
             attempt,
             with: &[within_limit, as_seen],
-            exit: Exit::Unmarked { version: held },
+            plan: ReleasePlan::Unmarked { version: held },
         };
         match self.place.exchange(exchange).await {
             Ok(Exchanged::Done) => Ok(Tried::Taken),
             Ok(Exchanged::Gone) => Err(self.lost(REMOVED)),
             Ok(Exchanged::Nothing) => Ok(Tried::Again),
             Ok(Exchanged::Refused(at, code)) => self.refused(at, code, marks).await,
-            Err(failure) => Err(self.failed(&self.supply.held.path, failure)),
+            Err(failure) => Err(self.failed(&self.permits.held.path, failure)),
         }
     }
 
@@ -390,7 +401,7 @@ impl<'a> Head<'a> {
         match (at, code) {
             (PERMIT, Code::NoNode) => {
                 // An empty container goes at any time.
-                self.supply
+                self.permits
                     .held
                     .make(self.place.session(), self.name)
                     .await?;
@@ -401,8 +412,8 @@ impl<'a> Head<'a> {
             (LIMIT | QUEUE, Code::NoNode | Code::BadVersion) | (_, Code::NoNode) => {}
             (at, code) => {
                 let path = match at {
-                    LIMIT => &*self.supply.limit,
-                    PERMIT => &*self.supply.held.path,
+                    LIMIT => &*self.permits.limit,
+                    PERMIT => &*self.permits.held.path,
                     _ => &**self.place.directory(),
                 };
                 let link = self.place.session().link();
@@ -415,7 +426,7 @@ impl<'a> Head<'a> {
 
     /// Arms what is not armed. What is not there any more is found out by the next look.
     async fn watch(&mut self) -> Result<()> {
-        let (held, limit) = (&*self.supply.held.path, &*self.supply.limit);
+        let (held, limit) = (&*self.permits.held.path, &*self.permits.limit);
         if !self.held.is_armed() {
             let armed = self.held.watch_children(held).await;
             self.armed(held, armed)?;
@@ -450,10 +461,10 @@ impl<'a> Head<'a> {
     }
 
     /// Begins the hold of permits that were taken. They are there without a lease, but nobody may rely on them.
-    async fn hold(&mut self) -> Result<Hold> {
+    async fn begin_hold(&mut self) -> Result<LeaseEntry> {
         loop {
-            if let Some(hold) = self.place.hold(self.name).await? {
-                return Ok(hold);
+            if let Some(entry) = self.place.begin_hold(self.name).await? {
+                return Ok(entry);
             }
             let (Some(mine), Some((_, czxid))) = (self.place.path(), self.place.ticket()) else {
                 return Err(self.lost("the place was given up"));

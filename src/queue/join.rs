@@ -11,14 +11,14 @@ use futures_util::future::{join_all, try_join_all};
 use tracing::Span;
 use uuid::Uuid;
 
-use super::place::Place;
+use super::place::TicketPlace;
 use super::{Queue, Waiter, now_ms};
 use crate::error::{Error, Result};
 use crate::link::{Code, Create, Created, Fault, Found, Link, Node, Read, Write};
 use crate::protocol::lease::Moment;
-use crate::protocol::ticket::{DataLine, Kind, Ticket};
+use crate::protocol::ticket::{Mode, Ticket, TicketData};
 use crate::protocol::walk::REMOVED;
-use crate::session::janitor::Left;
+use crate::session::janitor::ReleaseOutcome;
 use crate::session::pool::Reservation;
 use crate::session::setbacks::Setbacks;
 use crate::session::{End, Failure, Session, failed, too_large};
@@ -35,7 +35,7 @@ pub(super) struct Joining<'a> {
     first: &'a Queue,
     queues: &'a [Queue],
     /// Reads the directory together with the create of a single ticket.
-    glimpses: bool,
+    speculates: bool,
 }
 
 /// Room in one session for a ticket in each queue.
@@ -46,8 +46,8 @@ struct Room {
 
 impl Room {
     /// The create made nothing; its room is for the next one.
-    fn again(session: Arc<Session>, places: Vec<Place>) -> Self {
-        let parts = places.into_iter().map(Place::disarm).collect();
+    fn again(session: Arc<Session>, places: Vec<TicketPlace>) -> Self {
+        let parts = places.into_iter().map(TicketPlace::disarm).collect();
         Self { session, parts }
     }
 }
@@ -62,16 +62,16 @@ enum Joined {
 }
 
 /// An answer to a create, with whatever answers for what it made.
-struct Asked {
+struct CreateAnswer {
     session: Arc<Session>,
     attempt: Uuid,
-    places: Vec<Place>,
+    places: Vec<TicketPlace>,
     answer: Result<Made, (usize, Fault)>,
 }
 
 /// What a request made.
 enum Made {
-    /// One ticket, with its identity, and the directory if it was glimpsed.
+    /// One ticket, with its identity, and the directory if it was speculated.
     One(Created, Option<(Moment, Node)>),
     /// Tickets at these paths.
     Several(Vec<String>),
@@ -87,14 +87,14 @@ impl<'a> Joining<'a> {
             first,
             queues,
             // Who shares would have to list it.
-            glimpses: first.kind() == Kind::Exclusive,
+            speculates: first.kind() == Mode::Exclusive,
         })
     }
 
-    /// Without a glimpse, which would tell nothing new.
+    /// Without a speculative read, which would tell nothing new.
     pub(super) fn blind(self) -> Self {
-        let glimpses = false;
-        Self { glimpses, ..self }
+        let speculates = false;
+        Self { speculates, ..self }
     }
 
     /// Refuses what servers would not read, before anything is sent.
@@ -179,23 +179,23 @@ impl<'a> Joining<'a> {
     }
 
     /// Sends one create and waits for its answer.
-    async fn ask(&self, room: Room) -> Result<Asked> {
+    async fn ask(&self, room: Room) -> Result<CreateAnswer> {
         let attempt = Uuid::new_v4();
         let session = room.session;
         let link = session.link().map_err(|end| self.ended(end))?;
         // Armed before anything is sent: building the request sends it.
-        let places: Vec<Place> = self
+        let places: Vec<TicketPlace> = self
             .queues
             .iter()
             .zip(room.parts)
-            .map(|(queue, part)| Place::arm(part, Arc::clone(&queue.directory.path), attempt))
+            .map(|(queue, part)| TicketPlace::arm(part, Arc::clone(&queue.directory.path), attempt))
             .collect();
         let answer = tokio::select! {
             answer = self.send(&session, &link, attempt) => answer,
             end = session.ended() => return Err(self.ended(end)),
         };
         drop(link);
-        Ok(Asked {
+        Ok(CreateAnswer {
             session,
             attempt,
             places,
@@ -205,8 +205,8 @@ impl<'a> Joining<'a> {
 
     /// Settles a create, whatever its outcome. Apart from the wait for it, and on the heap wherever it is rare to wait again, so
     /// that a crowd that joins takes little memory.
-    async fn settle(&self, asked: Asked) -> Result<Joined> {
-        let Asked {
+    async fn settle(&self, asked: CreateAnswer) -> Result<Joined> {
+        let CreateAnswer {
             session,
             attempt,
             mut places,
@@ -217,7 +217,7 @@ impl<'a> Joining<'a> {
                 session
                     .recognise(created.owner)
                     .map_err(|end| self.ended(end))?;
-                let ticket = Ticket::ours(self.first.claim, created.seq);
+                let ticket = Ticket::ours(self.first.recipe, created.seq);
                 vec![(ticket, created.czxid, directory)]
             }
             Ok(Made::Several(paths)) => Box::pin(self.identify(&session, attempt, &paths)).await?,
@@ -254,10 +254,10 @@ impl<'a> Joining<'a> {
         let has_run_out = |(ticket, ..): &Identified| ticket.is_past_counting();
         let run_out = identified.iter().position(has_run_out);
         let mut directories = Vec::with_capacity(places.len());
-        let seats = places.iter_mut().zip(self.queues).zip(identified);
-        for ((place, queue), (ticket, czxid, directory)) in seats {
+        let made = places.iter_mut().zip(self.queues).zip(identified);
+        for ((place, queue), (ticket, czxid, directory)) in made {
             Span::current().record("ticket", ticket.seq);
-            place.seat(ticket, czxid);
+            place.set_ticket(ticket, czxid);
             if queue.head_watches > 0 {
                 place.watch_on();
             }
@@ -284,7 +284,7 @@ impl<'a> Joining<'a> {
         for ((queue, place), directory) in seated {
             let mut waiter = queue.waiter(place)?;
             if let Some((at, directory)) = directory {
-                waiter.glimpsed(at, &directory);
+                waiter.speculated(at, &directory);
             }
             waiters.push(waiter);
         }
@@ -305,11 +305,13 @@ impl<'a> Joining<'a> {
             // It is on its way; what is kept until the answer, a crowd keeps as often as it is large.
             drop(line);
             let directory = &self.first.directory.path;
-            let glimpse = self.glimpses.then(|| session.glimpse(link, directory));
+            let speculative_read = self
+                .speculates
+                .then(|| session.speculative_read(link, directory));
             let created = created.await.map_err(|fault| (0, fault))?;
-            let directory = match glimpse {
+            let directory = match speculative_read {
                 // If nothing comes of it, a look comes next.
-                Some(glimpse) => glimpse.await.ok(),
+                Some(speculative_read) => speculative_read.await.ok(),
                 None => None,
             };
             return Ok(Made::One(created, directory));
@@ -349,7 +351,7 @@ impl<'a> Joining<'a> {
                 }
                 _ => return Err(queue.lost("the server's answer makes no sense")),
             };
-            if !DataLine::was_made_by(attempt, &mine.data, mine.owner == session.id()) {
+            if !TicketData::was_made_by(attempt, &mine.data, mine.owner == session.id()) {
                 return Err(queue.lost(REMOVED));
             }
             session
@@ -364,7 +366,7 @@ impl<'a> Joining<'a> {
 
     /// What a create with an unknown outcome made in each queue.
     async fn find_out(&self, session: &Session, attempt: Uuid) -> Result<Vec<Option<Identified>>> {
-        // Asked for together, one list answers for all.
+        // CreateAnswer for together, one list answers for all.
         let each = self.queues.iter().map(|queue| {
             let directory = Arc::clone(&queue.directory.path);
             session.janitor.settle(directory, attempt)
@@ -385,7 +387,7 @@ impl<'a> Joining<'a> {
         &self,
         at: usize,
         session: &Session,
-        places: Vec<Place>,
+        places: Vec<TicketPlace>,
     ) -> Result<Joined> {
         self.leave(places).await?;
         self.wait_out(at, session).await?;
@@ -395,14 +397,14 @@ impl<'a> Joining<'a> {
     /// Removes the tickets that a create made where others of the same transaction are gone already.
     async fn give_up_rest(
         &self,
-        places: Vec<Place>,
+        places: Vec<TicketPlace>,
         found: Vec<Option<Identified>>,
     ) -> Result<Joined> {
         let mut there = Vec::new();
         for (mut place, found) in places.into_iter().zip(found) {
             match found {
                 Some((ticket, czxid, _)) => {
-                    place.seat(ticket, czxid);
+                    place.set_ticket(ticket, czxid);
                     there.push(place);
                 }
                 None => drop(place.disarm()),
@@ -412,9 +414,9 @@ impl<'a> Joining<'a> {
         Ok(Joined::Nothing(self.reserve().await?))
     }
 
-    async fn leave(&self, places: Vec<Place>) -> Result<()> {
-        for left in Place::leave_together(places).await {
-            if let Left::Over(reason) = left {
+    async fn leave(&self, places: Vec<TicketPlace>) -> Result<()> {
+        for left in TicketPlace::leave_together(places).await {
+            if let ReleaseOutcome::Over(reason) = left {
                 return Err(self.ended(End::Over(reason)));
             }
         }
@@ -454,8 +456,8 @@ fn writes(asked: &[(String, Vec<u8>)]) -> Vec<Write<'_>> {
 impl Queue {
     /// The start of the path of a ticket of ours, and what stands in it.
     fn asks(&self, attempt: Uuid) -> (String, Vec<u8>) {
-        let start = format!("{}/{}", self.directory.path, self.claim.prefix());
-        let line = DataLine {
+        let start = format!("{}/{}", self.directory.path, self.recipe.prefix());
+        let line = TicketData {
             attempt,
             at: now_ms(),
             ..(*self.line).clone()

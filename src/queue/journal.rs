@@ -23,9 +23,9 @@ use crate::latch::{Latch, Latched};
 use crate::link::{Code, Create, Fault, Found, Read, Write};
 use crate::name::LockName;
 use crate::protocol::journal_page;
-use crate::protocol::journal_page::{Ending, JournalEntry, Line, Page};
-use crate::protocol::ticket::DataLine;
-use crate::session::heartbeat::{Loss, Witness};
+use crate::protocol::journal_page::{Ending, JournalEntry, Page, PageLine};
+use crate::protocol::ticket::TicketData;
+use crate::session::heartbeat::{Loss, LossWatch};
 use crate::session::pool::Pool;
 use crate::session::{End, Failure, Session, failed, refused};
 
@@ -43,7 +43,7 @@ const MOST_PAGES: usize = 10_000;
 
 /// Writes what the holds of one keeper say, a page for each lock, behind their backs.
 #[derive(Debug)]
-pub(crate) struct Scribe {
+pub(crate) struct JournalWriter {
     /// A hold may outlive its keeper, and must not keep its sessions.
     pool: Weak<Pool>,
     /// The keeper's own: whoever drops a guard may be in another one, or in none.
@@ -52,38 +52,38 @@ pub(crate) struct Scribe {
     base: String,
     /// So many holds stay on a page.
     most: usize,
-    desk: Latch<Desk>,
+    pending: Latch<PendingLines>,
     /// Whether everything is written, and nothing is about to be.
     is_idle: watch::Sender<bool>,
 }
 
 /// What is to be written.
 #[derive(Debug, Default)]
-struct Desk {
+struct PendingLines {
     pages: HashMap<LockName, Page>,
     is_writing: bool,
     /// Holds that have begun, by the identity of their lines. Whoever takes one out of here tells its end.
-    open: HashMap<Uuid, Hold>,
+    open: HashMap<Uuid, OpenHold>,
     /// So many of those that were taken out are being released.
     releasing: usize,
     /// The keeper is closed: it has told the ends of all holds, and tells of no new ones.
     is_closed: bool,
 }
 
-impl Desk {
+impl PendingLines {
     fn is_idle(&self) -> bool {
         !self.is_writing && self.pages.is_empty() && self.releasing == 0
     }
 }
 
-impl Scribe {
+impl JournalWriter {
     pub(crate) fn new(pool: &Arc<Pool>, root: &str, most: usize) -> Arc<Self> {
         Arc::new(Self {
             pool: Arc::downgrade(pool),
             runtime: pool.runtime(),
             base: journal_page::base(root),
             most,
-            desk: Latch::default(),
+            pending: Latch::default(),
             is_idle: watch::Sender::new(true),
         })
     }
@@ -92,14 +92,14 @@ impl Scribe {
     /// long at most.
     pub(crate) async fn close(self: &Arc<Self>, limit: Duration) {
         let open = {
-            let mut desk = self.desk();
-            desk.is_closed = true;
-            std::mem::take(&mut desk.open)
+            let mut pending = self.pending();
+            pending.is_closed = true;
+            std::mem::take(&mut pending.open)
         };
         for hold in open.into_values() {
             let ending = Ending::Lost(why(Loss::Ended(End::Closed)));
             let line = hold.ended(hold.began.elapsed(), ending);
-            self.note(self.desk(), &hold.name, line);
+            self.note(self.pending(), &hold.name, line);
         }
         let mut is_idle = self.is_idle.subscribe();
         let written = is_idle.wait_for(|is_idle| *is_idle);
@@ -108,33 +108,38 @@ impl Scribe {
         }
     }
 
-    fn desk(&self) -> Latched<'_, Desk> {
-        self.desk.lock()
+    fn pending(&self) -> Latched<'_, PendingLines> {
+        self.pending.lock()
     }
 
-    /// Says whether all is written, with the desk as it is now, and wakes who waits for it when nobody has the desk.
-    fn put_down(&self, desk: Latched<'_, Desk>) {
-        latch::set(&self.is_idle, desk.is_idle());
-        drop(desk);
+    /// Says whether all is written, with the pending as it is now, and wakes who waits for it when nobody has the pending.
+    fn put_down(&self, pending: Latched<'_, PendingLines>) {
+        latch::set(&self.is_idle, pending.is_idle());
+        drop(pending);
         latch::tell(&self.is_idle);
     }
 
-    fn note(self: &Arc<Self>, mut desk: Latched<'_, Desk>, name: &LockName, line: Line) {
-        if desk.pages.len() >= MOST_PAGES && !desk.pages.contains_key(name) {
-            drop(desk);
+    fn note(
+        self: &Arc<Self>,
+        mut pending: Latched<'_, PendingLines>,
+        name: &LockName,
+        line: PageLine,
+    ) {
+        if pending.pages.len() >= MOST_PAGES && !pending.pages.contains_key(name) {
+            drop(pending);
             tracing::warn!(%name, "not in the journal: too much is still to be written");
             return;
         }
-        let page = desk.pages.entry(name.clone()).or_default();
+        let page = pending.pages.entry(name.clone()).or_default();
         page.put(line);
         page.cut(self.most);
-        if desk.is_writing {
+        if pending.is_writing {
             return;
         }
-        desk.is_writing = true;
-        self.put_down(desk);
+        pending.is_writing = true;
+        self.put_down(pending);
         let shift = Shift {
-            scribe: Arc::clone(self),
+            journal: Arc::clone(self),
             is_over: false,
         };
         // It ends by itself: when there is nothing to write, and with the keeper's sessions.
@@ -144,16 +149,16 @@ impl Scribe {
 
     /// A page could not be written now: it goes under what has been noted since.
     fn put_back(&self, name: LockName, mut page: Page) {
-        let mut desk = self.desk();
-        if let Some(since) = desk.pages.remove(&name) {
+        let mut pending = self.pending();
+        if let Some(since) = pending.pages.remove(&name) {
             page.put_all(&since);
-        } else if desk.pages.len() >= MOST_PAGES {
-            drop(desk);
+        } else if pending.pages.len() >= MOST_PAGES {
+            drop(pending);
             tracing::warn!(%name, "not in the journal: too much is still to be written");
             return;
         }
         page.cut(self.most);
-        desk.pages.insert(name, page);
+        pending.pages.insert(name, page);
     }
 
     /// Adds to what is on the page. It may be repeated: a line has an identity.
@@ -227,23 +232,23 @@ impl Scribe {
     }
 }
 
-/// Somebody is writing, until the desk is empty. Dropped before, with its runtime, it does not keep others from it.
+/// Somebody is writing, until the pending is empty. Dropped before, with its runtime, it does not keep others from it.
 struct Shift {
-    scribe: Arc<Scribe>,
+    journal: Arc<JournalWriter>,
     is_over: bool,
 }
 
 impl Shift {
     async fn write_all(mut self) {
         while let Some(pages) = self.take() {
-            let scribe = &*self.scribe;
+            let journal = &*self.journal;
             let write = |(name, page): (LockName, Page)| async move {
-                match scribe.write(&name, &page).await {
+                match journal.write(&name, &page).await {
                     Ok(()) => {}
                     // The ends of an outage are what somebody will ask for.
                     Err(error) if error.is_unreachable() => {
                         tracing::debug!(%error, "the journal waits");
-                        scribe.put_back(name, page);
+                        journal.put_back(name, page);
                         sleep(OUTAGE_PAUSE).await;
                     }
                     // Guards may outlive their keeper.
@@ -260,22 +265,22 @@ impl Shift {
 
     /// All that is to be written; nothing ends the shift.
     fn take(&mut self) -> Option<HashMap<LockName, Page>> {
-        let mut desk = self.scribe.desk();
-        if desk.pages.is_empty() {
+        let mut pending = self.journal.pending();
+        if pending.pages.is_empty() {
             self.is_over = true;
-            desk.is_writing = false;
-            self.scribe.put_down(desk);
+            pending.is_writing = false;
+            self.journal.put_down(pending);
             return None;
         }
-        Some(std::mem::take(&mut desk.pages))
+        Some(std::mem::take(&mut pending.pages))
     }
 }
 
 impl Drop for Shift {
     fn drop(&mut self) {
         if !self.is_over {
-            self.scribe.desk().is_writing = false;
-            self.scribe.is_idle.send_replace(true);
+            self.journal.pending().is_writing = false;
+            self.journal.is_idle.send_replace(true);
         }
     }
 }
@@ -325,15 +330,19 @@ async fn look(
 /// What is known of a hold before it begins.
 #[derive(Debug)]
 pub(crate) struct Draft {
-    scribe: Arc<Scribe>,
-    line: Arc<DataLine>,
+    journal: Arc<JournalWriter>,
+    line: Arc<TicketData>,
     kind: &'static str,
 }
 
 impl Draft {
-    pub(super) fn new(scribe: &Arc<Scribe>, line: &Arc<DataLine>, kind: &'static str) -> Self {
+    pub(super) fn new(
+        journal: &Arc<JournalWriter>,
+        line: &Arc<TicketData>,
+        kind: &'static str,
+    ) -> Self {
         Self {
-            scribe: Arc::clone(scribe),
+            journal: Arc::clone(journal),
             line: Arc::clone(line),
             kind,
         }
@@ -346,16 +355,16 @@ impl Draft {
         (node, ticket): (&str, i64),
         token: i64,
         waited: Duration,
-        witness: Witness,
+        loss_watch: LossWatch,
     ) -> Record {
-        let DataLine {
+        let TicketData {
             owner,
             label,
             host,
             pid,
             ..
         } = &*self.line;
-        let line = Line {
+        let line = PageLine {
             id: Uuid::new_v4(),
             token,
             ticket,
@@ -371,14 +380,14 @@ impl Draft {
             ending: None,
             why: None,
         };
-        let hold = Hold {
+        let hold = OpenHold {
             name: name.clone(),
             line,
             began: Instant::now(),
-            witness,
+            loss_watch,
         };
         let record = Record {
-            scribe: self.scribe,
+            journal: self.journal,
             hold,
             released: None,
             is_ours: false,
@@ -390,17 +399,17 @@ impl Draft {
 
 /// A hold that has begun.
 #[derive(Debug, Clone)]
-struct Hold {
+struct OpenHold {
     name: LockName,
-    line: Line,
+    line: PageLine,
     began: Instant,
-    witness: Witness,
+    loss_watch: LossWatch,
 }
 
-impl Hold {
+impl OpenHold {
     /// Its line, if it has ended in this way and was not lost before.
-    fn ended(&self, held: Duration, ending: Ending) -> Line {
-        let loss = self.witness.loss();
+    fn ended(&self, held: Duration, ending: Ending) -> PageLine {
+        let loss = self.loss_watch.loss();
         let ending = loss.map_or(ending, |loss| Ending::Lost(why(loss)));
         self.line.clone().ended(held, ending)
     }
@@ -409,8 +418,8 @@ impl Hold {
 /// A hold that is written down. Dropped, it says how it ended.
 #[derive(Debug)]
 pub(crate) struct Record {
-    scribe: Arc<Scribe>,
-    hold: Hold,
+    journal: Arc<JournalWriter>,
+    hold: OpenHold,
     /// How long it was held when somebody began to release it.
     released: Option<Duration>,
     /// It was taken out of the open ones to be released: its end is ours to tell.
@@ -421,27 +430,27 @@ impl Record {
     pub(crate) fn is_released(&mut self) {
         if self.released.is_none() {
             self.released = Some(self.hold.began.elapsed());
-            let mut desk = self.scribe.desk();
-            self.is_ours = desk.open.remove(&self.hold.line.id).is_some();
-            desk.releasing += usize::from(self.is_ours);
-            self.scribe.put_down(desk);
+            let mut pending = self.journal.pending();
+            self.is_ours = pending.open.remove(&self.hold.line.id).is_some();
+            pending.releasing += usize::from(self.is_ours);
+            self.journal.put_down(pending);
         }
     }
 
     /// The hold goes on under another ticket.
-    pub(crate) fn go_on(&mut self, (node, ticket): (&str, i64), witness: Witness) {
+    pub(crate) fn go_on(&mut self, (node, ticket): (&str, i64), loss_watch: LossWatch) {
         node.clone_into(&mut self.hold.line.node);
         self.hold.line.ticket = ticket;
-        self.hold.witness = witness;
+        self.hold.loss_watch = loss_watch;
         self.tell();
     }
 
     fn tell(&self) {
-        let Hold { name, line, .. } = &self.hold;
-        let mut desk = self.scribe.desk();
-        if !desk.is_closed {
-            desk.open.insert(line.id, self.hold.clone());
-            self.scribe.note(desk, name, line.clone());
+        let OpenHold { name, line, .. } = &self.hold;
+        let mut pending = self.journal.pending();
+        if !pending.is_closed {
+            pending.open.insert(line.id, self.hold.clone());
+            self.journal.note(pending, name, line.clone());
         }
     }
 }
@@ -452,13 +461,13 @@ impl Drop for Record {
             Some(held) => (held, Ending::Released),
             None => (self.hold.began.elapsed(), Ending::Dropped),
         };
-        let Hold { name, line, .. } = &self.hold;
+        let OpenHold { name, line, .. } = &self.hold;
         let ended = self.hold.ended(held, ending);
-        let mut desk = self.scribe.desk();
-        desk.releasing -= usize::from(self.is_ours);
+        let mut pending = self.journal.pending();
+        pending.releasing -= usize::from(self.is_ours);
         // Otherwise the keeper that was closed before has told it.
-        if desk.open.remove(&line.id).is_some() || self.is_ours {
-            self.scribe.note(desk, name, ended);
+        if pending.open.remove(&line.id).is_some() || self.is_ours {
+            self.journal.note(pending, name, ended);
         }
     }
 }

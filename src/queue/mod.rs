@@ -5,8 +5,8 @@
 //! name, no watch and no child list.
 
 pub(crate) mod acl;
-mod company;
 pub(crate) mod directory;
+mod doubts;
 mod evict;
 mod head;
 mod join;
@@ -29,22 +29,22 @@ use tracing::field::Empty;
 
 use crate::error::{Error, Result};
 use crate::link::{Code, Create, Found, Read};
-use crate::metrics::{Meter, Meters};
+use crate::metrics::{LockMetrics, MetricsTable};
 use crate::name::LockName;
-use crate::protocol::dialect::{check_company, doubts};
+use crate::protocol::dialect::{check_neighbours, in_doubt};
 use crate::protocol::mark::DirectoryData;
 use crate::protocol::rule;
 use crate::protocol::ticket;
-use crate::protocol::ticket::{Claim, DataLine, Kind, Ticket};
+use crate::protocol::ticket::{Mode, Recipe, Ticket, TicketData};
 use crate::protocol::walk::Walk;
-use crate::session::heartbeat::Hold;
+use crate::session::heartbeat::LeaseEntry;
 use crate::session::pool::{Need, Pool};
 use crate::session::watching::WatchSlot;
 use crate::session::{Failure, Session, failed};
 use directory::Directory;
 use join::Joining;
-use journal::{Draft, Scribe};
-use place::Place;
+use journal::{Draft, JournalWriter};
+use place::TicketPlace;
 pub(crate) use waiter::Waiter;
 
 /// What a call was doing, for errors.
@@ -64,8 +64,8 @@ pub(crate) struct Queue {
     pool: Arc<Pool>,
     name: LockName,
     directory: Directory,
-    claim: Claim,
-    line: Arc<DataLine>,
+    recipe: Recipe,
+    line: Arc<TicketData>,
     /// How long to wait for the resource of a holder that may not have ended well.
     delay: Duration,
     /// Bytes of what the first in the queue watches; none if it watches nothing.
@@ -73,8 +73,8 @@ pub(crate) struct Queue {
     /// Bytes of the longest path that its ticket may be exchanged for.
     becomes: usize,
     /// Who writes the journal, if anybody does.
-    scribe: Option<Arc<Scribe>>,
-    meter: Meter,
+    journal: Option<Arc<JournalWriter>>,
+    metrics: LockMetrics,
 }
 
 impl Queue {
@@ -83,8 +83,8 @@ impl Queue {
         root: &str,
         name: LockName,
         kind: Create,
-        claim: Claim,
-        line: Arc<DataLine>,
+        recipe: Recipe,
+        line: Arc<TicketData>,
         delay: Duration,
     ) -> Self {
         let directory = Directory::new(root, &name, kind);
@@ -92,25 +92,25 @@ impl Queue {
             pool,
             name,
             directory,
-            claim,
+            recipe,
             line,
             delay,
             head_watches: 0,
             becomes: 0,
-            scribe: None,
-            meter: Meter::default(),
+            journal: None,
+            metrics: LockMetrics::default(),
         }
     }
 
     /// Its holds are written down.
-    pub(crate) fn set_scribe(&mut self, scribe: &Arc<Scribe>) {
-        self.scribe = Some(Arc::clone(scribe));
+    pub(crate) fn set_journal(&mut self, journal: &Arc<JournalWriter>) {
+        self.journal = Some(Arc::clone(journal));
     }
 
     /// What will be written down of a hold, if anything is.
     pub(crate) fn draft(&self, kind: &'static str) -> Option<Draft> {
-        let scribe = self.scribe.as_ref()?;
-        Some(Draft::new(scribe, &self.line, kind))
+        let journal = self.journal.as_ref()?;
+        Some(Draft::new(journal, &self.line, kind))
     }
 
     pub(crate) fn name(&self) -> &LockName {
@@ -123,7 +123,7 @@ impl Queue {
         tracing::debug_span!(
             "acquire",
             path,
-            kind = self.claim.word(),
+            kind = self.recipe.word(),
             ticket = Empty,
             session = Empty,
             holder_trace = Empty
@@ -131,21 +131,21 @@ impl Queue {
     }
 
     /// What is counted of it.
-    pub(crate) fn meter(&self) -> &Meter {
-        &self.meter
+    pub(crate) fn metrics(&self) -> &LockMetrics {
+        &self.metrics
     }
 
-    pub(crate) fn set_meter(&mut self, meter: Meter) {
-        self.meter = meter;
+    pub(crate) fn set_metrics(&mut self, metrics: LockMetrics) {
+        self.metrics = metrics;
     }
 
-    pub(crate) fn set_class(&mut self, class: &'static str, meters: &Meters) {
-        self.meter = self.meter.in_class(class, meters);
+    pub(crate) fn set_class(&mut self, class: &'static str, metrics: &MetricsTable) {
+        self.metrics = self.metrics.in_class(class, metrics);
     }
 
     /// Whether its tickets exclude each other.
-    pub(crate) fn kind(&self) -> Kind {
-        self.claim.kind()
+    pub(crate) fn kind(&self) -> Mode {
+        self.recipe.kind()
     }
 
     /// The lock's directory.
@@ -206,13 +206,13 @@ impl Queue {
     }
 
     /// The waiter of a ticket that is in the queue.
-    fn waiter(&self, place: Place) -> Result<Waiter> {
+    fn waiter(&self, place: TicketPlace) -> Result<Waiter> {
         let Some((ticket, czxid)) = place.ticket() else {
             return Err(self.lost("the place was given up"));
         };
         let owner = self.line.owner.as_deref();
         let forget = self.directory.is_container();
-        let walk = Walk::new(self.claim, ticket.clone(), czxid, owner, forget);
+        let walk = Walk::new(self.recipe, ticket.clone(), czxid, owner, forget);
         let line = owner.map(|_| Arc::clone(&self.line));
         Ok(Waiter::new(
             place,
@@ -220,8 +220,8 @@ impl Queue {
             walk,
             line,
             self.delay,
-            self.draft(self.claim.word()),
-            self.meter.clone(),
+            self.draft(self.recipe.word()),
+            self.metrics.clone(),
         ))
     }
 
@@ -247,7 +247,7 @@ impl Queue {
 
     /// What the user gives is in every ticket, and servers refuse large nodes by dropping the connection.
     fn check_line(&self) -> Result<()> {
-        let DataLine {
+        let TicketData {
             owner,
             label,
             trace,
@@ -266,14 +266,14 @@ impl Queue {
     }
 
     /// Joins only if a look says that nobody is there, and stays only if that was true. Writes nothing on a held lock.
-    pub(crate) async fn try_join(&self) -> Result<Option<(Waiter, Hold)>> {
+    pub(crate) async fn try_join(&self) -> Result<Option<(Waiter, LeaseEntry)>> {
         if self.is_busy().await? {
             return Ok(None);
         }
         let mut waiter = self.join().await?;
         if waiter.try_granted().await? {
-            let hold = waiter.granted().await?;
-            return Ok(Some((waiter, hold)));
+            let entry = waiter.granted().await?;
+            return Ok(Some((waiter, entry)));
         }
         waiter.into_place().leave().await;
         Ok(None)
@@ -299,10 +299,10 @@ impl Queue {
             _ => 0,
         };
         // Who shares or has an owner must know more than that somebody is there.
-        if self.claim.kind() == Kind::Exclusive && self.line.owner.is_none() {
-            let names = self.claim.neighbours().iter();
+        if self.recipe.kind() == Mode::Exclusive && self.line.owner.is_none() {
+            let names = self.recipe.neighbours().iter();
             let probable: Vec<String> = names
-                .map(|claim| format!("{path}/{}", Ticket::ours(*claim, next).name))
+                .map(|recipe| format!("{path}/{}", Ticket::ours(*recipe, next).name))
                 .collect();
             let reads: Vec<Read<'_>> = probable.iter().map(|path| Read::Data(path)).collect();
             let found = read(&reads).await?;
@@ -318,11 +318,11 @@ impl Queue {
             Some(Found::Failed(Code::NoNode)) => return Ok(false),
             other => return Err(self.unreadable(&session, other)),
         };
-        check_company(&self.name, Some(self.claim), &children)?;
-        let doubts = doubts(Some(self.claim), &children, None);
-        company::ask(&session, &self.name, path, &doubts).await?;
+        check_neighbours(&self.name, Some(self.recipe), &children)?;
+        let doubts = in_doubt(Some(self.recipe), &children, None);
+        doubts::read(&session, &self.name, path, &doubts).await?;
         let conflicts = |ticket: &Ticket| {
-            self.claim.kind() == Kind::Exclusive || ticket.kind == Kind::Exclusive
+            self.recipe.kind() == Mode::Exclusive || ticket.kind == Mode::Exclusive
         };
         let mut tickets = children.iter().filter_map(|child| Ticket::parse(child));
         if !tickets.any(|ticket| conflicts(&ticket)) {
@@ -335,20 +335,22 @@ impl Queue {
         let first = rule::first(children.iter().map(String::as_str));
         let paths: Vec<String> = first
             .iter()
-            .filter(|ticket| ticket.kind == Kind::Exclusive)
+            .filter(|ticket| ticket.kind == Mode::Exclusive)
             .map(|ticket| format!("{path}/{}", ticket.name))
             .collect();
         let reads: Vec<Read<'_>> = paths.iter().map(|path| Read::Data(path)).collect();
         let is_host = |found: &Found| match found {
-            Found::Node(node) => DataLine::parse(&node.data).is_some_and(|line| line.is_of(owner)),
+            Found::Node(node) => {
+                TicketData::parse(&node.data).is_some_and(|line| line.is_of(owner))
+            }
             _ => false,
         };
         Ok(!read(&reads).await?.iter().any(is_host))
     }
 
     /// What its tickets stand for.
-    pub(crate) fn claim(&self) -> Claim {
-        self.claim
+    pub(crate) fn recipe(&self) -> Recipe {
+        self.recipe
     }
 
     fn failed(&self, session: &Session, failure: Failure) -> Error {

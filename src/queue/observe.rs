@@ -1,7 +1,7 @@
 //! Looking at the leaders of a queue: once, or for as long as somebody wants to follow them.
 //!
 //! It only reads, but for the directory, which it makes when there is none to watch. No ticket, no task. What is asked next, and
-//! what an answer means, the vigil decides.
+//! what an answer means, the watch decides.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::acl;
 use crate::error::Error;
 use crate::error::Result;
 use crate::link::{Change, Code, Found, Node, Read};
-use crate::protocol::leader::{FirstSight, Leader, Step, Vigil, candidate};
+use crate::protocol::leader::{FirstSnapshot, Leader, LeaderStep, LeaderWatch, candidate};
 use crate::protocol::ticket::Ticket;
 use crate::session::pool::Need;
 use crate::session::setbacks::Setbacks;
@@ -56,7 +56,7 @@ const FOLLOWING: &str = "follow the leaders of";
 /// ```
 pub struct Observer {
     queue: Queue,
-    vigil: Vigil,
+    watch: LeaderWatch,
     post: Option<Post>,
     /// Since the directory was there.
     setbacks: Setbacks,
@@ -64,7 +64,7 @@ pub struct Observer {
 
 impl fmt::Debug for Observer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let leader = self.vigil.leader().map(|leader| leader.token);
+        let leader = self.watch.leader().map(|leader| leader.token);
         f.debug_struct("Observer")
             .field("name", &self.queue.name())
             .field("leader", &leader)
@@ -84,7 +84,7 @@ impl Observer {
     pub(crate) fn new(queue: Queue) -> Self {
         Self {
             queue,
-            vigil: Vigil::default(),
+            watch: LeaderWatch::default(),
             post: None,
             setbacks: Setbacks::default(),
         }
@@ -92,7 +92,7 @@ impl Observer {
 
     /// The leader that was last seen. Nobody before the first call of [`changed`](Self::changed) has ended.
     pub fn borrow(&self) -> Option<&Leader> {
-        self.vigil.leader()
+        self.watch.leader()
     }
 
     /// Waits until there is another leader than the one that was last seen, or another value, or nobody who leads. The first call
@@ -108,8 +108,8 @@ impl Observer {
     ///
     /// Cancel safe: nothing that it saw is lost. What it watches stays watched until it is asked again or dropped.
     pub async fn changed(&mut self) -> Result<()> {
-        while !self.vigil.take_news() {
-            if self.vigil.step() == Step::Wait {
+        while !self.watch.take_news() {
+            if self.watch.step() == LeaderStep::Wait {
                 self.wait().await?;
                 continue;
             }
@@ -137,31 +137,31 @@ impl Observer {
         let told = tokio::select! {
             biased;
             change = first.changed() => Told::First(change),
-            change = directory.changed(), if is_directory_watched => Told::Directory(change),
+            change = directory.changed(), if is_directory_watched => Told::LeaderDirectory(change),
         };
         match told {
-            Told::First(Change::SessionOver) | Told::Directory(Change::SessionOver) => {
+            Told::First(Change::SessionOver) | Told::LeaderDirectory(Change::SessionOver) => {
                 let end = first.session().ended().await;
                 self.leave_post();
                 if end == End::Closed {
                     return Err(end.while_trying(FOLLOWING, self.queue.name()));
                 }
             }
-            Told::First(Change::Deleted | Change::Changed) => self.vigil.first_changed(),
-            Told::Directory(Change::Changed) => self.vigil.directory_changed(),
-            Told::Directory(Change::Deleted) => self.start_over(),
+            Told::First(Change::Deleted | Change::Changed) => self.watch.first_changed(),
+            Told::LeaderDirectory(Change::Changed) => self.watch.directory_changed(),
+            Told::LeaderDirectory(Change::Deleted) => self.start_over(),
         }
         Ok(())
     }
 
-    /// Does what the vigil needs next.
+    /// Does what the watch needs next.
     async fn ask(&mut self) -> Result<()> {
         let Some(post) = &mut self.post else {
             return self.take_post().await;
         };
         let session = Arc::clone(post.directory.session());
         let path = Arc::clone(self.queue.path());
-        if self.vigil.step() == Step::Make {
+        if self.watch.step() == LeaderStep::Make {
             let Queue {
                 directory, name, ..
             } = &self.queue;
@@ -170,11 +170,11 @@ impl Observer {
                 .await;
             back.map_err(|end| end.while_trying(FOLLOWING, name))?;
             directory.make(&session, name).await?;
-            self.vigil.made();
+            self.watch.made();
             return Ok(());
         }
-        let looked = match self.vigil.step() {
-            Step::Read(ticket) => {
+        let looked = match self.watch.step() {
+            LeaderStep::Read(ticket) => {
                 let read = read(&session, &path, ticket).await;
                 if let Ok((directory, _)) = &read {
                     let name = self.queue.name();
@@ -183,10 +183,10 @@ impl Observer {
                     }
                 }
                 read.map(|(directory, first)| {
-                    post.take_in(&mut self.vigil, &directory, first.as_ref())
+                    post.take_in(&mut self.watch, &directory, first.as_ref())
                 })
             }
-            _ => post.look(&mut self.vigil, &path).await,
+            _ => post.look(&mut self.watch, &path).await,
         };
         match looked {
             Ok(()) => {
@@ -195,7 +195,7 @@ impl Observer {
             }
             Err(Failure::Answered(Code::NoNode)) => {
                 post.disarm();
-                self.vigil.directory_missing();
+                self.watch.directory_missing();
                 Ok(())
             }
             Err(failure) => Err(self.queue.failed_to(FOLLOWING, &session, failure)),
@@ -228,7 +228,7 @@ impl Observer {
         if let Some(post) = &mut self.post {
             post.disarm();
         }
-        self.vigil.start_over();
+        self.watch.start_over();
     }
 }
 
@@ -239,38 +239,38 @@ impl Post {
     }
 
     /// Takes in what the only read that shows anything has found.
-    fn take_in(&mut self, vigil: &mut Vigil, directory: &Node, first: Option<&Node>) {
+    fn take_in(&mut self, watch: &mut LeaderWatch, directory: &Node, first: Option<&Node>) {
         let first = first.map(|node| (node.czxid, node.owner, &node.data[..]));
-        if !vigil.read(directory.czxid, &directory.data, first) {
+        if !watch.read(directory.czxid, &directory.data, first) {
             self.first.disarm();
         }
     }
 
-    /// Asks what the vigil wants to know. A directory that is not there is a failure.
-    async fn look(&mut self, vigil: &mut Vigil, path: &str) -> Result<(), Failure> {
-        match vigil.step() {
-            Step::Make | Step::Wait | Step::Read(_) => {}
-            Step::WatchDirectory => {
+    /// Asks what the watch wants to know. A directory that is not there is a failure.
+    async fn look(&mut self, watch: &mut LeaderWatch, path: &str) -> Result<(), Failure> {
+        match watch.step() {
+            LeaderStep::Make | LeaderStep::Wait | LeaderStep::Read(_) => {}
+            LeaderStep::WatchDirectory => {
                 let node = self.directory.watch(path).await?;
-                vigil.directory_watched(node.czxid);
+                watch.directory_watched(node.czxid);
             }
-            Step::List => {
+            LeaderStep::List => {
                 let (directory, children) = list(self.directory.session(), path).await?;
                 let children = children.iter().map(String::as_str);
-                vigil.listed(directory, children);
+                watch.listed(directory, children);
             }
-            Step::WatchChildren => {
+            LeaderStep::WatchChildren => {
                 let children = self.first.watch_children(path).await?;
                 let children = children.iter().map(String::as_str);
-                if !vigil.children_watched(children) {
+                if !watch.children_watched(children) {
                     self.first.disarm();
                 }
             }
-            Step::WatchTicket(ticket) => {
+            LeaderStep::WatchTicket(ticket) => {
                 let ticket = format!("{path}/{}", ticket.name);
                 match self.first.watch(&ticket).await {
-                    Ok(node) => vigil.ticket_watched(node.czxid),
-                    Err(Failure::Answered(Code::NoNode)) => vigil.first_changed(),
+                    Ok(node) => watch.ticket_watched(node.czxid),
+                    Err(Failure::Answered(Code::NoNode)) => watch.first_changed(),
                     Err(failure) => return Err(failure),
                 }
             }
@@ -282,7 +282,7 @@ impl Post {
 /// What was told first.
 enum Told {
     First(Change),
-    Directory(Change),
+    LeaderDirectory(Change),
 }
 
 impl Queue {
@@ -313,7 +313,7 @@ impl Queue {
             let (directory, first) = read(session, path, &ticket).await?;
             // Otherwise it has changed since the list: the leader may be another.
             if let Some(node) = first.filter(|_| directory.czxid == listed) {
-                let first = FirstSight {
+                let first = FirstSnapshot {
                     ticket: &ticket,
                     czxid: node.czxid,
                     session: node.owner,

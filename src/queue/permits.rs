@@ -1,4 +1,4 @@
-//! The supply of a semaphore: the directory of the permits that are held, and the stored limit.
+//! The permits of a semaphore: the directory of the permits that are held, and the stored limit.
 //!
 //! Invariants: the stored limit is the only one that counts, and changes only at the version that was read; a handle that has
 //! never looked refuses a stored limit which differs from its own. It takes no permits: the head does.
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use uuid::fmt::Hyphenated;
 
-use super::company;
 use super::directory::Directory;
+use super::doubts;
 use super::join::MOST_SETBACKS;
 use crate::error::{Error, Result};
 use crate::link::{ANY_VERSION, Code, Create, Fault, Found, Node, Read, Write};
 use crate::name::LockName;
-use crate::protocol::dialect::{check_company, doubts};
+use crate::protocol::dialect::{check_neighbours, in_doubt};
 use crate::protocol::permits;
 use crate::protocol::permits::{HELD, LIMIT, QUEUE};
 use crate::session::setbacks::Setbacks;
@@ -33,7 +33,7 @@ const RESIZING: &str = "resize";
 
 /// Where a semaphore's permits are, and how many there may be.
 #[derive(Debug)]
-pub(crate) struct Supply {
+pub(crate) struct PermitPool {
     name: LockName,
     base: Directory,
     pub(super) held: Directory,
@@ -53,7 +53,7 @@ pub(super) struct Limit {
 
 /// The permits at one moment.
 #[derive(Debug)]
-pub(super) struct Stock {
+pub(super) struct PermitSnapshot {
     pub(super) children: Vec<String>,
     /// The version of the directory of permits; none if it is not there.
     pub(super) held: Option<i32>,
@@ -62,13 +62,13 @@ pub(super) struct Stock {
     pub(super) nodes: Vec<(Arc<str>, Node)>,
 }
 
-impl Stock {
+impl PermitSnapshot {
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.children.iter().map(String::as_str)
     }
 }
 
-impl Supply {
+impl PermitPool {
     pub(super) fn new(name: LockName, base: Directory, given: u32) -> Self {
         Self {
             name,
@@ -325,9 +325,9 @@ impl Supply {
     async fn stored(&self, session: &Session) -> Result<Option<Limit>> {
         let mut setbacks = 0;
         loop {
-            let (limit, company) = self.stored_now(session).await?;
+            let (limit, neighbours) = self.stored_now(session).await?;
             if self
-                .is_alone(session, limit, company, &mut setbacks)
+                .is_alone(session, limit, neighbours, &mut setbacks)
                 .await?
             {
                 return Ok(limit);
@@ -351,28 +351,28 @@ impl Supply {
             _ => Vec::new(),
         };
         let (children, taken) = (listed(found.next()), listed(found.next()));
-        let company = async {
-            check_company(&self.name, None, &children)?;
+        let neighbours = async {
+            check_neighbours(&self.name, None, &children)?;
             for (path, children) in [(&*self.base.path, &children), (&*leases, &taken)] {
-                company::ask(session, &self.name, path, &doubts(None, children, None)).await?;
+                doubts::read(session, &self.name, path, &in_doubt(None, children, None)).await?;
             }
             Ok(())
         };
-        let company = company.await;
-        Ok((self.read_limit(session, limit)?, company))
+        let neighbours = neighbours.await;
+        Ok((self.read_limit(session, limit)?, neighbours))
     }
 
     /// The permits and the limit at one moment.
-    pub(super) async fn look(&self, session: &Session) -> Result<Stock> {
+    pub(super) async fn look(&self, session: &Session) -> Result<PermitSnapshot> {
         let mut setbacks = 0;
         loop {
             let reads = self.reads(session);
             let found = session.read(|link| link.multi_read(&reads)).await;
             let found = found.map_err(|failure| self.failed(session, LOOKING, failure))?;
-            let (stock, company) = self.stock(session, found.into_iter())?;
-            let is_alone = self.is_alone(session, stock.limit, company, &mut setbacks);
+            let (snapshot, neighbours) = self.snapshot(session, found.into_iter())?;
+            let is_alone = self.is_alone(session, snapshot.limit, neighbours, &mut setbacks);
             if is_alone.await? {
-                return Ok(stock);
+                return Ok(snapshot);
             }
         }
     }
@@ -383,24 +383,24 @@ impl Supply {
         &self,
         session: &Session,
         limit: Option<Limit>,
-        company: Result<()>,
+        neighbours: Result<()>,
         setbacks: &mut u32,
     ) -> Result<bool> {
-        match company {
+        match neighbours {
             Err(Error::UnsafeMix { .. }) if limit.is_some() && *setbacks < MOST_SETBACKS => {
                 *setbacks += 1;
                 let back = session.reconnected(PAUSE).await;
                 back.map_err(|end| end.while_trying(LOOKING, &self.name))?;
                 Ok(false)
             }
-            company => {
+            neighbours => {
                 *setbacks = 0;
-                company.map(|()| true)
+                neighbours.map(|()| true)
             }
         }
     }
 
-    /// What has to be read for a stock, in one request. Whoever may write in the lowest directory could put another limit there.
+    /// What has to be read for a snapshot, in one request. Whoever may write in the lowest directory could put another limit there.
     pub(super) fn reads(&self, session: &Session) -> Vec<Read<'_>> {
         let held = &*self.held.path;
         let mut reads = vec![
@@ -416,11 +416,11 @@ impl Supply {
 
     /// Takes in what the reads found, with who stands in the name's own queue: with the limit stored nobody comes to be the first
     /// in there, so whoever does was there before it, and is seen here.
-    pub(super) fn stock(
+    pub(super) fn snapshot(
         &self,
         session: &Session,
         mut found: impl Iterator<Item = Found>,
-    ) -> Result<(Stock, Result<()>)> {
+    ) -> Result<(PermitSnapshot, Result<()>)> {
         let unreadable = |found: Option<Found>| self.unreadable(session, &self.held.path, found);
         let children = match found.next() {
             Some(Found::Children(children)) => children,
@@ -443,18 +443,18 @@ impl Supply {
             other => return Err(unreadable(other)),
         };
         let limit = self.read_limit(session, limit)?;
-        let company = match beside {
-            Some(Found::Children(beside)) => check_company(&self.name, None, &beside),
+        let neighbours = match beside {
+            Some(Found::Children(beside)) => check_neighbours(&self.name, None, &beside),
             Some(Found::Failed(Code::NoNode)) => Ok(()),
             other => return Err(self.unreadable(session, &self.base.path, other)),
         };
-        let stock = Stock {
+        let snapshot = PermitSnapshot {
             children,
             held,
             limit,
             nodes,
         };
-        Ok((stock, company))
+        Ok((snapshot, neighbours))
     }
 
     fn read_limit(&self, session: &Session, found: Option<Found>) -> Result<Option<Limit>> {

@@ -14,11 +14,11 @@ use super::WAITING;
 use crate::error::{Error, Result};
 use crate::link::{Code, Fault, Found, Link, Read, Write};
 use crate::protocol::lease::Moment;
-use crate::protocol::mark::Exit;
-use crate::protocol::ticket::{DataLine, Ticket};
-use crate::session::heartbeat::{Hold, Witness};
+use crate::protocol::mark::ReleasePlan;
+use crate::protocol::ticket::{Ticket, TicketData};
+use crate::session::heartbeat::{LeaseEntry, LossWatch};
 use crate::session::janitor;
-use crate::session::janitor::{Begun, Left, Seat};
+use crate::session::janitor::{DeleteProgress, ReleaseOutcome, TicketId};
 use crate::session::pool::{Need, Reservation};
 use crate::session::roll::{Coming, There};
 use crate::session::watching::WatchSlot;
@@ -29,7 +29,7 @@ use crate::session::{End, Failure, Session, failed};
 /// remove the directory and somebody to take the same number at the same version of the new one, all within it.
 const FRESH: Duration = Duration::from_secs(1);
 
-impl Begun {
+impl DeleteProgress {
     /// What is left of the freshness of a ticket that was last seen then.
     fn by(self, now: Moment, seen: Option<Moment>) -> Self {
         match (self, seen) {
@@ -43,15 +43,15 @@ impl Begun {
 /// One ticket of ours, or a create that may have made one.
 #[derive(Debug)]
 #[must_use = "a place that is dropped leaves the queue"]
-pub(crate) struct Place {
+pub(crate) struct TicketPlace {
     session: Arc<Session>,
     /// What is watched of it is given back with the grant: a holder watches nothing.
     reservation: Reservation,
     /// Something is watched even after the turn of this ticket, until it is exchanged.
     watches_on: bool,
     directory: Arc<str>,
-    hold: Option<Witness>,
-    state: State,
+    loss_watch: Option<LossWatch>,
+    state: PlaceState,
     /// An exchange may have made another ticket, in this directory by this attempt.
     coming: Option<Box<Coming>>,
     /// The directory's version as our own writes since the grant have left it.
@@ -73,7 +73,7 @@ pub(crate) struct Exchange<'a> {
     /// What must commit with it; comes first.
     pub(crate) with: &'a [Write<'a>],
     /// How it will leave.
-    pub(crate) exit: Exit,
+    pub(crate) plan: ReleasePlan,
 }
 
 /// What came of an exchange.
@@ -89,34 +89,34 @@ pub(crate) enum Exchanged {
 }
 
 #[derive(Debug)]
-enum State {
+enum PlaceState {
     /// A create may be on its way; this finds what it made.
     Armed(Coming),
     /// The ticket is in the queue and leaves by this exit. `seen`: when it was last read and was ours.
     Seated {
         ticket: Ticket,
         there: There,
-        exit: Exit,
-        begun: Begun,
+        plan: ReleasePlan,
+        begun: DeleteProgress,
         seen: Option<Moment>,
     },
     /// Nothing of ours is left at the server.
     Gone,
 }
 
-impl Place {
+impl TicketPlace {
     /// Takes responsibility for whatever a create with this attempt makes. To be called before the create is sent.
     pub(crate) fn arm(reservation: Reservation, directory: Arc<str>, attempt: Uuid) -> Self {
         let session = Arc::clone(reservation.session());
-        session.pulse.ticket_comes();
+        session.heartbeat.ticket_comes();
         let coming = session.janitor.roll.coming(Arc::clone(&directory), attempt);
         Self {
             session,
-            hold: None,
+            loss_watch: None,
             reservation,
             watches_on: false,
             directory,
-            state: State::Armed(coming),
+            state: PlaceState::Armed(coming),
             coming: None,
             written: OnceLock::new(),
         }
@@ -124,18 +124,18 @@ impl Place {
 
     /// The create made nothing; gives the reservation back for the next one.
     pub(crate) fn disarm(mut self) -> Reservation {
-        self.state = State::Gone;
+        self.state = PlaceState::Gone;
         self.reservation.part(Need::ALL)
     }
 
     /// The create made this ticket. Until it is granted it leaves in doubt.
-    pub(crate) fn seat(&mut self, ticket: Ticket, czxid: i64) {
+    pub(crate) fn set_ticket(&mut self, ticket: Ticket, czxid: i64) {
         let there = self.session.janitor.roll.there(&self.directory, czxid);
-        self.state = State::Seated {
+        self.state = PlaceState::Seated {
             ticket,
             there,
-            exit: Exit::Plain,
-            begun: Begun::Doubtful,
+            plan: ReleasePlan::Plain,
+            begun: DeleteProgress::Doubtful,
             seen: None,
         };
     }
@@ -146,21 +146,21 @@ impl Place {
     }
 
     /// The ticket is held. If that is lost, no mark will say that it ended well.
-    pub(crate) fn hold_under(&mut self, witness: Witness) {
-        self.hold = Some(witness);
+    pub(crate) fn hold_under(&mut self, loss_watch: LossWatch) {
+        self.loss_watch = Some(loss_watch);
     }
 
     /// Our own exchange, which follows, must not look like a loss of the ticket that goes.
     pub(super) fn look_away(&self) {
-        if let Some(hold) = &self.hold {
-            hold.begin_release();
+        if let Some(loss_watch) = &self.loss_watch {
+            loss_watch.begin_release();
         }
     }
 
     /// The exchange did not happen: the ticket is looked at again.
     pub(super) fn look_back(&self) {
-        if let Some(hold) = &self.hold {
-            hold.stay();
+        if let Some(loss_watch) = &self.loss_watch {
+            loss_watch.stay();
         }
     }
 
@@ -168,8 +168,8 @@ impl Place {
     /// there while the ticket is held keeps it meanwhile, and notes the version that is left: the exit rests on it.
     pub(crate) async fn version(&self) -> MutexGuard<'_, Option<i32>> {
         let mut version = self.written.get_or_init(Box::default).lock().await;
-        if let (None, State::Seated { exit, .. }) = (*version, &self.state) {
-            *version = exit.marks_at();
+        if let (None, PlaceState::Seated { plan, .. }) = (*version, &self.state) {
+            *version = plan.marks_at();
         }
         version
     }
@@ -177,34 +177,34 @@ impl Place {
     /// The exit follows what we have written into the directory.
     fn follow_writes(&mut self) {
         let written = self.written.take().and_then(|written| written.into_inner());
-        if let (Some(version), State::Seated { exit, .. }) = (written, &mut self.state) {
-            *exit = std::mem::replace(exit, Exit::Plain).at(version);
+        if let (Some(version), PlaceState::Seated { plan, .. }) = (written, &mut self.state) {
+            *plan = std::mem::replace(plan, ReleasePlan::Plain).at(version);
         }
     }
 
     /// Our own delete, which follows, must not look like a loss.
     fn forgo_mark_if_lost(&mut self) {
-        let hold = self.hold.take();
-        let is_lost = hold.is_some_and(|hold| hold.begin_release().is_some());
+        let loss_watch = self.loss_watch.take();
+        let is_lost = loss_watch.is_some_and(|loss_watch| loss_watch.begin_release().is_some());
         if is_lost {
             self.leave_in_doubt();
         }
     }
 
     /// The ticket was granted, and so seen to be ours at that moment: it leaves by this exit.
-    pub(crate) fn grant(&mut self, by: Exit, at: Moment) {
-        if let State::Seated {
-            exit, begun, seen, ..
+    pub(crate) fn grant(&mut self, by: ReleasePlan, at: Moment) {
+        if let PlaceState::Seated {
+            plan, begun, seen, ..
         } = &mut self.state
         {
             // Without a mark nothing ties the delete to this directory, and the grant may have been read from a server that
             // lags behind.
-            *begun = if matches!(by, Exit::Plain) {
-                Begun::Doubtful
+            *begun = if matches!(by, ReleasePlan::Plain) {
+                DeleteProgress::Doubtful
             } else {
-                Begun::Fresh
+                DeleteProgress::Fresh
             };
-            *exit = by;
+            *plan = by;
             *seen = Some(at);
             self.written.take();
         }
@@ -215,14 +215,14 @@ impl Place {
 
     /// Its end proves nothing: whoever is next looks for itself.
     pub(crate) fn forgo_mark(&mut self) {
-        if let State::Seated { exit, .. } = &mut self.state {
-            *exit = std::mem::replace(exit, Exit::Plain).unmarked();
+        if let PlaceState::Seated { plan, .. } = &mut self.state {
+            *plan = std::mem::replace(plan, ReleasePlan::Plain).unmarked();
         }
     }
 
     /// The ticket was read once more, and was ours at that moment.
     pub(crate) fn seen(&mut self, at: Moment) {
-        if let State::Seated { seen, .. } = &mut self.state {
+        if let PlaceState::Seated { seen, .. } = &mut self.state {
             *seen = Some(at);
         }
     }
@@ -243,14 +243,17 @@ impl Place {
     /// The ticket and its identity, once the create was answered.
     pub(crate) fn ticket(&self) -> Option<(&Ticket, i64)> {
         match &self.state {
-            State::Seated { ticket, there, .. } => Some((ticket, there.czxid())),
-            State::Armed(_) | State::Gone => None,
+            PlaceState::Seated { ticket, there, .. } => Some((ticket, there.czxid())),
+            PlaceState::Armed(_) | PlaceState::Gone => None,
         }
     }
 
     /// Begins the hold of a ticket whose turn it is. That is not enough: the session must surely be alive, and the ticket its own.
     /// `None` if that took a wait.
-    pub(crate) async fn hold(&self, name: impl ToString + Copy) -> Result<Option<Hold>> {
+    pub(crate) async fn begin_hold(
+        &self,
+        name: impl ToString + Copy,
+    ) -> Result<Option<LeaseEntry>> {
         let Some((ticket, czxid)) = self.ticket() else {
             return Err(Error::PlaceLost {
                 name: name.to_string(),
@@ -259,16 +262,19 @@ impl Place {
         };
         let session = &self.session;
         let path = format!("{}/{}", self.directory, ticket.name);
-        if session.pulse.is_strange().is_some() {
+        if session.heartbeat.is_strange().is_some() {
             let recognised = Box::pin(session.recognise_again(&path)).await;
             recognised.map_err(|failure| failed(session, WAITING, name, &path, failure))?;
         }
-        let ended = match session.pulse.try_hold(path.as_str().into(), czxid) {
-            Ok(Some(hold)) => return Ok(Some(hold)),
+        let ended = match session
+            .heartbeat
+            .try_begin_hold(path.as_str().into(), czxid)
+        {
+            Ok(Some(loss_watch)) => return Ok(Some(loss_watch)),
             Ok(None) => {
                 tracing::debug!("first, but without a lease");
                 tokio::select! {
-                    () = session.pulse.leased() => return Ok(None),
+                    () = session.heartbeat.leased() => return Ok(None),
                     end = session.ended() => end,
                 }
             }
@@ -294,8 +300,8 @@ impl Place {
     /// What the outcome is not known of, of an exchange that was dropped on its way.
     fn unsettled(&self) -> Option<(Arc<str>, Uuid)> {
         let armed = match &self.state {
-            State::Armed(coming) => Some(coming),
-            State::Seated { .. } | State::Gone => None,
+            PlaceState::Armed(coming) => Some(coming),
+            PlaceState::Seated { .. } | PlaceState::Gone => None,
         };
         let coming = self.coming.as_deref().or(armed)?;
         Some((Arc::clone(&coming.directory), coming.attempt))
@@ -312,7 +318,7 @@ impl Place {
             let is_done = self.catch_up(directory, attempt, &exchange).await?;
             return Ok(match (is_done, &self.state) {
                 (true, _) => Exchanged::Done,
-                (false, State::Gone) => Exchanged::Gone,
+                (false, PlaceState::Gone) => Exchanged::Gone,
                 // What the exchange rests on was seen long ago: a name may be somebody else's by now.
                 (false, _) => Exchanged::Nothing,
             });
@@ -376,7 +382,7 @@ impl Place {
         let (at, found) = read.await;
         match found?.into_iter().next() {
             Some(Found::Node(node))
-                if DataLine::was_made_by(attempt, &node.data, node.owner == session.id()) =>
+                if TicketData::was_made_by(attempt, &node.data, node.owner == session.id()) =>
             {
                 session.recognise(node.owner).map_err(Failure::Ended)?;
                 let name = path.rsplit_once('/').map_or(&*path, |(_, name)| name);
@@ -384,7 +390,7 @@ impl Place {
                 Ok(Exchanged::Done)
             }
             Some(Found::Node(_) | Found::Failed(Code::NoNode)) => {
-                self.state = State::Gone;
+                self.state = PlaceState::Gone;
                 Ok(Exchanged::Gone)
             }
             Some(Found::Failed(code)) => Err(Failure::Answered(code)),
@@ -402,16 +408,16 @@ impl Place {
         exchange: &Exchange<'_>,
     ) -> Result<bool, Failure> {
         let found = self.session.janitor.find_out(directory, attempt);
-        let (at, found) = self.session.pulse.stamped(found).await;
+        let (at, found) = self.session.heartbeat.stamped(found).await;
         if let Some((name, czxid)) = found.map_err(Failure::Ended)? {
             self.come();
             self.seat_exchanged(exchange, name, czxid, at);
             return Ok(true);
         }
         self.coming = None;
-        if matches!(self.state, State::Armed(_)) {
+        if matches!(self.state, PlaceState::Armed(_)) {
             // The old ticket went for the new one, and that one is gone.
-            self.state = State::Gone;
+            self.state = PlaceState::Gone;
         }
         Ok(false)
     }
@@ -420,7 +426,7 @@ impl Place {
     fn come(&mut self) {
         if let Some(coming) = self.coming.take() {
             self.directory = Arc::clone(&coming.directory);
-            self.state = State::Armed(*coming);
+            self.state = PlaceState::Armed(*coming);
         }
     }
 
@@ -429,9 +435,9 @@ impl Place {
             name,
             ..exchange.ticket
         };
-        self.seat(ticket, czxid);
+        self.set_ticket(ticket, czxid);
         self.watches_on = false;
-        self.grant(exchange.exit.clone(), at);
+        self.grant(exchange.plan.clone(), at);
     }
 
     /// The ticket's path.
@@ -445,9 +451,9 @@ impl Place {
     /// # Cancel safety
     ///
     /// Dropped at any await, the janitor goes on with what was begun.
-    pub(crate) async fn leave(self) -> Left {
+    pub(crate) async fn leave(self) -> ReleaseOutcome {
         let left = Self::leave_together(vec![self]).await;
-        left.into_iter().next().unwrap_or(Left::WasGone)
+        left.into_iter().next().unwrap_or(ReleaseOutcome::WasGone)
     }
 
     /// Removes tickets of one session, in one transaction if they can all go at once, and tells what became of each.
@@ -455,7 +461,7 @@ impl Place {
     /// # Cancel safety
     ///
     /// Dropped at any await, the janitor goes on with what was begun.
-    pub(crate) async fn leave_together(mut places: Vec<Self>) -> Vec<Left> {
+    pub(crate) async fn leave_together(mut places: Vec<Self>) -> Vec<ReleaseOutcome> {
         Self::leave_each(&mut places).await
     }
 
@@ -464,12 +470,12 @@ impl Place {
     /// # Cancel safety
     ///
     /// Dropped at any await, the janitor goes on with what was begun once the place is dropped.
-    pub(crate) async fn leave_first(&mut self) -> Left {
+    pub(crate) async fn leave_first(&mut self) -> ReleaseOutcome {
         let left = Self::leave_each(std::slice::from_mut(self)).await;
-        left.into_iter().next().unwrap_or(Left::WasGone)
+        left.into_iter().next().unwrap_or(ReleaseOutcome::WasGone)
     }
 
-    async fn leave_each(places: &mut [Self]) -> Vec<Left> {
+    async fn leave_each(places: &mut [Self]) -> Vec<ReleaseOutcome> {
         let Some(first) = places.first() else {
             return Vec::new();
         };
@@ -483,9 +489,9 @@ impl Place {
             Ok(link) => link,
             Err(end) => {
                 let left = match end {
-                    End::Over(reason) => Left::Over(reason),
+                    End::Over(reason) => ReleaseOutcome::Over(reason),
                     // The session's close removes the tickets.
-                    End::Closed => Left::Closed,
+                    End::Closed => ReleaseOutcome::Closed,
                 };
                 return places
                     .iter_mut()
@@ -501,20 +507,20 @@ impl Place {
         let departures: Option<Vec<Departure>> =
             places.iter().map(Self::direct_departure).collect();
         if let Some(departures) = departures {
-            let paths: Vec<String> = departures.iter().map(|(seat, _)| seat.path()).collect();
+            let paths: Vec<String> = departures.iter().map(|(id, _)| id.path()).collect();
             let each = departures.iter().zip(&paths);
             let writes: Vec<Write<'_>> = each
-                .flat_map(|((seat, exit), path)| janitor::writes(seat, path, exit))
+                .flat_map(|((id, plan), path)| janitor::writes(id, path, plan))
                 .collect();
             let reply = link.multi(&writes);
             for place in &mut *places {
-                place.begin(Begun::Sent);
+                place.begin(DeleteProgress::Sent);
             }
             match reply.await {
                 Ok(_) => {
                     return places
                         .iter_mut()
-                        .map(|place| place.gone(Left::Now))
+                        .map(|place| place.gone(ReleaseOutcome::Now))
                         .collect();
                 }
                 // Nothing was changed: the server is busy, a mark is refused, or a ticket is gone. Each leaves by itself, and
@@ -525,7 +531,7 @@ impl Place {
                         if is_own {
                             place.leave_in_doubt();
                         } else {
-                            place.begin(Begun::Doubtful);
+                            place.begin(DeleteProgress::Doubtful);
                         }
                     }
                 }
@@ -536,22 +542,22 @@ impl Place {
         }
         drop(link);
         let rest = places.iter_mut().map(|place| async move {
-            let (ticket, there, exit, begun) =
-                match std::mem::replace(&mut place.state, State::Gone) {
-                    State::Seated {
+            let (ticket, there, plan, begun) =
+                match std::mem::replace(&mut place.state, PlaceState::Gone) {
+                    PlaceState::Seated {
                         ticket,
                         there,
-                        exit,
+                        plan,
                         begun,
                         ..
-                    } => (ticket, there, exit, begun),
+                    } => (ticket, there, plan, begun),
                     // Whatever a create on its way makes is swept with the drop.
                     state => {
                         place.state = state;
-                        return Left::WasGone;
+                        return ReleaseOutcome::WasGone;
                     }
                 };
-            let seat = Seat {
+            let id = TicketId {
                 directory: Arc::clone(&place.directory),
                 ticket: ticket.name,
                 czxid: there.czxid(),
@@ -560,7 +566,7 @@ impl Place {
             place
                 .session
                 .janitor
-                .leave_and_tell(seat, exit, begun, Some(there))
+                .leave_and_tell(id, plan, begun, Some(there))
                 .await
         });
         join_all(rest).await
@@ -569,10 +575,10 @@ impl Place {
     /// Reads tickets that were not seen for long, all at once, so that those that are still ours can leave together.
     async fn see_again(places: &mut [Self], session: &Session, link: &dyn Link) {
         let is_old = |place: &&mut Self| {
-            let State::Seated { exit, begun, .. } = &place.state else {
+            let PlaceState::Seated { plan, begun, .. } = &place.state else {
                 return false;
             };
-            *begun == Begun::Doubtful && !matches!(exit, Exit::Plain)
+            *begun == DeleteProgress::Doubtful && !matches!(plan, ReleasePlan::Plain)
         };
         let old: Vec<&mut Self> = places.iter_mut().filter(is_old).collect();
         let paths: Vec<String> = old.iter().filter_map(|place| place.path()).collect();
@@ -581,19 +587,19 @@ impl Place {
         // Sent back to back; the session answers in order.
         let (synced, found) = (link.sync(&first.directory), link.multi_read(&reads));
         // A directory that is gone cannot be synced, and holds no ticket: that is an answer too.
-        let (at, (synced, found)) = session.pulse.stamped(join(synced, found)).await;
+        let (at, (synced, found)) = session.heartbeat.stamped(join(synced, found)).await;
         let (false, Ok(found)) = (is_behind(&synced), found) else {
             return;
         };
         for (place, found) in old.into_iter().zip(found) {
             match (&mut place.state, found) {
                 (
-                    State::Seated {
+                    PlaceState::Seated {
                         there, begun, seen, ..
                     },
                     Found::Node(node),
                 ) if node.czxid == there.czxid() => {
-                    (*begun, *seen) = (Begun::Fresh, Some(at));
+                    (*begun, *seen) = (DeleteProgress::Fresh, Some(at));
                 }
                 // Each leaves by itself, and finds out what became of it.
                 _ => {}
@@ -601,53 +607,56 @@ impl Place {
         }
     }
 
-    /// The seat and exit of a ticket that may leave at once, by its name.
+    /// The id and exit of a ticket that may leave at once, by its name.
     fn direct_departure(&self) -> Option<Departure> {
-        let State::Seated {
+        let PlaceState::Seated {
             ticket,
             there,
-            exit,
+            plan,
             begun,
             ..
         } = &self.state
         else {
             return None;
         };
-        let is_direct =
-            *begun == Begun::Fresh && matches!(exit, Exit::Marked { .. } | Exit::Unmarked { .. });
+        let is_direct = *begun == DeleteProgress::Fresh
+            && matches!(
+                plan,
+                ReleasePlan::Marked { .. } | ReleasePlan::Unmarked { .. }
+            );
         is_direct.then(|| {
-            let seat = Seat {
+            let id = TicketId {
                 directory: Arc::clone(&self.directory),
                 ticket: ticket.name.clone(),
                 czxid: there.czxid(),
             };
-            (seat, exit.clone())
+            (id, plan.clone())
         })
     }
 
     /// What was seen long ago may be otherwise by now.
     fn age(&mut self) {
-        let now = self.session.pulse.now();
-        if let State::Seated { begun, seen, .. } = &mut self.state {
+        let now = self.session.heartbeat.now();
+        if let PlaceState::Seated { begun, seen, .. } = &mut self.state {
             *begun = begun.by(now, *seen);
         }
     }
 
-    fn begin(&mut self, how: Begun) {
-        if let State::Seated { begun, .. } = &mut self.state {
+    fn begin(&mut self, how: DeleteProgress) {
+        if let PlaceState::Seated { begun, .. } = &mut self.state {
             *begun = how;
         }
     }
 
     /// Something else was seen in the ticket's place: it leaves by its identity alone.
     pub(crate) fn leave_in_doubt(&mut self) {
-        if let State::Seated { exit, begun, .. } = &mut self.state {
-            (*exit, *begun) = (Exit::Plain, Begun::Doubtful);
+        if let PlaceState::Seated { plan, begun, .. } = &mut self.state {
+            (*plan, *begun) = (ReleasePlan::Plain, DeleteProgress::Doubtful);
         }
     }
 
-    fn gone(&mut self, left: Left) -> Left {
-        self.state = State::Gone;
+    fn gone(&mut self, left: ReleaseOutcome) -> ReleaseOutcome {
+        self.state = PlaceState::Gone;
         left
     }
 }
@@ -660,11 +669,11 @@ fn is_behind(synced: &Result<(), Fault>) -> bool {
     )
 }
 
-type Departure = (Seat, Exit);
+type Departure = (TicketId, ReleasePlan);
 
-impl Drop for Place {
+impl Drop for TicketPlace {
     fn drop(&mut self) {
-        self.session.pulse.ticket_goes();
+        self.session.heartbeat.ticket_goes();
         self.follow_writes();
         self.forgo_mark_if_lost();
         if let Some(coming) = self.coming.take() {
@@ -672,24 +681,24 @@ impl Drop for Place {
             self.session.janitor.sweep(directory, coming.attempt);
         }
         let directory = Arc::clone(&self.directory);
-        match std::mem::replace(&mut self.state, State::Gone) {
-            State::Armed(coming) => self.session.janitor.sweep(directory, coming.attempt),
-            State::Seated {
+        match std::mem::replace(&mut self.state, PlaceState::Gone) {
+            PlaceState::Armed(coming) => self.session.janitor.sweep(directory, coming.attempt),
+            PlaceState::Seated {
                 ticket,
                 there,
-                exit,
+                plan,
                 begun,
                 seen,
             } => {
-                let seat = Seat {
+                let id = TicketId {
                     directory,
                     ticket: ticket.name,
                     czxid: there.czxid(),
                 };
-                let begun = begun.by(self.session.pulse.now(), seen);
-                self.session.janitor.leave(seat, exit, begun, there);
+                let begun = begun.by(self.session.heartbeat.now(), seen);
+                self.session.janitor.leave(id, plan, begun, there);
             }
-            State::Gone => {}
+            PlaceState::Gone => {}
         }
     }
 }

@@ -8,21 +8,21 @@ use futures_util::future::try_join_all;
 
 use super::WAITING;
 use super::join::Joining;
-use super::place::Place;
+use super::place::TicketPlace;
 use super::{Queue, Waiter};
 use crate::error::{Error, Result};
 use crate::latch::Latch;
 use crate::link::{Found, Read};
 use crate::name::LockName;
 use crate::session::failed;
-use crate::session::heartbeat::Hold;
+use crate::session::heartbeat::LeaseEntry;
 use crate::session::watching::WATCHED_LIMIT;
 
 /// The most bytes of paths of a set's tickets: one session watches them all.
 pub(crate) const MOST_BYTES: usize = WATCHED_LIMIT;
 
 /// Tickets that have their turn, with their holds.
-pub(crate) type Granted = Vec<(Waiter, Hold)>;
+pub(crate) type Granted = Vec<(Waiter, LeaseEntry)>;
 
 /// Tickets in several queues, all in one session.
 #[derive(Debug)]
@@ -63,8 +63,8 @@ impl Several {
         for waiter in several.waiters.iter().filter(|waiter| !waiter.is_first()) {
             tracing::debug!(name = waiter.name().as_str(), "waits for");
         }
-        let holds = several.granted(awaited).await?;
-        Ok(several.waiters.into_iter().zip(holds).collect())
+        let entries = several.granted(awaited).await?;
+        Ok(several.waiters.into_iter().zip(entries).collect())
     }
 
     /// Joins only if looks say that nobody is in any of the queues, and stays only if that was true. Writes nothing otherwise.
@@ -91,8 +91,8 @@ impl Several {
                 return Ok(None);
             }
         }
-        let holds = several.granted(&Awaited::default()).await?;
-        Ok(Some(several.waiters.into_iter().zip(holds).collect()))
+        let entries = several.granted(&Awaited::default()).await?;
+        Ok(Some(several.waiters.into_iter().zip(entries).collect()))
     }
 
     async fn join(queues: &[Queue]) -> Result<Self> {
@@ -103,7 +103,7 @@ impl Several {
         Ok(Self { waiters })
     }
 
-    async fn granted(&mut self, awaited: &Awaited) -> Result<Vec<Hold>> {
+    async fn granted(&mut self, awaited: &Awaited) -> Result<Vec<LeaseEntry>> {
         // Whether all were seen at one moment, since which nobody had to wait. One alone is seen with its turn.
         let mut are_seen = self.waiters.len() == 1 || self.waiters.iter().all(Waiter::is_first);
         loop {
@@ -117,8 +117,8 @@ impl Several {
                 // Some had their turn while others had not, and somebody may have removed them meanwhile.
                 self.look_again().await?;
                 are_seen = true;
-            } else if let Some(holds) = self.hold().await? {
-                return Ok(holds);
+            } else if let Some(entries) = self.begin_hold().await? {
+                return Ok(entries);
             }
         }
     }
@@ -163,19 +163,19 @@ impl Several {
     }
 
     /// Begins all holds. `None` if that took a wait.
-    async fn hold(&self) -> Result<Option<Vec<Hold>>> {
-        let mut holds = Vec::new();
+    async fn begin_hold(&self) -> Result<Option<Vec<LeaseEntry>>> {
+        let mut entries = Vec::new();
         for waiter in &self.waiters {
-            match waiter.hold().await? {
-                Some(hold) => holds.push(hold),
+            match waiter.begin_hold().await? {
+                Some(entry) => entries.push(entry),
                 None => return Ok(None),
             }
         }
-        Ok(Some(holds))
+        Ok(Some(entries))
     }
 
     async fn leave(self) {
         let places = self.waiters.into_iter().map(Waiter::into_place);
-        Place::leave_together(places.collect()).await;
+        TicketPlace::leave_together(places.collect()).await;
     }
 }

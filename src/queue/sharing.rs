@@ -6,19 +6,19 @@
 use uuid::Uuid;
 
 use super::now_ms;
-use super::place::{Exchange, Exchanged, Place};
+use super::place::{Exchange, Exchanged, TicketPlace};
 use crate::error::{Error, Result};
 use crate::link::{Code, Write};
 use crate::name::LockName;
-use crate::protocol::mark::Exit;
-use crate::protocol::ticket::DataLine;
+use crate::protocol::mark::ReleasePlan;
+use crate::protocol::ticket::TicketData;
 use crate::protocol::walk::REMOVED;
 use crate::session::setbacks::Setbacks;
 use crate::session::{failed, refused};
 
 const DOWNGRADING: &str = "downgrade";
 
-impl Place {
+impl TicketPlace {
     /// Exchanges our ticket for one that shares, with the same number. From then on the old one's hold is told of nothing but
     /// the end of its lease and its session.
     ///
@@ -39,10 +39,10 @@ impl Place {
             };
             let ticket = ticket.shared();
             let (attempt, version) = (Uuid::new_v4(), looked.directory.version);
-            let line = DataLine {
+            let line = TicketData {
                 attempt,
                 at: now_ms(),
-                ..DataLine::of_ours(&looked.mine.data)
+                ..TicketData::of_ours(&looked.mine.data)
             };
             let directory = std::sync::Arc::clone(self.directory());
             let path = &*directory;
@@ -53,7 +53,7 @@ impl Place {
                 data: &line.to_bytes(),
                 attempt,
                 with: &[Write::Check { path, version }],
-                exit: Exit::Unmarked { version },
+                plan: ReleasePlan::Unmarked { version },
             };
             self.look_away();
             let exchanged = self.exchange(exchange).await;

@@ -3,18 +3,18 @@
 //! Invariant: a look that does not show our own ticket, with its identity, is an error and nothing else (FAILURES.md rows 72
 //! and 73). It decides nothing.
 
-use super::place::Place;
+use super::place::TicketPlace;
 use crate::error::{Error, Result};
 use crate::link::{Code, Found, Node, Read};
 use crate::name::LockName;
-use crate::protocol::dialect::check_company;
+use crate::protocol::dialect::check_neighbours;
 use crate::protocol::lease::Moment;
-use crate::protocol::ticket::{Claim, Ticket};
-use crate::protocol::walk::{REMOVED, REPLACED, Sight};
+use crate::protocol::ticket::{Recipe, Ticket};
+use crate::protocol::walk::{REMOVED, REPLACED, Snapshot};
 use crate::session::{Failure, failed};
 
 /// What a look saw.
-pub(super) struct Looked {
+pub(super) struct VerifiedRead {
     /// When the answer came.
     pub(super) at: Moment,
     pub(super) directory: Node,
@@ -23,13 +23,13 @@ pub(super) struct Looked {
     pub(super) others: Vec<Found>,
 }
 
-impl Looked {
-    pub(super) fn sight(&self) -> Sight<'_> {
+impl VerifiedRead {
+    pub(super) fn snapshot(&self) -> Snapshot<'_> {
         let others = self.others.iter().map(|found| match found {
             Found::Node(node) => Some((node.czxid, &*node.data)),
             _ => None,
         });
-        Sight {
+        Snapshot {
             data: &self.directory.data,
             version: self.directory.version,
             num_children: self.directory.num_children,
@@ -40,7 +40,7 @@ impl Looked {
     }
 }
 
-impl Place {
+impl TicketPlace {
     /// Reads the directory, our ticket, the children if they are asked for, and other tickets, all at one moment.
     pub(super) async fn look(
         &self,
@@ -48,7 +48,7 @@ impl Place {
         name: &LockName,
         with_children: bool,
         tickets: &[Ticket],
-    ) -> Result<Looked> {
+    ) -> Result<VerifiedRead> {
         let lost = |why| Error::PlaceLost {
             name: name.to_string(),
             why,
@@ -89,7 +89,7 @@ impl Place {
             _ if with_children => return Err(no_sense()),
             _ => Vec::new(),
         };
-        Ok(Looked {
+        Ok(VerifiedRead {
             at,
             directory,
             mine,
@@ -103,10 +103,10 @@ impl Place {
         &self,
         doing: &'static str,
         name: &LockName,
-        claim: Claim,
+        recipe: Recipe,
     ) -> Result<usize> {
         let looked = self.look(doing, name, true, &[]).await?;
-        check_company(name, Some(claim), &looked.children)?;
+        check_neighbours(name, Some(recipe), &looked.children)?;
         let mine = self.ticket().map(|(ticket, _)| &ticket.name);
         let others = looked.children.iter().filter(|child| Some(*child) != mine);
         Ok(others

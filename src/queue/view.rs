@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::permits::Supply;
+use super::permits::PermitPool;
 use super::{Queue, Session};
 use crate::brief::Brief;
 use crate::error::{Error, Result};
@@ -16,7 +16,7 @@ use crate::protocol::permits;
 use crate::protocol::permits::{HELD, LIMIT, QUEUE};
 use crate::protocol::rule;
 use crate::protocol::rule::Verdict;
-use crate::protocol::ticket::{DataLine, Kind, Ticket, in_order};
+use crate::protocol::ticket::{Mode, Ticket, TicketData, in_order};
 use crate::session::{Failure, failed};
 use crate::token::Token;
 
@@ -109,7 +109,7 @@ pub enum EntryKind {
 }
 
 impl EntryKind {
-    fn of(ticket: &Ticket, line: Option<&DataLine>) -> Self {
+    fn of(ticket: &Ticket, line: Option<&TicketData>) -> Self {
         if let Some(permits) = line.and_then(|line| line.permits) {
             return Self::Permit { permits };
         }
@@ -117,12 +117,12 @@ impl EntryKind {
         let digits = |c: char| c.is_ascii_digit() || c == '-';
         let tag = ticket.name.trim_end_matches(digits);
         match ticket.kind {
-            Kind::Shared => Self::Read,
-            Kind::Exclusive if tag.ends_with("__WRIT__") || tag.ends_with("write") => Self::Write,
-            Kind::Exclusive if tag.ends_with("latch") => Self::Candidate,
+            Mode::Shared => Self::Read,
+            Mode::Exclusive if tag.ends_with("__WRIT__") || tag.ends_with("write") => Self::Write,
+            Mode::Exclusive if tag.ends_with("latch") => Self::Candidate,
             // In kazoo's dialect a candidate is a lock with a value.
-            Kind::Exclusive if line.is_some_and(|line| line.value.is_some()) => Self::Candidate,
-            Kind::Exclusive => Self::Lock,
+            Mode::Exclusive if line.is_some_and(|line| line.value.is_some()) => Self::Candidate,
+            Mode::Exclusive => Self::Lock,
         }
     }
 }
@@ -168,9 +168,9 @@ impl Queue {
     }
 
     /// Those who hold permits, in the order in which they took them.
-    pub(crate) async fn permit_holders(&self, supply: &Supply) -> Result<Vec<QueueEntry>> {
+    pub(crate) async fn permit_holders(&self, permits: &PermitPool) -> Result<Vec<QueueEntry>> {
         let session = self.pool.home(LOOKING, &self.name).await?;
-        let path = &*supply.held.path;
+        let path = &*permits.held.path;
         let children = children(&session, path).await;
         let failed = |failure| failed(&session, LOOKING, &self.name, path, failure);
         let children = children.map_err(failed)?.unwrap_or_default();
@@ -291,14 +291,14 @@ fn with_holders(path: &str, nodes: &[(Ticket, Node)]) -> Vec<QueueEntry> {
     let first = nodes.first().map(|(ticket, _)| ticket);
     let first_exclusive = nodes
         .iter()
-        .position(|(ticket, _)| ticket.kind == Kind::Exclusive)
+        .position(|(ticket, _)| ticket.kind == Mode::Exclusive)
         .unwrap_or(nodes.len());
     let holds = |at: usize, ticket: &Ticket| match ticket.kind {
-        Kind::Exclusive => {
+        Mode::Exclusive => {
             // A guest has the number of its host.
             rule::judge(ticket, first.iter().map(|first| first.name.as_str())) == Verdict::Granted
         }
-        Kind::Shared => at < first_exclusive,
+        Mode::Shared => at < first_exclusive,
     };
     nodes
         .iter()
@@ -318,9 +318,9 @@ fn seen(
     name: &str,
     node: &Node,
     is_holder: bool,
-    kind: impl FnOnce(Option<&DataLine>) -> EntryKind,
+    kind: impl FnOnce(Option<&TicketData>) -> EntryKind,
 ) -> QueueEntry {
-    let line = DataLine::parse(&node.data);
+    let line = TicketData::parse(&node.data);
     let kind = kind(line.as_ref());
     let is_ours = line.is_some();
     let mut line = line.unwrap_or_default();
@@ -349,7 +349,7 @@ fn seen(
 struct Census {
     /// Tickets by name.
     tickets: BTreeMap<String, usize>,
-    /// Holders of permits, by the name of their directory.
+    /// LocalHolds of permits, by the name of their directory.
     permits: BTreeMap<String, usize>,
     /// Names that may be those of semaphores.
     with_limit: Vec<String>,

@@ -11,22 +11,22 @@ use tracing::{Level, Span};
 use uuid::Uuid;
 
 use super::WAITING;
-use super::company;
+use super::doubts;
 use super::journal::Draft;
 use super::now_ms;
-use super::place::{Exchange, Exchanged, Place};
-use super::verified_read::Looked;
+use super::place::{Exchange, Exchanged, TicketPlace};
+use super::verified_read::VerifiedRead;
 use crate::error::{Error, Result};
 use crate::link::{Change, Code, Found, Node, Write};
-use crate::metrics::Meter;
+use crate::metrics::LockMetrics;
 use crate::name::LockName;
 use crate::protocol::dialect;
-use crate::protocol::dialect::check_company;
+use crate::protocol::dialect::check_neighbours;
 use crate::protocol::lease::Moment;
-use crate::protocol::mark::Exit;
-use crate::protocol::ticket::{DataLine, Kind, Ticket};
-use crate::protocol::walk::{Glimpse, REMOVED, REPLACED, Step, Turn, Visit, Walk};
-use crate::session::heartbeat::Hold;
+use crate::protocol::mark::ReleasePlan;
+use crate::protocol::ticket::{Mode, Ticket, TicketData};
+use crate::protocol::walk::{GuestEntry, REMOVED, REPLACED, SpeculativeRead, Step, Turn, Walk};
+use crate::session::heartbeat::LeaseEntry;
 use crate::session::setbacks::Setbacks;
 use crate::session::watching::WatchSlot;
 use crate::session::{Failure, Session, failed, refused};
@@ -34,7 +34,7 @@ use crate::session::{Failure, Session, failed, refused};
 /// A ticket on its way to the grant.
 #[derive(Debug)]
 pub(crate) struct Waiter {
-    pub(super) place: Place,
+    pub(super) place: TicketPlace,
     pub(super) name: LockName,
     walk: Walk,
     /// Of going in as a guest.
@@ -43,17 +43,17 @@ pub(crate) struct Waiter {
     /// When what is known of its turn was answered.
     seen: Moment,
     /// What a guest's ticket says; none without an owner.
-    line: Option<Arc<DataLine>>,
+    line: Option<Arc<TicketData>>,
     since: Instant,
     /// None once it is over.
     delay: Option<Duration>,
     /// The hold beside which the delay was sat out, by its token.
     sat_out: Option<i64>,
     /// Whether those were read whose names do not tell whether they can share the queue.
-    knows_company: bool,
+    knows_neighbours: bool,
     /// What will be written down of the hold, if anything is.
     draft: Option<Box<Draft>>,
-    meter: Meter,
+    metrics: LockMetrics,
     /// Whether it was counted what else stands in the queue.
     is_counted: bool,
 }
@@ -79,13 +79,13 @@ enum Stage {
 
 impl Waiter {
     pub(super) fn new(
-        place: Place,
+        place: TicketPlace,
         name: LockName,
         walk: Walk,
-        line: Option<Arc<DataLine>>,
+        line: Option<Arc<TicketData>>,
         delay: Duration,
         draft: Option<Draft>,
-        meter: Meter,
+        metrics: LockMetrics,
     ) -> Self {
         Self {
             place,
@@ -98,9 +98,9 @@ impl Waiter {
             since: Instant::now(),
             delay: Some(delay).filter(|delay| !delay.is_zero()),
             sat_out: None,
-            knows_company: false,
+            knows_neighbours: false,
             draft: draft.map(Box::new),
-            meter,
+            metrics,
             is_counted: false,
         }
     }
@@ -124,9 +124,9 @@ impl Waiter {
     }
 
     /// Whether what it holds by excludes others.
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> Mode {
         let ticket = self.place.ticket();
-        ticket.map_or(Kind::Exclusive, |(ticket, _)| ticket.kind)
+        ticket.map_or(Mode::Exclusive, |(ticket, _)| ticket.kind)
     }
 
     /// Whether nobody else was in the queue when its turn was seen.
@@ -140,21 +140,21 @@ impl Waiter {
     }
 
     /// What is counted of it.
-    pub(crate) fn meter(&self) -> &Meter {
-        &self.meter
+    pub(crate) fn metrics(&self) -> &LockMetrics {
+        &self.metrics
     }
 
     /// Counts what else stood in the queue when this ticket first saw it.
     fn count(&mut self, directory: &Node) {
         if !std::mem::replace(&mut self.is_counted, true) {
-            self.meter.joined(directory.num_children);
+            self.metrics.joined(directory.num_children);
         }
     }
 
     /// Takes in what the directory looked like after the create; the answer came then.
-    pub(super) fn glimpsed(&mut self, at: Moment, directory: &Node) {
+    pub(super) fn speculated(&mut self, at: Moment, directory: &Node) {
         self.count(directory);
-        self.walk.glimpsed(&Glimpse {
+        self.walk.speculated(&SpeculativeRead {
             data: &directory.data,
             version: directory.version,
             num_children: directory.num_children,
@@ -210,7 +210,7 @@ impl Waiter {
 
     /// Whether what is known was answered no longer ago than a beat.
     fn is_recent(&self) -> bool {
-        self.place.session().pulse.is_recent(self.seen)
+        self.place.session().heartbeat.is_recent(self.seen)
     }
 
     /// Waits until it is this ticket's turn and the session has a lease.
@@ -218,12 +218,12 @@ impl Waiter {
     /// # Cancel safety
     ///
     /// The ticket keeps its place; call again to go on.
-    pub(crate) async fn granted(&mut self) -> Result<Hold> {
+    pub(crate) async fn granted(&mut self) -> Result<LeaseEntry> {
         loop {
             self.reach().await?;
             // On the heap, as every step but the wait.
-            if let Some(hold) = Box::pin(self.hold()).await? {
-                return Ok(hold);
+            if let Some(entry) = Box::pin(self.begin_hold()).await? {
+                return Ok(entry);
             }
         }
     }
@@ -263,8 +263,8 @@ impl Waiter {
 
     /// Begins the hold. Being the first is not enough: the session must surely be alive, and the ticket its own. `None` if that
     /// took a wait.
-    pub(super) async fn hold(&self) -> Result<Option<Hold>> {
-        self.place.hold(&self.name).await
+    pub(super) async fn begin_hold(&self) -> Result<Option<LeaseEntry>> {
+        self.place.begin_hold(&self.name).await
     }
 
     /// Whoever was before this ticket is known to have ended well: no lock delay.
@@ -313,8 +313,8 @@ impl Waiter {
         // A guest stands where its host does.
         let mine = self.place.ticket().map_or(0, |(ticket, _)| ticket.seq);
         let looked = self.look(true, &[]).await?;
-        check_company(&self.name, Some(self.walk.claim()), &looked.children)?;
-        self.asks_company(&looked.children).await?;
+        check_neighbours(&self.name, Some(self.walk.recipe()), &looked.children)?;
+        self.asks_doubts(&looked.children).await?;
         let tickets = looked
             .children
             .iter()
@@ -334,7 +334,7 @@ impl Waiter {
     }
 
     /// The place of a ticket whose turn it is, for a guard.
-    pub(crate) fn into_place(self) -> Place {
+    pub(crate) fn into_place(self) -> TicketPlace {
         self.place
     }
 
@@ -372,11 +372,11 @@ impl Waiter {
             } => {
                 let looked = self.look(with_children, tickets).await;
                 let looked = self.in_place(looked)?;
-                check_company(&self.name, Some(self.walk.claim()), &looked.children)?;
+                check_neighbours(&self.name, Some(self.walk.recipe()), &looked.children)?;
                 // Only a list names them.
-                if with_children && !self.knows_company {
-                    let took_time = self.asks_company(&looked.children).await?;
-                    self.knows_company = true;
+                if with_children && !self.knows_neighbours {
+                    let took_time = self.asks_doubts(&looked.children).await?;
+                    self.knows_neighbours = true;
                     if took_time {
                         // Another look tells of the turn.
                         return Ok(());
@@ -389,8 +389,8 @@ impl Waiter {
                 }
                 self.count(&looked.directory);
                 self.seen = looked.at;
-                let sight = looked.sight();
-                let told = self.walk.looked(&sight);
+                let snapshot = looked.snapshot();
+                let told = self.walk.looked(&snapshot);
                 told.map_err(|why| self.lost(why))
             }
             Step::Watch(ahead) => {
@@ -398,14 +398,14 @@ impl Waiter {
                 drop(ahead);
                 self.watch(&path).await
             }
-            Step::Visit(visit) => {
-                let visit = visit.clone();
+            Step::GuestEntry(guest_entry) => {
+                let guest_entry = guest_entry.clone();
                 // The host may be the first and not in yet.
-                let is_over = visit.ended_well || self.sat_out == Some(visit.token);
+                let is_over = guest_entry.ended_well || self.sat_out == Some(guest_entry.token);
                 if !is_over && self.begins_delay() {
                     return Ok(());
                 }
-                Box::pin(self.visit(visit)).await
+                Box::pin(self.guest_entry(guest_entry)).await
             }
             Step::Turn(turn) => {
                 let turn = turn.clone();
@@ -417,11 +417,11 @@ impl Waiter {
     }
 
     /// Reads those whose names do not tell whether they can share the queue. Whether there were any.
-    async fn asks_company(&self, children: &[String]) -> Result<bool> {
+    async fn asks_doubts(&self, children: &[String]) -> Result<bool> {
         let mine = self.place.ticket().map(|(mine, _)| mine);
-        let doubts = dialect::doubts(Some(self.walk.claim()), children, mine);
+        let doubts = dialect::in_doubt(Some(self.walk.recipe()), children, mine);
         let directory = self.place.directory();
-        company::ask(self.place.session(), &self.name, directory, &doubts).await?;
+        doubts::read(self.place.session(), &self.name, directory, &doubts).await?;
         Ok(!doubts.is_empty())
     }
 
@@ -455,7 +455,7 @@ impl Waiter {
         if self.begins_delay() {
             return;
         }
-        self.place.grant(turn.exit, self.seen);
+        self.place.grant(turn.plan, self.seen);
         let Turn {
             version, is_alone, ..
         } = turn;
@@ -469,7 +469,7 @@ impl Waiter {
         };
         tracing::debug!(?delay, "the lock delay begins");
         // A delay without an end is one that an operator ends.
-        let until = self.place.session().pulse.now().saturating_add(delay);
+        let until = self.place.session().heartbeat.now().saturating_add(delay);
         self.stage = Stage::Delaying { until };
         true
     }
@@ -478,12 +478,12 @@ impl Waiter {
     async fn sit_out(&mut self, until: Moment) -> Result<()> {
         let session = self.place.session();
         tokio::select! {
-            () = session.pulse.until(until) => {}
+            () = session.heartbeat.until(until) => {}
             end = session.ended() => return Err(end.while_trying(WAITING, &self.name)),
         }
         match self.walk.step() {
             // Beside this hold only: it may be over before we are in, and then others are before us.
-            Step::Visit(visit) => self.sat_out = Some(visit.token),
+            Step::GuestEntry(guest_entry) => self.sat_out = Some(guest_entry.token),
             _ => self.delay = None,
         }
         self.look_again();
@@ -492,20 +492,20 @@ impl Waiter {
 
     /// Goes in as a guest: our ticket for one with the host's number, only while the host's is there. The note in the directory
     /// has the host leave without a mark, which would call the next one in beside us.
-    async fn visit(&mut self, visit: Visit) -> Result<()> {
+    async fn guest_entry(&mut self, guest_entry: GuestEntry) -> Result<()> {
         let attempt = Uuid::new_v4();
-        let ticket = visit.host.guest(attempt);
-        let line = DataLine {
+        let ticket = guest_entry.host.guest(attempt);
+        let line = TicketData {
             attempt,
             at: now_ms(),
-            guest_of: Some(visit.token),
+            guest_of: Some(guest_entry.token),
             ..self.line.as_deref().cloned().unwrap_or_default()
         };
         let directory = Arc::clone(self.place.directory());
-        let host = format!("{directory}/{}", visit.host.name);
-        let (told, version) = match &visit.note {
+        let host = format!("{directory}/{}", guest_entry.host.name);
+        let (told, version) = match &guest_entry.note {
             Some(data) => {
-                let (path, version) = (&*directory, visit.version);
+                let (path, version) = (&*directory, guest_entry.version);
                 (
                     Write::Set {
                         path,
@@ -516,7 +516,7 @@ impl Waiter {
                 )
             }
             None => {
-                let (path, version) = (&*directory, visit.version);
+                let (path, version) = (&*directory, guest_entry.version);
                 (Write::Check { path, version }, version)
             }
         };
@@ -527,19 +527,22 @@ impl Waiter {
             data: &line.to_bytes(),
             attempt,
             with: &[Write::check(&host), told],
-            exit: Exit::Unmarked { version },
+            plan: ReleasePlan::Unmarked { version },
         };
         let session = Arc::clone(self.place.session());
-        let (at, exchanged) = session.pulse.stamped(self.place.exchange(exchange)).await;
+        let (at, exchanged) = session
+            .heartbeat
+            .stamped(self.place.exchange(exchange))
+            .await;
         if !matches!(exchanged, Ok(Exchanged::Done)) && !self.place.is_unsettled() {
             // A visit is a matter of names: what it rests on must have been seen a moment ago.
             self.look_again();
         }
         match exchanged {
             Ok(Exchanged::Done) => {
-                tracing::debug!(host = visit.host.name, "in as a guest");
+                tracing::debug!(host = guest_entry.host.name, "in as a guest");
                 self.seen = at;
-                let token = visit.token;
+                let token = guest_entry.token;
                 self.stage = Stage::Inside { token };
                 Ok(())
             }
@@ -571,7 +574,7 @@ impl Waiter {
     }
 
     /// The only read that can grant.
-    async fn look(&self, with_children: bool, tickets: &[Ticket]) -> Result<Looked> {
+    async fn look(&self, with_children: bool, tickets: &[Ticket]) -> Result<VerifiedRead> {
         let place = &self.place;
         place
             .look(WAITING, &self.name, with_children, tickets)
@@ -604,7 +607,7 @@ fn tell_of(ticket: &str, data: &[u8]) {
     if !tracing::enabled!(Level::DEBUG) {
         return;
     }
-    let line = DataLine::parse(data);
+    let line = TicketData::parse(data);
     let (host, pid) = line.as_ref().map(|line| (&*line.host, line.pid)).unzip();
     let holder_trace = line.as_ref().and_then(|line| line.trace.as_deref());
     Span::current().record("holder_trace", holder_trace);

@@ -1,65 +1,65 @@
 //! A hold that changes its kind: a writer's that becomes a reader's, and a reader's that becomes a writer's.
 //!
 //! Invariants: a writer that becomes a reader never lets go in between, and is watched all the time; a reader that becomes a
-//! writer waits for nobody. An owner's other calls wait at the gate until the outcome is known, because it is theirs as well.
+//! writer waits for nobody. An owner's other calls wait at the slot until the outcome is known, because it is theirs as well.
 
 use std::sync::Arc;
 
 use tokio::sync::OwnedMutexGuard;
 
 use crate::error::{Error, Result};
-use crate::guard::hold::{Seat, Tenure, told};
-use crate::protocol::ticket::Kind;
+use crate::guard::hold::{HeldTicket, Hold, told};
+use crate::protocol::ticket::Mode;
 use crate::protocol::walk::REMOVED;
 use crate::queue::Waiter;
-use crate::recipes::acquire::Door;
+use crate::recipes::acquire::Acquirer;
 use crate::token::Token;
 
 const UPGRADING: &str = "upgrade";
 
-impl Door {
+impl Acquirer {
     /// What a writer holds by, for a reader. Guards of an owner that still write share it as it is.
-    pub(crate) async fn downgraded(&self, tenure: Arc<Tenure>) -> Result<Arc<Tenure>> {
-        let lost = tenure.lost();
+    pub(crate) async fn downgraded(&self, hold: Arc<Hold>) -> Result<Arc<Hold>> {
+        let lost = hold.lost();
         let share = async {
-            let gate = self.gate().await;
-            let (token, owner) = (tenure.token(), tenure.owner().cloned());
-            let mut seats = match tenure.into_seats() {
-                Ok(seats) => seats.into_iter(),
+            let slot = self.slot().await;
+            let (token, owner) = (hold.token(), hold.owner().cloned());
+            let mut all_held = match hold.into_held() {
+                Ok(all_held) => all_held.into_iter(),
                 Err(shared) => return Ok(shared),
             };
-            let Some(Seat {
+            let Some(HeldTicket {
                 name,
                 mut place,
-                hold,
+                entry,
                 record,
-            }) = seats.next()
+            }) = all_held.next()
             else {
                 return Err(self.queue.lost("it holds nothing"));
             };
             if let Err(error) = place.share(&name).await {
                 if matches!(error, Error::PlaceLost { .. }) {
-                    hold.lose(REMOVED);
+                    entry.lose(REMOVED);
                 }
                 return Err(error);
             }
             loop {
                 // The old hold goes on until the new one has begun: without a word of it there was no gap.
-                let next = place.hold(&name).await?;
-                if let Some(loss) = hold.loss() {
+                let next = place.begin_hold(&name).await?;
+                if let Some(loss) = entry.loss() {
                     return Err(loss.while_trying("downgrade", &name));
                 }
                 if let Some(next) = next {
                     // One hold, also in the journal.
-                    let mut seat = Seat::of(name, place, next, self.queue.meter());
-                    seat.record = record.map(|mut record| {
-                        record.go_on(seat.ticket(), seat.hold.witness());
+                    let mut held = HeldTicket::of(name, place, next, self.queue.metrics());
+                    held.record = record.map(|mut record| {
+                        record.go_on(held.ticket(), held.entry.loss_watch());
                         record
                     });
-                    tracing::debug!(node = seat.path(), "downgraded");
-                    let tenure = self.held_by(seat, token, Kind::Shared, owner);
-                    known_at(gate, &tenure);
-                    return Ok(tenure);
+                    tracing::debug!(node = held.path(), "downgraded");
+                    let hold = self.held_by(held, token, Mode::Shared, owner);
+                    known_at(slot, &hold);
+                    return Ok(hold);
                 }
             }
         };
@@ -71,63 +71,60 @@ impl Door {
     }
 
     /// What a reader holds by, for a writer, if nobody else holds or waits in front. Otherwise the reader's, and why.
-    pub(crate) async fn upgraded(
-        &self,
-        tenure: Arc<Tenure>,
-    ) -> Result<Arc<Tenure>, (Arc<Tenure>, Error)> {
-        if let Some(loss) = tenure.loss() {
-            return Err((tenure, loss));
+    pub(crate) async fn upgraded(&self, hold: Arc<Hold>) -> Result<Arc<Hold>, (Arc<Hold>, Error)> {
+        if let Some(loss) = hold.loss() {
+            return Err((hold, loss));
         }
         // The hold excludes others already: it is enough to say so.
-        if tenure.kind() == Kind::Exclusive {
-            return Ok(tenure);
+        if hold.kind() == Mode::Exclusive {
+            return Ok(hold);
         }
-        let lost = tenure.lost();
+        let lost = hold.lost();
         let behind = async {
-            let gate = self.gate().await;
+            let slot = self.slot().await;
             // On the heap, as it is over before anything else begins.
-            let waiter = self.stand_behind(&tenure).await?;
-            Ok((gate, waiter))
+            let waiter = self.stand_behind(&hold).await?;
+            Ok((slot, waiter))
         };
         let behind = tokio::select! {
             biased;
             error = lost => Err(error),
             behind = behind => behind,
         };
-        let (gate, waiter) = match behind {
+        let (slot, waiter) = match behind {
             Ok(behind) => behind,
-            Err(error) => return Err((tenure, error)),
+            Err(error) => return Err((hold, error)),
         };
-        let (token, owner) = (tenure.token(), tenure.owner().cloned());
-        // Nobody can have come to share it: that needs the gate.
-        let mut seat = match tenure.into_seats().map(|seats| seats.into_iter().next()) {
-            Ok(Some(seat)) => seat,
-            Ok(None) => unreachable!("a tenure has a seat"),
-            Err(tenure) => return Err((tenure, self.not_upgradable(1))),
+        let (token, owner) = (hold.token(), hold.owner().cloned());
+        // Nobody can have come to share it: that needs the slot.
+        let mut held = match hold.into_held().map(|all_held| all_held.into_iter().next()) {
+            Ok(Some(held)) => held,
+            Ok(None) => unreachable!("a hold has a held ticket"),
+            Err(hold) => return Err((hold, self.not_upgradable(1))),
         };
-        match self.step_forward(&mut seat, waiter).await {
-            Ok(tenure) => {
-                known_at(gate, &tenure);
-                Ok(tenure)
+        match self.step_forward(&mut held, waiter).await {
+            Ok(hold) => {
+                known_at(slot, &hold);
+                Ok(hold)
             }
             Err(error) => {
                 // Its ticket was given up, or was gone.
-                let loss = seat.lose("it was given up to be upgraded");
+                let loss = held.lose("it was given up to be upgraded");
                 // Not to be taken for one that leaves all as it was.
                 let error = if error.is_refusal() { loss } else { error };
-                let tenure = Tenure::new(vec![seat], token, Kind::Shared, owner, Vec::new());
-                Err((tenure, error))
+                let hold = Hold::new(vec![held], token, Mode::Shared, owner, Vec::new());
+                Err((hold, error))
             }
         }
     }
 
     /// A writer's ticket at the end of the queue, with nothing before it but the reader's own.
-    async fn stand_behind(&self, tenure: &Arc<Tenure>) -> Result<Waiter> {
-        let (mine, name) = (&tenure.seat().place, self.name());
-        // With the gate in hand, nobody can come to share it meanwhile.
-        let sharing = Arc::strong_count(tenure) - 1;
+    async fn stand_behind(&self, hold: &Arc<Hold>) -> Result<Waiter> {
+        let (mine, name) = (&hold.held().place, self.name());
+        // With the slot in hand, nobody can come to share it meanwhile.
+        let sharing = Arc::strong_count(hold) - 1;
         // A look first: where others are it writes nothing.
-        let others = sharing + mine.others(UPGRADING, name, self.queue.claim()).await?;
+        let others = sharing + mine.others(UPGRADING, name, self.queue.recipe()).await?;
         if others > 0 {
             return Err(self.not_upgradable(others));
         }
@@ -148,23 +145,23 @@ impl Door {
     }
 
     /// Removes the reader's own ticket, the only one before the writer's, and is granted.
-    async fn step_forward(&self, seat: &mut Seat, mut waiter: Waiter) -> Result<Arc<Tenure>> {
-        let path = seat.path();
-        let witness = seat.hold.witness();
+    async fn step_forward(&self, held: &mut HeldTicket, mut waiter: Waiter) -> Result<Arc<Hold>> {
+        let path = held.path();
+        let loss_watch = held.entry.loss_watch();
         let left = tokio::select! {
             biased;
-            left = seat.place.leave_first() => left,
-            loss = witness.lost() => return Err(loss.while_trying(UPGRADING, &seat.name)),
+            left = held.place.leave_first() => left,
+            loss = loss_watch.lost() => return Err(loss.while_trying(UPGRADING, &held.name)),
         };
-        told(left, UPGRADING, &seat.name, path)?;
-        if let Some(record) = &mut seat.record {
+        told(left, UPGRADING, &held.name, path)?;
+        if let Some(record) = &mut held.record {
             record.is_released();
         }
         // The one before was ourselves, and ended well.
         waiter.forgo_delay();
         waiter.look_again();
-        let hold = waiter.granted().await?;
-        Ok(self.tenure(waiter, hold))
+        let entry = waiter.granted().await?;
+        Ok(self.hold(waiter, entry))
     }
 
     fn not_upgradable(&self, others: usize) -> Error {
@@ -176,20 +173,20 @@ impl Door {
 
     fn held_by(
         &self,
-        seat: Seat,
+        held: HeldTicket,
         token: Token,
-        kind: Kind,
+        kind: Mode,
         owner: Option<crate::owner::Owner>,
-    ) -> Arc<Tenure> {
-        Tenure::new(vec![seat], token, kind, owner, vec![self.presence(kind)])
+    ) -> Arc<Hold> {
+        Hold::new(vec![held], token, kind, owner, vec![self.self_wait(kind)])
     }
 }
 
-type Held = OwnedMutexGuard<std::sync::Weak<Tenure>>;
+type LockedSlot = OwnedMutexGuard<std::sync::Weak<Hold>>;
 
 /// The owner's next call finds it.
-fn known_at(gate: Option<Held>, tenure: &Arc<Tenure>) {
-    if let Some(mut held) = gate {
-        *held = Arc::downgrade(tenure);
+fn known_at(slot: Option<LockedSlot>, hold: &Arc<Hold>) {
+    if let Some(mut held) = slot {
+        *held = Arc::downgrade(hold);
     }
 }

@@ -1,4 +1,4 @@
-//! The election: an exclusive ticket with a value. A thin door over the queue, as the mutex; what a leader publishes, and who
+//! The election: an exclusive ticket with a value. A thin layer over the queue, as the mutex; what a leader publishes, and who
 //! follows it, are elsewhere.
 
 use std::fmt;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::error::Result;
 use crate::guard::fenced::Fenced;
-use crate::guard::hold::{GuardState, Lost, Tenure};
+use crate::guard::hold::{GuardState, Hold, Lost};
 use crate::guard::proclaim;
 use crate::guard::{exclusive_methods, guard_methods, place_methods};
 use crate::name::LockName;
@@ -20,7 +20,7 @@ use crate::owner::Owner;
 use crate::protocol::leader::Leader;
 use crate::queue::observe::Observer;
 use crate::queue::view::QueueEntry;
-use crate::recipes::acquire::Door;
+use crate::recipes::acquire::Acquirer;
 use crate::token::Token;
 
 /// An election: of those who stand, one leads at a time, in the order in which they came.
@@ -54,7 +54,7 @@ use crate::token::Token;
 /// ```
 #[derive(Clone)]
 pub struct Election {
-    door: Door,
+    acquirer: Acquirer,
 }
 
 impl fmt::Debug for Election {
@@ -66,33 +66,33 @@ impl fmt::Debug for Election {
 }
 
 impl Election {
-    pub(crate) fn new(door: Door) -> Self {
-        Self { door }
+    pub(crate) fn new(acquirer: Acquirer) -> Self {
+        Self { acquirer }
     }
 
     /// The election's name.
     pub fn name(&self) -> &LockName {
-        self.door.name()
+        self.acquirer.name()
     }
 
     /// As [`Mutex::with_label`](crate::Mutex::with_label).
     #[must_use]
     pub fn with_label(mut self, label: impl Into<String>) -> Self {
-        self.door.queue.set_label(label.into());
+        self.acquirer.queue.set_label(label.into());
         self
     }
 
     /// As [`Mutex::with_trace_id`](crate::Mutex::with_trace_id).
     #[must_use]
     pub fn with_trace_id(mut self, trace_id: impl Into<String>) -> Self {
-        self.door.queue.set_trace(trace_id.into());
+        self.acquirer.queue.set_trace(trace_id.into());
         self
     }
 
     /// As [`Mutex::with_class`](crate::Mutex::with_class).
     #[must_use]
     pub fn with_class(mut self, class: &'static str) -> Self {
-        self.door.set_class(class);
+        self.acquirer.set_class(class);
         self
     }
 
@@ -100,7 +100,7 @@ impl Election {
     /// again, at the end of the queue, with the keeper's next session.
     #[must_use]
     pub fn without_rejoin(mut self) -> Self {
-        self.door.never_rejoin();
+        self.acquirer.never_rejoin();
         self
     }
 
@@ -118,9 +118,9 @@ impl Election {
     /// Cancel safe: dropped at any await, we stand no more, and nobody is blocked. The place in the queue is lost.
     pub async fn campaign(&self, value: impl Into<String>) -> Result<Leadership> {
         // On the heap, so that a candidate's future is about as small as a waiter's.
-        let door = Box::new(self.standing_with(value.into()));
-        let tenure = door.lock().await?;
-        Ok(Self::won(tenure))
+        let acquirer = Box::new(self.standing_with(value.into()));
+        let hold = acquirer.lock().await?;
+        Ok(Self::won(hold))
     }
 
     /// Leads if nobody leads or stands. Reads first: while somebody does, it writes nothing.
@@ -133,9 +133,9 @@ impl Election {
     ///
     /// Cancel safe: dropped at any await, nothing is left in the queue.
     pub async fn try_campaign(&self, value: impl Into<String>) -> Result<Option<Leadership>> {
-        let door = self.standing_with(value.into());
-        let tenure = door.try_lock().await?;
-        Ok(tenure.map(Self::won))
+        let acquirer = self.standing_with(value.into());
+        let hold = acquirer.try_lock().await?;
+        Ok(hold.map(Self::won))
     }
 
     /// Stands for at most `limit`. Then we stand no more, and the call returns within 100 ms, even with every server dead.
@@ -152,7 +152,7 @@ impl Election {
         value: impl Into<String>,
         limit: Duration,
     ) -> Result<Leadership> {
-        self.door.within(limit, self.campaign(value)).await
+        self.acquirer.within(limit, self.campaign(value)).await
     }
 
     /// Leads again and again: stands, calls `f` each time we are elected, and resigns when what `f` returned has ended. Then, if
@@ -231,7 +231,7 @@ impl Election {
     ///
     /// Cancel safe: it only reads.
     pub async fn leader(&self) -> Result<Option<Leader>> {
-        self.door.queue.leader().await
+        self.acquirer.queue.leader().await
     }
 
     /// Everybody who stands, in order: the first one leads, or is about to. Each with the value that it stood with; what the leader
@@ -245,22 +245,22 @@ impl Election {
     ///
     /// Cancel safe: it only reads.
     pub async fn participants(&self) -> Result<Vec<QueueEntry>> {
-        self.door.queue.entries().await
+        self.acquirer.queue.entries().await
     }
 
     /// Follows the leaders without standing. No I/O until the observer is asked.
     pub fn observe(&self) -> Observer {
-        Observer::new(self.door.queue.clone())
+        Observer::new(self.acquirer.queue.clone())
     }
 
-    fn standing_with(&self, value: String) -> Door {
-        let mut door = self.door.clone();
-        door.queue.set_value(value);
-        door
+    fn standing_with(&self, value: String) -> Acquirer {
+        let mut acquirer = self.acquirer.clone();
+        acquirer.queue.set_value(value);
+        acquirer
     }
 
-    fn won(tenure: Arc<Tenure>) -> Leadership {
-        let leadership = Leadership::new(tenure);
+    fn won(hold: Arc<Hold>) -> Leadership {
+        let leadership = Leadership::new(hold);
         tracing::info!(
             name = leadership.name().as_str(),
             token = u64::from(leadership.token()),
@@ -280,7 +280,7 @@ pub type Reign<'a, T> = Pin<Box<dyn Future<Output = ControlFlow<T>> + Send + 'a>
 #[must_use = "we resign when the leadership is dropped"]
 #[clippy::has_significant_drop]
 pub struct Leadership {
-    pub(crate) tenure: Arc<Tenure>,
+    pub(crate) hold: Arc<Hold>,
 }
 
 guard_methods!(Leadership);
@@ -306,7 +306,7 @@ impl Leadership {
     /// Dropped at any await, the value may be published or not; leadership stays ours. The next leader then may need a request or
     /// two more to take over, and waits out a [`lock_delay`](crate::KeeperBuilder::lock_delay) if there is one.
     pub async fn proclaim(&self, value: impl Into<String>) -> Result<()> {
-        proclaim::proclaim(&self.tenure, &value.into()).await
+        proclaim::proclaim(&self.hold, &value.into()).await
     }
 
     /// As [`release`](Self::release): gives leadership away, and waits until the server has confirmed it.

@@ -14,12 +14,12 @@ use tracing::Instrument;
 
 use crate::error::Result;
 use crate::guard::Guard;
-use crate::guard::cohort::{Baton, Cohort, Passing};
-use crate::guard::hold::{Lost, Tenure};
-use crate::guard::local_turn::Stint;
+use crate::guard::cohort::{Baton, Cohort, Handoff};
+use crate::guard::hold::{Hold, Lost};
+use crate::guard::local_turn::LocalTurn;
 use crate::queue::Waiter;
-use crate::recipes::acquire::Door;
-use crate::session::heartbeat::Hold;
+use crate::recipes::acquire::Acquirer;
+use crate::session::heartbeat::LeaseEntry;
 use crate::session::watching::WatchSlot;
 use crate::token::Token;
 
@@ -36,39 +36,39 @@ impl Linger {
     }
 
     /// Waits for the turn in the cohort, and takes over what is kept or waits for the turn of a new ticket.
-    pub(crate) async fn lock(&self, door: &Door) -> Result<Guard> {
+    pub(crate) async fn lock(&self, acquirer: &Acquirer) -> Result<Guard> {
         let acquire = async {
-            let waiting = door.queue.meter().wait();
-            door.warn_of_self();
+            let waiting = acquirer.queue.metrics().wait();
+            acquirer.warn_of_self();
             let Some(baton) = self.cohort.baton().await else {
-                return Err(door.queue.lost("the cohort is closed"));
+                return Err(acquirer.queue.lost("the cohort is closed"));
             };
-            let guard = match self.take_over(door, baton) {
+            let guard = match self.take_over(acquirer, baton) {
                 Ok(guard) => guard,
                 Err(baton) => {
                     // On the heap: most calls wait for the baton, and never for a ticket.
-                    let (waiter, hold) = Box::pin(door.turn()).await?;
-                    self.begin(door, baton, waiter, hold)
+                    let (waiter, entry) = Box::pin(acquirer.turn()).await?;
+                    self.begin(acquirer, baton, waiter, entry)
                 }
             };
             waiting.granted();
             Ok(guard)
         };
-        acquire.instrument(door.queue.span()).await
+        acquire.instrument(acquirer.queue.span()).await
     }
 
     /// As [`lock`](Self::lock), if that needs no wait.
-    pub(crate) async fn try_lock(&self, door: &Door) -> Result<Option<Guard>> {
+    pub(crate) async fn try_lock(&self, acquirer: &Acquirer) -> Result<Option<Guard>> {
         let acquire = async {
-            let waiting = door.queue.meter().wait();
+            let waiting = acquirer.queue.metrics().wait();
             let Some(baton) = self.cohort.try_baton() else {
                 return Ok(None);
             };
-            let guard = match self.take_over(door, baton) {
+            let guard = match self.take_over(acquirer, baton) {
                 Ok(guard) => Some(guard),
                 Err(baton) => {
-                    let granted = Box::pin(door.try_turn()).await?;
-                    granted.map(|(waiter, hold)| self.begin(door, baton, waiter, hold))
+                    let granted = Box::pin(acquirer.try_turn()).await?;
+                    granted.map(|(waiter, entry)| self.begin(acquirer, baton, waiter, entry))
                 }
             };
             if guard.is_some() {
@@ -76,24 +76,30 @@ impl Linger {
             }
             Ok(guard)
         };
-        acquire.instrument(door.queue.span()).await
+        acquire.instrument(acquirer.queue.span()).await
     }
 
-    fn take_over(&self, door: &Door, baton: Baton) -> Result<Guard, Baton> {
-        let (tenure, passing) = baton.take_over()?;
-        tracing::debug!(token = u64::from(tenure.token()), "taken over");
-        Ok(self.guard(door, tenure, passing))
+    fn take_over(&self, acquirer: &Acquirer, baton: Baton) -> Result<Guard, Baton> {
+        let (hold, handoff) = baton.take_over()?;
+        tracing::debug!(token = u64::from(hold.token()), "taken over");
+        Ok(self.guard(acquirer, hold, handoff))
     }
 
     /// The first guard of a new ticket.
-    fn begin(&self, door: &Door, baton: Baton, mut granted: Waiter, hold: Hold) -> Guard {
+    fn begin(
+        &self,
+        acquirer: &Acquirer,
+        baton: Baton,
+        mut granted: Waiter,
+        entry: LeaseEntry,
+    ) -> Guard {
         let is_alone = granted.is_alone();
         let slot = granted.take_slot();
         let token = Token::new(granted.token());
-        let tenure = Tenure::of_one(granted, hold, token);
-        let passing = Passing::new(is_alone, baton);
-        let queue = door.queue.clone();
-        let ticket = tenure.seat().place.ticket();
+        let hold = Hold::of_one(granted, entry, token);
+        let handoff = Handoff::new(is_alone, baton);
+        let queue = acquirer.queue.clone();
+        let ticket = hold.held().place.ticket();
         let ticket = ticket.map_or_else(String::new, |(ticket, _)| ticket.name.clone());
         // Not answered, or answered with a list of more than our own ticket: somebody is there.
         let watch = async move {
@@ -103,31 +109,31 @@ impl Linger {
                 None
             }
         };
-        let end = End(Arc::clone(&self.cohort), Arc::clone(&passing));
+        let end = TurnEnd(Arc::clone(&self.cohort), Arc::clone(&handoff));
         // For as long as the hold, so it is no part of what the caller does.
-        let path = &**door.queue.path();
+        let path = &**acquirer.queue.path();
         let span = tracing::debug_span!(parent: None, "linger", path);
-        let follow = end.follow(watch, tenure.lost());
-        tenure.seat().session().spawn(follow.instrument(span));
-        self.guard(door, tenure, passing)
+        let follow = end.follow(watch, hold.lost());
+        hold.held().session().spawn(follow.instrument(span));
+        self.guard(acquirer, hold, handoff)
     }
 
-    fn guard(&self, door: &Door, tenure: Arc<Tenure>, passing: Arc<Passing>) -> Guard {
-        let presence = door.presence(tenure.kind());
-        let stint = Stint::new(Arc::clone(&tenure), passing, self.time, presence);
-        Guard::in_turn(tenure, stint)
+    fn guard(&self, acquirer: &Acquirer, hold: Arc<Hold>, handoff: Arc<Handoff>) -> Guard {
+        let self_wait = acquirer.self_wait(hold.kind());
+        let turn = LocalTurn::new(Arc::clone(&hold), handoff, self.time, self_wait);
+        Guard::in_turn(hold, turn)
     }
 }
 
 /// Ends the passing on of one hold when it is dropped, so also with the runtime of the task that follows it. Whoever waits for the
 /// baton then need not wait for whoever has it: a ticket of its own is always right.
-struct End(Arc<Cohort>, Arc<Passing>);
+struct TurnEnd(Arc<Cohort>, Arc<Handoff>);
 
-impl End {
+impl TurnEnd {
     /// Follows one hold: first until it is over for passing, and then, while somebody uses it, until it is lost. Who has a guard
     /// that is lost may keep it for long.
     async fn follow(self, watch: impl Future<Output = Option<WatchSlot>>, mut lost: Lost) {
-        let Self(cohort, passing) = &self;
+        let Self(cohort, handoff) = &self;
         let watch = tokio::select! {
             biased;
             _ = &mut lost => None,
@@ -136,22 +142,22 @@ impl End {
         if let Some(watch) = watch {
             self.when_over(watch, &mut lost).await;
         }
-        cohort.end(passing);
-        while passing.is_used() {
+        cohort.end(handoff);
+        while handoff.is_used() {
             tokio::select! {
                 biased;
                 _ = &mut lost => return,
-                () = passing.let_go() => {}
+                () = handoff.let_go() => {}
             }
         }
     }
 
     /// Waits until anything has changed in the queue, the hold is lost, or nobody has used it for too long.
     async fn when_over(&self, mut watch: WatchSlot, lost: &mut Lost) {
-        let Self(cohort, passing) = self;
+        let Self(cohort, handoff) = self;
         loop {
-            let kept: OptionFuture<_> = cohort.kept_until(passing).map(sleep_until).into();
-            if passing.is_over() {
+            let kept: OptionFuture<_> = cohort.kept_until(handoff).map(sleep_until).into();
+            if handoff.is_over() {
                 return;
             }
             tokio::select! {
@@ -159,13 +165,13 @@ impl End {
                 _ = watch.changed() => return,
                 _ = &mut *lost => return,
                 Some(()) = kept => {}
-                () = passing.let_go() => {}
+                () = handoff.let_go() => {}
             }
         }
     }
 }
 
-impl Drop for End {
+impl Drop for TurnEnd {
     fn drop(&mut self) {
         self.0.end(&self.1);
         self.1.free_baton();

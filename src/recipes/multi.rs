@@ -1,4 +1,4 @@
-//! Several locks held together: one ticket in each queue, all made in one transaction. A thin door over the queues.
+//! Several locks held together: one ticket in each queue, all made in one transaction. A thin layer over the queues.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,13 +13,13 @@ use tracing::{Instrument, Span};
 use crate::brief::Brief;
 use crate::error::{Error, Result};
 use crate::guard::fenced::Fenced;
-use crate::guard::hold::{GuardState, Lost, Seat, Tenure};
-use crate::guard::local_holds::Holders;
+use crate::guard::hold::{GuardState, HeldTicket, Hold, Lost};
+use crate::guard::local_holds::LocalHolds;
 use crate::guard::{exclusive_methods, guard_methods, revocable_methods};
-use crate::metrics::Meter;
+use crate::metrics::LockMetrics;
 use crate::name::LockName;
 use crate::owner::Owner;
-use crate::protocol::ticket::Kind;
+use crate::protocol::ticket::Mode;
 use crate::queue::Queue;
 use crate::queue::several::{Awaited, Granted, MOST_BYTES, Several};
 use crate::recipes::acquire::joins_again;
@@ -64,7 +64,7 @@ const MOST: usize = 128;
 #[derive(Clone)]
 pub struct MultiLock {
     queues: Vec<Queue>,
-    holders: Arc<Holders>,
+    local_holds: Arc<LocalHolds>,
     rejoins: bool,
 }
 
@@ -89,7 +89,7 @@ impl fmt::Debug for MultiLock {
 #[must_use = "the locks are released when the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct MultiGuard {
-    pub(crate) tenure: Arc<Tenure>,
+    pub(crate) hold: Arc<Hold>,
 }
 
 guard_methods!(MultiGuard);
@@ -99,16 +99,16 @@ exclusive_methods!(MultiGuard);
 impl MultiGuard {
     /// The locks' names, each once, in the order in which they were given.
     pub fn names(&self) -> impl Iterator<Item = &LockName> {
-        self.tenure.seats().iter().map(|seat| &seat.name)
+        self.hold.all_held().iter().map(|held| &held.name)
     }
 
     /// The names of our nodes in the locks' directories, in the same order, as `lockkeeper queue` shows them.
     pub fn nodes(&self) -> impl Iterator<Item = &str> {
         let tickets = self
-            .tenure
-            .seats()
+            .hold
+            .all_held()
             .iter()
-            .filter_map(|seat| seat.place.ticket());
+            .filter_map(|held| held.place.ticket());
         tickets.map(|(ticket, _)| &*ticket.name)
     }
 }
@@ -117,7 +117,7 @@ impl MultiLock {
     /// Checks the set; `queue` makes the queue of a name.
     pub(crate) fn new(
         names: Vec<LockName>,
-        holders: Arc<Holders>,
+        local_holds: Arc<LocalHolds>,
         queue: impl Fn(LockName) -> Queue,
     ) -> Result<Self> {
         let mut seen = HashSet::new();
@@ -144,7 +144,7 @@ impl MultiLock {
             )),
             _ => Ok(Self {
                 queues,
-                holders,
+                local_holds,
                 rejoins: true,
             }),
         }
@@ -179,7 +179,7 @@ impl MultiLock {
     #[must_use]
     pub fn with_class(mut self, class: &'static str) -> Self {
         for queue in &mut self.queues {
-            queue.set_class(class, &self.holders.meters);
+            queue.set_class(class, &self.local_holds.metrics);
         }
         self
     }
@@ -221,7 +221,7 @@ impl MultiLock {
     ///
     /// Cancel safe: dropped at any await, nothing is left in any queue.
     pub async fn try_lock(&self) -> Result<Option<MultiGuard>> {
-        let waiting = self.meter().wait();
+        let waiting = self.metrics().wait();
         let take = self.again(|| Several::try_take(&self.queues));
         let span = self.span();
         let taken = Box::pin(take).instrument(span.clone()).await?;
@@ -245,7 +245,7 @@ impl MultiLock {
     pub async fn lock_timeout(&self, limit: Duration) -> Result<MultiGuard> {
         let awaited = Awaited::default();
         let timed_out = |_| {
-            self.meter().timed_out();
+            self.metrics().timed_out();
             let all: Vec<&str> = self.names().map(LockName::as_str).collect();
             let (all, awaited) = (all.join(", "), awaited.names());
             let name = if awaited.is_empty() || awaited == all {
@@ -265,11 +265,11 @@ impl MultiLock {
 
     async fn take(&self, awaited: &Awaited) -> Result<MultiGuard> {
         for queue in &self.queues {
-            self.holders
+            self.local_holds
                 .tasks
                 .warn_of_self(queue.path(), queue.name(), queue.kind());
         }
-        let waiting = self.meter().wait();
+        let waiting = self.metrics().wait();
         let take = self.again(|| Several::take(&self.queues, awaited));
         // On the heap: it is as large as the way into a queue.
         let span = self.span();
@@ -294,19 +294,25 @@ impl MultiLock {
     fn guard(&self, granted: Granted) -> MultiGuard {
         // They were made in one transaction, whose number is the identity of each.
         let token = Token::new(granted.first().map_or(0, |(waiter, _)| waiter.token()));
-        let seats = granted
+        let all_held = granted
             .into_iter()
-            .map(|(waiter, hold)| Seat::new(waiter, hold))
+            .map(|(waiter, hold)| HeldTicket::new(waiter, hold))
             .collect();
-        let here = |queue: &Queue| self.holders.tasks.enter(queue.path(), queue.kind());
-        let presences = self.queues.iter().map(here).collect();
-        MultiGuard::new(Tenure::new(seats, token, Kind::Exclusive, None, presences))
+        let here = |queue: &Queue| self.local_holds.tasks.enter(queue.path(), queue.kind());
+        let self_waits = self.queues.iter().map(here).collect();
+        MultiGuard::new(Hold::new(
+            all_held,
+            token,
+            Mode::Exclusive,
+            None,
+            self_waits,
+        ))
     }
 
     /// What is counted of all of them.
-    fn meter(&self) -> Meter {
-        let meter = self.queues.first().map(Queue::meter);
-        meter.cloned().unwrap_or_default()
+    fn metrics(&self) -> LockMetrics {
+        let metrics = self.queues.first().map(Queue::metrics);
+        metrics.cloned().unwrap_or_default()
     }
 
     /// As the span of one lock, with the paths of all; the ticket is the last one's.

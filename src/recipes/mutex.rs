@@ -1,4 +1,4 @@
-//! The mutex: one exclusive ticket. A thin door over the queue; all state lives in places and guards.
+//! The mutex: one exclusive ticket. A thin layer over the queue; all state lives in places and guards.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::metrics::Waiting;
 use crate::name::LockName;
 use crate::owner::Owner;
 use crate::queue::Waiter;
-use crate::recipes::acquire::Door;
+use crate::recipes::acquire::Acquirer;
 use crate::recipes::linger::Linger;
 
 /// A fair distributed lock.
@@ -46,7 +46,7 @@ use crate::recipes::linger::Linger;
 /// ```
 #[derive(Clone)]
 pub struct Mutex {
-    door: Door,
+    acquirer: Acquirer,
     linger: Option<Linger>,
 }
 
@@ -54,28 +54,28 @@ impl fmt::Debug for Mutex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mutex")
             .field("name", &self.name())
-            .field("has_owner", &self.door.has_owner())
+            .field("has_owner", &self.acquirer.has_owner())
             .field("lingers", &self.linger.is_some())
             .finish_non_exhaustive()
     }
 }
 
 impl Mutex {
-    pub(crate) fn new(door: Door) -> Self {
+    pub(crate) fn new(acquirer: Acquirer) -> Self {
         let linger = None;
-        Self { door, linger }
+        Self { acquirer, linger }
     }
 
     /// The lock's name.
     pub fn name(&self) -> &LockName {
-        self.door.name()
+        self.acquirer.name()
     }
 
     /// Sets a short text, of at most 1024 bytes, that [`Keeper::queue`](crate::Keeper::queue) and `lockkeeper queue` show beside our tickets: what the
     /// work is, say. It is written into each ticket. A longer one is refused when the lock is asked for.
     #[must_use]
     pub fn with_label(mut self, label: impl Into<String>) -> Self {
-        self.door.queue.set_label(label.into());
+        self.acquirer.queue.set_label(label.into());
         self
     }
 
@@ -85,7 +85,7 @@ impl Mutex {
     /// request. A longer one is refused when the lock is asked for.
     #[must_use]
     pub fn with_trace_id(mut self, trace_id: impl Into<String>) -> Self {
-        self.door.queue.set_trace(trace_id.into());
+        self.acquirer.queue.set_trace(trace_id.into());
         self
     }
 
@@ -94,7 +94,7 @@ impl Mutex {
     /// own, which is why it stands in the program's text. Default: `"default"`. `docs/metrics.md` says what is counted.
     #[must_use]
     pub fn with_class(mut self, class: &'static str) -> Self {
-        self.door.set_class(class);
+        self.acquirer.set_class(class);
         self
     }
 
@@ -114,7 +114,7 @@ impl Mutex {
     /// call and is kept without being polled holds them up.
     #[must_use]
     pub fn with_owner(mut self, owner: &Owner) -> Self {
-        self.door.set_owner(owner);
+        self.acquirer.set_owner(owner);
         self
     }
 
@@ -122,7 +122,7 @@ impl Mutex {
     /// the queue again, at its end, with the keeper's next session.
     #[must_use]
     pub fn without_rejoin(mut self) -> Self {
-        self.door.never_rejoin();
+        self.acquirer.never_rejoin();
         self
     }
 
@@ -187,8 +187,8 @@ impl Mutex {
     pub fn linger(mut self, time: Duration) -> Self {
         self.linger = None;
         if !time.is_zero() {
-            self.door.queue.set_watchful();
-            self.linger = Some(Linger::new(self.door.cohort(), time));
+            self.acquirer.queue.set_watchful();
+            self.linger = Some(Linger::new(self.acquirer.cohort(), time));
         }
         self
     }
@@ -209,8 +209,8 @@ impl Mutex {
     pub async fn lock(&self) -> Result<Guard> {
         match self.lingers() {
             // On the heap, so that a lock that does not linger is no larger for it.
-            Some(linger) => Box::pin(linger.lock(&self.door)).await,
-            None => self.door.lock().await.map(Guard::new),
+            Some(linger) => Box::pin(linger.lock(&self.acquirer)).await,
+            None => self.acquirer.lock().await.map(Guard::new),
         }
     }
 
@@ -227,8 +227,8 @@ impl Mutex {
     /// Cancel safe: dropped at any await, nothing is left in the queue.
     pub async fn try_lock(&self) -> Result<Option<Guard>> {
         match self.lingers() {
-            Some(linger) => Box::pin(linger.try_lock(&self.door)).await,
-            None => Ok(self.door.try_lock().await?.map(Guard::new)),
+            Some(linger) => Box::pin(linger.try_lock(&self.acquirer)).await,
+            None => Ok(self.acquirer.try_lock().await?.map(Guard::new)),
         }
     }
 
@@ -243,7 +243,7 @@ impl Mutex {
     ///
     /// As [`lock`](Self::lock).
     pub async fn lock_timeout(&self, limit: Duration) -> Result<Guard> {
-        self.door.within(limit, self.lock()).await
+        self.acquirer.within(limit, self.lock()).await
     }
 
     /// Takes a place at the end of the queue and returns as soon as it is fixed, before it is granted.
@@ -256,18 +256,18 @@ impl Mutex {
     ///
     /// As [`lock`](Self::lock).
     pub async fn enqueue(&self) -> Result<Place> {
-        let (waiter, waiting, span) = self.door.enqueue().await?;
+        let (waiter, waiting, span) = self.acquirer.enqueue().await?;
         Ok(Place {
             waiter: Some(waiter),
             waiting: Some(waiting),
-            door: self.door.clone(),
+            acquirer: self.acquirer.clone(),
             span,
         })
     }
 
     /// How it lingers. An owner's ticket says whose it is, so nobody else may have it.
     fn lingers(&self) -> Option<&Linger> {
-        self.linger.as_ref().filter(|_| !self.door.has_owner())
+        self.linger.as_ref().filter(|_| !self.acquirer.has_owner())
     }
 }
 
@@ -301,7 +301,7 @@ pub struct Place {
     /// Gone once it became a guard.
     waiter: Option<Waiter>,
     waiting: Option<Waiting>,
-    door: Door,
+    acquirer: Acquirer,
     span: Span,
 }
 
@@ -318,7 +318,7 @@ impl fmt::Debug for Place {
 impl Place {
     /// The lock's name.
     pub fn name(&self) -> &LockName {
-        self.door.name()
+        self.acquirer.name()
     }
 
     /// Waits until it is our turn. To be called until it returns a guard; after that the place is spent.
@@ -332,12 +332,12 @@ impl Place {
     /// Cancel safe, and the place stays ours: call it again to go on waiting.
     pub async fn granted(&mut self) -> Result<Guard> {
         let span = self.span.clone();
-        let hold = self.waiter()?.granted().instrument(span.clone()).await?;
+        let entry = self.waiter()?.granted().instrument(span.clone()).await?;
         if let Some(waiting) = self.waiting.take() {
             waiting.granted();
         }
         match self.waiter.take() {
-            Some(waiter) => span.in_scope(|| Ok(Guard::new(self.door.tenure(waiter, hold)))),
+            Some(waiter) => span.in_scope(|| Ok(Guard::new(self.acquirer.hold(waiter, entry)))),
             None => Err(self.spent()),
         }
     }
@@ -378,7 +378,7 @@ impl Place {
 
     fn spent(&self) -> Error {
         Error::PlaceLost {
-            name: self.door.name().to_string(),
+            name: self.acquirer.name().to_string(),
             why: "it has become a guard already",
         }
     }
@@ -397,7 +397,7 @@ mod tests {
         let lingering = lock.clone().linger(std::time::Duration::from_secs(1));
         let on_heap = lingering
             .lingers()
-            .map(|linger| linger.lock(&lingering.door));
+            .map(|linger| linger.lock(&lingering.acquirer));
 
         for size in [
             size_of_val(&lock.lock()),

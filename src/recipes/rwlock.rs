@@ -1,4 +1,4 @@
-//! The read-write lock: tickets that share and tickets that exclude, in one queue. A thin door; all state lives in places and
+//! The read-write lock: tickets that share and tickets that exclude, in one queue. A thin layer; all state lives in places and
 //! guards.
 
 use std::fmt;
@@ -9,11 +9,11 @@ use std::time::Duration;
 use crate::brief::Brief;
 use crate::error::{Error, Result};
 use crate::guard::fenced::Fenced;
-use crate::guard::hold::{GuardState, Lost, Tenure};
+use crate::guard::hold::{GuardState, Hold, Lost};
 use crate::guard::{exclusive_methods, guard_methods, place_methods, revocable_methods};
 use crate::name::LockName;
 use crate::owner::Owner;
-use crate::recipes::acquire::Door;
+use crate::recipes::acquire::Acquirer;
 use crate::token::Token;
 
 /// A fair distributed read-write lock: many readers together, or one writer.
@@ -59,33 +59,33 @@ use crate::token::Token;
 /// ```
 #[derive(Clone)]
 pub struct RwLock {
-    doors: Arc<Doors>,
+    acquirers: Arc<Acquirers>,
 }
 
 impl fmt::Debug for RwLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RwLock")
             .field("name", &self.name())
-            .field("has_owner", &self.doors.read.has_owner())
+            .field("has_owner", &self.acquirers.read.has_owner())
             .finish_non_exhaustive()
     }
 }
 
 #[derive(Debug, Clone)]
-struct Doors {
-    read: Door,
-    write: Door,
+struct Acquirers {
+    read: Acquirer,
+    write: Acquirer,
 }
 
 impl RwLock {
-    pub(crate) fn new(read: Door, write: Door) -> Self {
-        let doors = Arc::new(Doors { read, write });
-        Self { doors }
+    pub(crate) fn new(read: Acquirer, write: Acquirer) -> Self {
+        let acquirers = Arc::new(Acquirers { read, write });
+        Self { acquirers }
     }
 
     /// The lock's name.
     pub fn name(&self) -> &LockName {
-        self.doors.read.name()
+        self.acquirers.read.name()
     }
 
     /// Sets a short text, of at most 1024 bytes, that [`Keeper::queue`](crate::Keeper::queue) and `lockkeeper queue` show beside our tickets: what the
@@ -93,20 +93,20 @@ impl RwLock {
     #[must_use]
     pub fn with_label(self, label: impl Into<String>) -> Self {
         let label = label.into();
-        self.with(|door| door.queue.set_label(label.clone()))
+        self.with(|acquirer| acquirer.queue.set_label(label.clone()))
     }
 
     /// As [`Mutex::with_trace_id`](crate::Mutex::with_trace_id).
     #[must_use]
     pub fn with_trace_id(self, trace_id: impl Into<String>) -> Self {
         let trace_id = trace_id.into();
-        self.with(|door| door.queue.set_trace(trace_id.clone()))
+        self.with(|acquirer| acquirer.queue.set_trace(trace_id.clone()))
     }
 
     /// As [`Mutex::with_class`](crate::Mutex::with_class); readers and writers are counted apart.
     #[must_use]
     pub fn with_class(self, class: &'static str) -> Self {
-        self.with(|door| door.set_class(class))
+        self.with(|acquirer| acquirer.set_class(class))
     }
 
     /// Locks in the name of an owner: while the owner holds the lock, its further calls get the same hold again. The lock is free for
@@ -120,14 +120,14 @@ impl RwLock {
     /// [`Mutex::with_owner`](crate::Mutex::with_owner) says. While it reads there, a call here waits in the queue like any other.
     #[must_use]
     pub fn with_owner(self, owner: &Owner) -> Self {
-        self.with(|door| door.set_owner(owner))
+        self.with(|acquirer| acquirer.set_owner(owner))
     }
 
     /// Makes calls fail with [`is_session_over`](Error::is_session_over) when the session ends while they wait. Otherwise they join
     /// the queue again, at its end, with the keeper's next session.
     #[must_use]
     pub fn without_rejoin(self) -> Self {
-        self.with(Door::never_rejoin)
+        self.with(Acquirer::never_rejoin)
     }
 
     /// Waits until no writer is before us, however long that takes, through disconnects and also, unless
@@ -142,7 +142,11 @@ impl RwLock {
     /// Cancel safe: dropped at any await, our ticket leaves the queue in the background, and nobody is blocked. The place in
     /// the queue is lost.
     pub async fn read(&self) -> Result<ReadGuard> {
-        self.doors.read.lock().await.map(|held| self.reader(held))
+        self.acquirers
+            .read
+            .lock()
+            .await
+            .map(|held| self.reader(held))
     }
 
     /// Waits until nobody is before us, neither writer nor reader, in the same way as [`read`](Self::read).
@@ -155,7 +159,11 @@ impl RwLock {
     ///
     /// As [`read`](Self::read).
     pub async fn write(&self) -> Result<WriteGuard> {
-        self.doors.write.lock().await.map(|held| self.writer(held))
+        self.acquirers
+            .write
+            .lock()
+            .await
+            .map(|held| self.writer(held))
     }
 
     /// Takes the lock for reading if no writer holds it or waits for it. Reads first: where there is one it writes nothing.
@@ -170,7 +178,7 @@ impl RwLock {
     ///
     /// Cancel safe: dropped at any await, nothing is left in the queue.
     pub async fn try_read(&self) -> Result<Option<ReadGuard>> {
-        let held = self.doors.read.try_lock().await?;
+        let held = self.acquirers.read.try_lock().await?;
         Ok(held.map(|held| self.reader(held)))
     }
 
@@ -186,7 +194,7 @@ impl RwLock {
     ///
     /// Cancel safe: dropped at any await, nothing is left in the queue.
     pub async fn try_write(&self) -> Result<Option<WriteGuard>> {
-        let held = self.doors.write.try_lock().await?;
+        let held = self.acquirers.write.try_lock().await?;
         Ok(held.map(|held| self.writer(held)))
     }
 
@@ -201,7 +209,7 @@ impl RwLock {
     ///
     /// As [`read`](Self::read).
     pub async fn read_timeout(&self, limit: Duration) -> Result<ReadGuard> {
-        self.doors.read.within(limit, self.read()).await
+        self.acquirers.read.within(limit, self.read()).await
     }
 
     /// As [`write`](Self::write), for at most `limit`. Then our ticket leaves the queue, and the call returns within 100 ms, even
@@ -215,24 +223,24 @@ impl RwLock {
     ///
     /// As [`read`](Self::read).
     pub async fn write_timeout(&self, limit: Duration) -> Result<WriteGuard> {
-        self.doors.write.within(limit, self.write()).await
+        self.acquirers.write.within(limit, self.write()).await
     }
 
-    fn with(mut self, set: impl Fn(&mut Door)) -> Self {
-        let doors = Arc::make_mut(&mut self.doors);
-        set(&mut doors.read);
-        set(&mut doors.write);
+    fn with(mut self, set: impl Fn(&mut Acquirer)) -> Self {
+        let acquirers = Arc::make_mut(&mut self.acquirers);
+        set(&mut acquirers.read);
+        set(&mut acquirers.write);
         self
     }
 
-    fn reader(&self, tenure: Arc<Tenure>) -> ReadGuard {
-        let doors = Arc::clone(&self.doors);
-        ReadGuard { tenure, doors }
+    fn reader(&self, hold: Arc<Hold>) -> ReadGuard {
+        let acquirers = Arc::clone(&self.acquirers);
+        ReadGuard { hold, acquirers }
     }
 
-    fn writer(&self, tenure: Arc<Tenure>) -> WriteGuard {
-        let doors = Arc::clone(&self.doors);
-        WriteGuard { tenure, doors }
+    fn writer(&self, hold: Arc<Hold>) -> WriteGuard {
+        let acquirers = Arc::clone(&self.acquirers);
+        WriteGuard { hold, acquirers }
     }
 }
 
@@ -243,8 +251,8 @@ impl RwLock {
 #[must_use = "the lock is released when the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct ReadGuard {
-    pub(crate) tenure: Arc<Tenure>,
-    doors: Arc<Doors>,
+    pub(crate) hold: Arc<Hold>,
+    acquirers: Arc<Acquirers>,
 }
 
 /// A read-write lock that is held for writing, alone.
@@ -254,8 +262,8 @@ pub struct ReadGuard {
 #[must_use = "the lock is released when the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct WriteGuard {
-    pub(crate) tenure: Arc<Tenure>,
-    doors: Arc<Doors>,
+    pub(crate) hold: Arc<Hold>,
+    acquirers: Arc<Acquirers>,
 }
 
 guard_methods!(@known ReadGuard);
@@ -284,9 +292,9 @@ impl WriteGuard {
     ///
     /// Dropped at any await, the lock is released in the background.
     pub async fn downgrade(self) -> Result<ReadGuard> {
-        let Self { tenure, doors } = self;
-        let tenure = Box::pin(doors.read.downgraded(tenure)).await?;
-        Ok(ReadGuard { tenure, doors })
+        let Self { hold, acquirers } = self;
+        let hold = Box::pin(acquirers.read.downgraded(hold)).await?;
+        Ok(ReadGuard { hold, acquirers })
     }
 }
 
@@ -332,11 +340,11 @@ impl ReadGuard {
     /// # }
     /// ```
     pub async fn try_upgrade(self) -> Result<WriteGuard, NotUpgraded> {
-        let Self { tenure, doors } = self;
-        match Box::pin(doors.write.upgraded(tenure)).await {
-            Ok(tenure) => Ok(WriteGuard { tenure, doors }),
-            Err((tenure, error)) => {
-                let guard = Self { tenure, doors };
+        let Self { hold, acquirers } = self;
+        match Box::pin(acquirers.write.upgraded(hold)).await {
+            Ok(hold) => Ok(WriteGuard { hold, acquirers }),
+            Err((hold, error)) => {
+                let guard = Self { hold, acquirers };
                 Err(NotUpgraded { guard, error })
             }
         }

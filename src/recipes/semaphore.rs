@@ -1,4 +1,4 @@
-//! The semaphore: so many permits, handed out in the order of a queue. A thin door over the queue; all state lives in the permits
+//! The semaphore: so many permits, handed out in the order of a queue. A thin layer over the queue; all state lives in the permits
 //! and at the servers.
 
 use std::fmt;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::guard::hold::{GuardState, Lost, Tenure};
+use crate::guard::hold::{GuardState, Hold, Lost};
 use crate::guard::{guard_methods, place_methods, revocable_methods};
 use crate::name::LockName;
 use crate::owner::Owner;
 use crate::protocol::permits;
-use crate::queue::permits::Supply;
+use crate::queue::permits::PermitPool;
 use crate::queue::view::QueueEntry;
-use crate::recipes::acquire::Door;
+use crate::recipes::acquire::Acquirer;
 
 /// A fair distributed semaphore: a limit on how much may go on at the same time, across processes and machines.
 ///
@@ -76,50 +76,50 @@ use crate::recipes::acquire::Door;
 /// ```
 #[derive(Clone)]
 pub struct Semaphore {
-    door: Door,
-    supply: Arc<Supply>,
+    acquirer: Acquirer,
+    permits: Arc<PermitPool>,
 }
 
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Semaphore")
             .field("name", &self.name())
-            .field("limit", &self.supply.limit())
+            .field("limit", &self.permits.limit())
             .finish_non_exhaustive()
     }
 }
 
 impl Semaphore {
-    pub(crate) fn new(mut door: Door, limit: u32) -> Result<Self> {
+    pub(crate) fn new(mut acquirer: Acquirer, limit: u32) -> Result<Self> {
         check_limit(limit)?;
-        let supply = Arc::new(door.queue.supply(limit));
-        Ok(Self { door, supply })
+        let permits = Arc::new(acquirer.queue.permits(limit));
+        Ok(Self { acquirer, permits })
     }
 
     /// The semaphore's name.
     pub fn name(&self) -> &LockName {
-        self.door.name()
+        self.acquirer.name()
     }
 
     /// Sets a short text, of at most 1024 bytes, that [`holders`](Self::holders) and
     /// [`Keeper::queue`](crate::Keeper::queue) show beside our permits and tickets. A longer one is refused when permits are asked for.
     #[must_use]
     pub fn with_label(mut self, label: impl Into<String>) -> Self {
-        self.door.queue.set_label(label.into());
+        self.acquirer.queue.set_label(label.into());
         self
     }
 
     /// As [`Mutex::with_trace_id`](crate::Mutex::with_trace_id).
     #[must_use]
     pub fn with_trace_id(mut self, trace_id: impl Into<String>) -> Self {
-        self.door.queue.set_trace(trace_id.into());
+        self.acquirer.queue.set_trace(trace_id.into());
         self
     }
 
     /// As [`Mutex::with_class`](crate::Mutex::with_class).
     #[must_use]
     pub fn with_class(mut self, class: &'static str) -> Self {
-        self.door.set_class(class);
+        self.acquirer.set_class(class);
         self
     }
 
@@ -127,7 +127,7 @@ impl Semaphore {
     /// the queue again, at its end, with the keeper's next session.
     #[must_use]
     pub fn without_rejoin(mut self) -> Self {
-        self.door.never_rejoin();
+        self.acquirer.never_rejoin();
         self
     }
 
@@ -162,7 +162,7 @@ impl Semaphore {
     /// Cancel safe: dropped at any await, our ticket leaves the queue and no permit stays taken, in the background. The place in
     /// the queue is lost.
     pub async fn acquire_many(&self, permits: u32) -> Result<Permit> {
-        let taken = self.door.take_permits(&self.supply, permits);
+        let taken = self.acquirer.take_permits(&self.permits, permits);
         taken.await.map(Permit::new)
     }
 
@@ -189,7 +189,7 @@ impl Semaphore {
     ///
     /// Cancel safe: dropped at any await, nothing is left behind.
     pub async fn try_acquire_many(&self, permits: u32) -> Result<Option<Permit>> {
-        let taken = self.door.try_take_permits(&self.supply, permits);
+        let taken = self.acquirer.try_take_permits(&self.permits, permits);
         Ok(taken.await?.map(Permit::new))
     }
 
@@ -204,7 +204,7 @@ impl Semaphore {
     ///
     /// As [`acquire_many`](Self::acquire_many).
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<Permit> {
-        self.door.within(limit, self.acquire()).await
+        self.acquirer.within(limit, self.acquire()).await
     }
 
     /// Waits for so many permits for at most `limit`, as [`acquire_timeout`](Self::acquire_timeout).
@@ -217,7 +217,9 @@ impl Semaphore {
     ///
     /// As [`acquire_many`](Self::acquire_many).
     pub async fn acquire_many_timeout(&self, permits: u32, limit: Duration) -> Result<Permit> {
-        self.door.within(limit, self.acquire_many(permits)).await
+        self.acquirer
+            .within(limit, self.acquire_many(permits))
+            .await
     }
 
     /// How many permits nobody holds. They may be meant for somebody who waits for more of them. It asks behind a `sync`: what was taken
@@ -233,7 +235,7 @@ impl Semaphore {
     ///
     /// Cancel safe: it only reads.
     pub async fn available_permits(&self) -> Result<u32> {
-        self.door.queue.permits_left(&self.supply).await
+        self.acquirer.queue.permits_left(&self.permits).await
     }
 
     /// How many permits there are in all, as it is stored; before anybody has used the semaphore, the limit of this handle.
@@ -247,7 +249,7 @@ impl Semaphore {
     ///
     /// Cancel safe: it only reads.
     pub async fn limit(&self) -> Result<u32> {
-        self.door.queue.stored_limit(&self.supply).await
+        self.acquirer.queue.stored_limit(&self.permits).await
     }
 
     /// Who holds permits, in the order in which they were taken. It asks behind a `sync`, as
@@ -261,7 +263,7 @@ impl Semaphore {
     ///
     /// Cancel safe: it only reads.
     pub async fn holders(&self) -> Result<Vec<QueueEntry>> {
-        self.door.queue.permit_holders(&self.supply).await
+        self.acquirer.queue.permit_holders(&self.permits).await
     }
 
     /// Stores another limit, for everybody who uses the semaphore. More permits go to whoever waits first. With fewer, nobody
@@ -281,7 +283,7 @@ impl Semaphore {
     /// Dropped at any await, the limit is the old one or the new one.
     pub async fn resize(&self, limit: u32) -> Result<()> {
         check_limit(limit)?;
-        self.door.queue.resize(&self.supply, limit).await
+        self.acquirer.queue.resize(&self.permits, limit).await
     }
 }
 
@@ -303,7 +305,7 @@ fn check_limit(limit: u32) -> Result<()> {
 #[must_use = "the permits are given back when this is dropped"]
 #[clippy::has_significant_drop]
 pub struct Permit {
-    pub(crate) tenure: Arc<Tenure>,
+    pub(crate) hold: Arc<Hold>,
 }
 
 guard_methods!(Permit);

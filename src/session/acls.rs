@@ -19,11 +19,11 @@ pub(crate) struct AclCheck {
     is_open: bool,
     is_strict: bool,
     needs_own: bool,
-    known: Latch<Known>,
+    known: Latch<KnownList>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownList {
     allowed: Allowed,
     is_settled: bool,
     nodes: HashMap<Arc<str>, Compared>,
@@ -44,7 +44,7 @@ impl Default for AclCheck {
     }
 }
 
-impl Known {
+impl KnownList {
     fn note(&mut self, path: &str, compared: Compared) {
         if self.nodes.len() >= MOST {
             self.nodes.clear();
@@ -60,7 +60,7 @@ impl AclCheck {
             is_open: acl.is_open(),
             is_strict,
             needs_own: acl.needs_credential(),
-            known: Latch::new(Known {
+            known: Latch::new(KnownList {
                 allowed: Allowed::asked(acl, credentials),
                 is_settled: false,
                 nodes: HashMap::new(),
@@ -131,7 +131,7 @@ impl AclCheck {
         self.known().allowed.beyond(&list.entries)
     }
 
-    fn known(&self) -> Latched<'_, Known> {
+    fn known(&self) -> Latched<'_, KnownList> {
         self.known.lock()
     }
 }

@@ -39,14 +39,14 @@ const GONE: End = End::Over("the client is gone");
 
 /// Whether and how one session has ended.
 #[derive(Debug, Clone)]
-pub(crate) struct Ending {
+pub(crate) struct EndListener {
     states: watch::Receiver<SessionState>,
     closing: watch::Receiver<bool>,
     renounced: Arc<watch::Sender<Option<&'static str>>>,
     cry: Arc<Cry>,
 }
 
-/// What the crier cries. No channel, whose receivers would be twice as large: a crowd waits for it.
+/// What the end_notifier cries. No channel, whose receivers would be twice as large: a crowd waits for it.
 #[derive(Debug, Default)]
 struct Cry {
     /// Told, or nobody is left to tell.
@@ -58,15 +58,15 @@ struct Cry {
 
 /// Whoever tells all others of the end; without it they are told that the client is gone.
 #[derive(Debug)]
-pub(crate) struct Crier(Arc<Cry>);
+pub(crate) struct EndNotifier(Arc<Cry>);
 
-impl Crier {
+impl EndNotifier {
     /// Waits for the end and tells everybody.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: call it again.
-    pub(super) async fn cry(&self, ending: &Ending) {
+    pub(super) async fn cry(&self, ending: &EndListener) {
         let mut closing = ending.closing.clone();
         let mut states = ending.states.clone();
         let mut renounced = ending.renounced.subscribe();
@@ -80,7 +80,7 @@ impl Crier {
     }
 }
 
-impl Drop for Crier {
+impl Drop for EndNotifier {
     fn drop(&mut self) {
         self.0.is_gone.store(true, Ordering::Release);
         self.0.cry();
@@ -94,20 +94,20 @@ impl Cry {
     }
 }
 
-impl Ending {
+impl EndListener {
     pub(super) fn new(
         states: watch::Receiver<SessionState>,
         closing: watch::Receiver<bool>,
-    ) -> (Self, Crier) {
+    ) -> (Self, EndNotifier) {
         let cry = Arc::<Cry>::default();
-        let crier = Crier(Arc::clone(&cry));
+        let end_notifier = EndNotifier(Arc::clone(&cry));
         let ending = Self {
             states,
             closing,
             renounced: Arc::new(watch::Sender::new(None)),
             cry,
         };
-        (ending, crier)
+        (ending, end_notifier)
     }
 
     /// Ends the session on our side, whatever the client believes.

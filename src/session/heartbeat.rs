@@ -1,4 +1,4 @@
-//! The pulse of a session: the beats that keep its lease, and the holds that live by it.
+//! The heartbeat of a session: the beats that keep its lease, and the holds that live by it.
 //!
 //! One task per session sends a beat every sixth of the session timeout for as long as the session lives, every tenth while
 //! something is held: a `sync` while no
@@ -20,17 +20,17 @@ use tokio::sync::watch;
 
 use super::arrival::stamped;
 use super::clock::Clock;
-use super::ending::{Crier, End, Ending};
+use super::ending::{End, EndListener, EndNotifier};
 use crate::error::Error;
 use crate::latch;
 use crate::latch::{Latch, Latched};
 use crate::link::{Code, Fault, Found, Link, Read, SessionState, Write};
 use crate::metrics;
-use crate::metrics::{Holding, Meter, Reason};
+use crate::metrics::{Holding, LockMetrics, Reason};
 use crate::protocol::lease::{By, Lease, Moment};
 
 pub(super) const ANOTHER_SESSION: &str = "the server has given us another session";
-/// Held tickets that one beat checks; more go round.
+/// Registration tickets that one beat checks; more go round.
 const BATCH: usize = 100;
 /// Beats without an answer yet, at most; the link gives up each after a session timeout, which is ten beats of a holder.
 const UNDER_WAY: usize = 12;
@@ -92,12 +92,12 @@ impl Loss {
 }
 
 #[derive(Debug)]
-pub(crate) struct Pulse {
+pub(crate) struct Heartbeat {
     clock: Arc<dyn Clock>,
     strength: LeaseStrength,
-    ending: Ending,
+    ending: EndListener,
     states: watch::Receiver<SessionState>,
-    state: Latch<State>,
+    state: Latch<HeartbeatState>,
     leased: watch::Sender<bool>,
     /// Tickets of ours in queues, also those that wait.
     tickets: AtomicUsize,
@@ -108,16 +108,16 @@ pub(crate) struct Pulse {
 }
 
 #[derive(Debug)]
-struct State {
+struct HeartbeatState {
     lease: Lease,
-    holds: BTreeMap<u64, Held>,
+    entries: BTreeMap<u64, Registration>,
     next: u64,
     /// Beats that were sent.
     beats: u64,
 }
 
 #[derive(Debug)]
-struct Held {
+struct Registration {
     path: Arc<str>,
     czxid: i64,
     told: watch::Sender<Option<Loss>>,
@@ -135,7 +135,7 @@ struct Held {
 /// and told of when the latch is open again.
 struct Observed<'a> {
     // Dropped in this order.
-    state: Latched<'a, State>,
+    state: Latched<'a, HeartbeatState>,
     untold: Untold<'a>,
     now: Moment,
 }
@@ -144,7 +144,7 @@ struct Observed<'a> {
 struct Untold<'a> {
     /// So many holds lapsed.
     lapsed: usize,
-    losses: Vec<(Held, Loss)>,
+    losses: Vec<(Registration, Loss)>,
     leased: Option<&'a watch::Sender<bool>>,
 }
 
@@ -152,7 +152,7 @@ impl Drop for Untold<'_> {
     fn drop(&mut self) {
         if self.lapsed > 0 {
             tracing::warn!(
-                holds = self.lapsed,
+                entries = self.lapsed,
                 "the lease ended: no server confirmed the session in time"
             );
         }
@@ -171,10 +171,10 @@ impl Drop for Untold<'_> {
     }
 }
 
-impl Pulse {
+impl Heartbeat {
     pub(super) fn new(
         link: &dyn Link,
-        ending: Ending,
+        ending: EndListener,
         clock: Arc<dyn Clock>,
         strength: LeaseStrength,
         tick: Option<Duration>,
@@ -187,9 +187,9 @@ impl Pulse {
             strength,
             ending,
             states: link.states(),
-            state: Latch::new(State {
+            state: Latch::new(HeartbeatState {
                 lease,
-                holds: BTreeMap::new(),
+                entries: BTreeMap::new(),
                 next: 0,
                 beats: 0,
             }),
@@ -222,11 +222,11 @@ impl Pulse {
     }
 
     /// Begins a hold if there is a lease now.
-    pub(crate) fn try_hold(
+    pub(crate) fn try_begin_hold(
         self: &Arc<Self>,
         path: Arc<str>,
         czxid: i64,
-    ) -> Result<Option<Hold>, End> {
+    ) -> Result<Option<LeaseEntry>, End> {
         let mut state = self.observed();
         if let Some(end) = self.ending.end() {
             return Err(end);
@@ -239,9 +239,9 @@ impl Pulse {
         let (told, loss) = watch::channel(None);
         // It was seen a moment ago.
         let (looked, read_at) = (state.beats, state.beats + READ_EVERY);
-        state.holds.insert(
+        state.entries.insert(
             id,
-            Held {
+            Registration {
                 path,
                 czxid,
                 told,
@@ -251,8 +251,8 @@ impl Pulse {
                 holding: None,
             },
         );
-        Ok(Some(Hold {
-            pulse: Arc::clone(self),
+        Ok(Some(LeaseEntry {
+            heartbeat: Arc::clone(self),
             id,
             loss,
         }))
@@ -306,7 +306,7 @@ impl Pulse {
             observed.lose_all(Loss::Ended(end));
         }
         if observed.lease.end_if_over(now) {
-            observed.untold.lapsed = observed.holds.len();
+            observed.untold.lapsed = observed.entries.len();
             observed.lose_all(Loss::Lapsed);
             self.set_leased(&mut observed, false);
         }
@@ -330,19 +330,19 @@ impl Pulse {
     }
 
     /// The task: beats until the session ends.
-    pub(super) async fn run(self: Arc<Self>, link: Arc<dyn Link>, crier: Crier) {
+    pub(super) async fn run(self: Arc<Self>, link: Arc<dyn Link>, end_notifier: EndNotifier) {
         let (mut states, mut proofs) = (link.states(), link.proofs());
         let mut under_way: FuturesUnordered<BoxFuture<'_, Heard>> = FuturesUnordered::new();
         let mut rounds = Rounds {
             last_sent: self.clock.now(),
             ..Rounds::default()
         };
-        let ended = crier.cry(&self.ending);
+        let ended = end_notifier.cry(&self.ending);
         tokio::pin!(ended);
         loop {
             let (lease_end, next) = {
                 let state = self.observed();
-                let is_holding = !state.holds.is_empty();
+                let is_holding = !state.entries.is_empty();
                 let next = state.lease.next_beat(rounds.last_sent, is_holding);
                 (state.lease.valid_until(Moment::ZERO), next)
             };
@@ -505,25 +505,25 @@ impl Pulse {
     }
 }
 
-impl State {
+impl HeartbeatState {
     /// The held tickets that were not looked at for longest, for the next beat, and whether they are to be read too.
-    fn next_batch(&mut self) -> (Vec<(u64, Known)>, bool) {
+    fn next_batch(&mut self) -> (Vec<(u64, KnownTicket)>, bool) {
         self.beats += 1;
-        let visible = self.holds.iter().filter(|(_, held)| !held.is_hidden);
+        let visible = self.entries.iter().filter(|(_, held)| !held.is_hidden);
         let mut turns: Vec<(u64, u64)> = visible.map(|(id, held)| (held.looked, *id)).collect();
         if turns.len() > BATCH {
             turns.select_nth_unstable(BATCH);
             turns.truncate(BATCH);
         }
         turns.sort_unstable();
-        let held = |(_, id): &(u64, u64)| self.holds.get(id);
+        let held = |(_, id): &(u64, u64)| self.entries.get(id);
         let is_due = turns
             .iter()
             .filter_map(held)
             .any(|held| held.read_at <= self.beats);
         let mut batch = Vec::with_capacity(turns.len());
         for (_, id) in turns {
-            let Some(held) = self.holds.get_mut(&id) else {
+            let Some(held) = self.entries.get_mut(&id) else {
                 continue;
             };
             held.looked = self.beats;
@@ -531,15 +531,15 @@ impl State {
                 held.read_at = self.beats + READ_EVERY;
             }
             let (path, czxid) = (Arc::clone(&held.path), held.czxid);
-            batch.push((id, Known { path, czxid }));
+            batch.push((id, KnownTicket { path, czxid }));
         }
         (batch, is_due)
     }
 
     /// A beat has told nothing of these tickets: they come first in the next one, which reads them.
-    fn look_again(&mut self, batch: &[(u64, Known)]) {
+    fn look_again(&mut self, batch: &[(u64, KnownTicket)]) {
         for (id, _) in batch {
-            if let Some(held) = self.holds.get_mut(id) {
+            if let Some(held) = self.entries.get_mut(id) {
                 (held.looked, held.read_at) = (0, 0);
             }
         }
@@ -548,13 +548,13 @@ impl State {
 
 impl Observed<'_> {
     fn lose_all(&mut self, loss: Loss) {
-        for held in mem::take(&mut self.holds).into_values() {
+        for held in mem::take(&mut self.entries).into_values() {
             self.lose_one(held, loss);
         }
     }
 
     /// Set at once, before anybody else looks.
-    fn lose_one(&mut self, held: Held, loss: Loss) {
+    fn lose_one(&mut self, held: Registration, loss: Loss) {
         latch::set(&held.told, Some(loss));
         self.untold.losses.push((held, loss));
     }
@@ -562,34 +562,34 @@ impl Observed<'_> {
     /// A beat did not find the ticket.
     fn miss(&mut self, id: u64, why: &'static str) {
         // It may have been released since the beat was sent, or be about to be.
-        if self.holds.get(&id).is_some_and(|held| !held.is_hidden) {
+        if self.entries.get(&id).is_some_and(|held| !held.is_hidden) {
             self.lose(id, why);
         }
     }
 
     fn lose(&mut self, id: u64, why: &'static str) {
-        if let Some(held) = self.holds.remove(&id) {
+        if let Some(held) = self.entries.remove(&id) {
             self.lose_one(held, Loss::Gone(why));
         }
     }
 
     fn hide(&mut self, id: u64) {
-        if let Some(held) = self.holds.get_mut(&id) {
+        if let Some(held) = self.entries.get_mut(&id) {
             held.is_hidden = true;
         }
     }
 }
 
 impl Deref for Observed<'_> {
-    type Target = State;
+    type Target = HeartbeatState;
 
-    fn deref(&self) -> &State {
+    fn deref(&self) -> &HeartbeatState {
         &self.state
     }
 }
 
 impl DerefMut for Observed<'_> {
-    fn deref_mut(&mut self) -> &mut State {
+    fn deref_mut(&mut self) -> &mut HeartbeatState {
         &mut self.state
     }
 }
@@ -597,7 +597,7 @@ impl DerefMut for Observed<'_> {
 /// With the task that nobody can listen to any more: whoever still has a ticket is told of the end, although nobody may ask. A
 /// session that is given up has none left, and what it held is being given back.
 #[derive(Debug)]
-pub(super) struct LastLook(pub(super) Arc<Pulse>);
+pub(super) struct LastLook(pub(super) Arc<Heartbeat>);
 
 impl Drop for LastLook {
     fn drop(&mut self) {
@@ -617,7 +617,7 @@ struct Rounds {
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownTicket {
     path: Arc<str>,
     czxid: i64,
 }
@@ -626,7 +626,7 @@ struct Known {
 #[derive(Debug)]
 struct Heard {
     sent: Moment,
-    batch: Vec<(u64, Known)>,
+    batch: Vec<(u64, KnownTicket)>,
     answer: Result<Result<(), (usize, Code)>, Fault>,
     by: By,
     /// This session's own tickets under the name of the first of the batch, if that was asked, and after how many reconnects.
@@ -642,7 +642,7 @@ struct Heard {
 impl Heard {
     fn new(
         sent: Moment,
-        batch: Vec<(u64, Known)>,
+        batch: Vec<(u64, KnownTicket)>,
         answer: Result<Result<(), (usize, Code)>, Fault>,
         by: By,
     ) -> Self {
@@ -678,17 +678,19 @@ impl Heard {
 
 /// One granted ticket, for as long as its guard lives.
 #[derive(Debug)]
-pub(crate) struct Hold {
-    pulse: Arc<Pulse>,
+pub(crate) struct LeaseEntry {
+    heartbeat: Arc<Heartbeat>,
     id: u64,
     loss: watch::Receiver<Option<Loss>>,
 }
 
-impl Hold {
+impl LeaseEntry {
     /// Counts it for as long as it lasts.
-    pub(crate) fn count(&self, meter: &Meter) {
-        let Some(holding) = meter.hold() else { return };
-        let uncounted = match self.pulse.observed().holds.get_mut(&self.id) {
+    pub(crate) fn count(&self, metrics: &LockMetrics) {
+        let Some(holding) = metrics.hold() else {
+            return;
+        };
+        let uncounted = match self.heartbeat.observed().entries.get_mut(&self.id) {
             Some(held) => held.holding.replace(holding),
             None => Some(holding),
         };
@@ -701,13 +703,13 @@ impl Hold {
 
     /// How it was lost, if it was. Looks at the clock.
     pub(crate) fn loss(&self) -> Option<Loss> {
-        self.pulse.observe();
+        self.heartbeat.observe();
         *self.loss.borrow()
     }
 
     /// For how long the lease lasts; nothing once the hold is lost.
     pub(crate) fn valid_for(&self) -> Duration {
-        let state = self.pulse.observed();
+        let state = self.heartbeat.observed();
         match state.lease.valid_until(state.now) {
             Some(end) if self.loss.borrow().is_none() => end - state.now,
             _ => Duration::ZERO,
@@ -716,14 +718,14 @@ impl Hold {
 
     /// Whether the connection is down or a beat is missing.
     pub(crate) fn is_suspect(&self) -> bool {
-        let state = self.pulse.observed();
-        !self.pulse.is_connected() || state.lease.is_late(state.now)
+        let state = self.heartbeat.observed();
+        !self.heartbeat.is_connected() || state.lease.is_late(state.now)
     }
 
     /// What tells a loss to somebody who may outlive the guard.
-    pub(crate) fn witness(&self) -> Witness {
-        Witness {
-            pulse: Arc::clone(&self.pulse),
+    pub(crate) fn loss_watch(&self) -> LossWatch {
+        LossWatch {
+            heartbeat: Arc::clone(&self.heartbeat),
             id: self.id,
             loss: self.loss.clone(),
         }
@@ -731,13 +733,13 @@ impl Hold {
 
     /// The ticket was found to be gone by somebody who looked.
     pub(crate) fn lose(&self, why: &'static str) {
-        self.pulse.observed().lose(self.id, why);
+        self.heartbeat.observed().lose(self.id, why);
     }
 }
 
-impl Drop for Hold {
+impl Drop for LeaseEntry {
     fn drop(&mut self) {
-        let held = self.pulse.state.lock().holds.remove(&self.id);
+        let held = self.heartbeat.state.lock().entries.remove(&self.id);
         // Only now: it is counted until then.
         drop(held);
     }
@@ -745,29 +747,29 @@ impl Drop for Hold {
 
 /// Sees a hold's loss, and does not keep it alive.
 #[derive(Debug, Clone)]
-pub(crate) struct Witness {
-    pulse: Arc<Pulse>,
+pub(crate) struct LossWatch {
+    heartbeat: Arc<Heartbeat>,
     id: u64,
     loss: watch::Receiver<Option<Loss>>,
 }
 
-impl Witness {
+impl LossWatch {
     /// Looks at the clock.
     pub(crate) fn loss(&self) -> Option<Loss> {
-        self.pulse.observe();
+        self.heartbeat.observe();
         *self.loss.borrow()
     }
 
     /// The ticket is about to be removed by us: from now on only the lease and the session decide. Says how the hold was lost
     /// already, if it was.
     pub(crate) fn begin_release(&self) -> Option<Loss> {
-        self.pulse.observed().hide(self.id);
+        self.heartbeat.observed().hide(self.id);
         *self.loss.borrow()
     }
 
     /// The ticket is not removed after all.
     pub(crate) fn stay(&self) {
-        if let Some(held) = self.pulse.observed().holds.get_mut(&self.id) {
+        if let Some(held) = self.heartbeat.observed().entries.get_mut(&self.id) {
             held.is_hidden = false;
         }
     }
@@ -790,7 +792,7 @@ mod tests {
 
     use super::*;
     use crate::latch::Listener;
-    use crate::metrics::Meters;
+    use crate::metrics::MetricsTable;
 
     const T: Duration = Duration::from_millis(1200);
 
@@ -816,11 +818,11 @@ mod tests {
         }
     }
 
-    /// A pulse without a task, of a session that was opened at 0, and what keeps the session alive.
+    /// A heartbeat without a task, of a session that was opened at 0, and what keeps the session alive.
     struct Alive {
-        pulse: Arc<Pulse>,
+        heartbeat: Arc<Heartbeat>,
         clock: Arc<Steps>,
-        _crier: Crier,
+        _end_notifier: EndNotifier,
         _states: watch::Sender<SessionState>,
         closing: watch::Sender<bool>,
     }
@@ -830,15 +832,15 @@ mod tests {
             let clock = Arc::new(Steps::default());
             let (_states, states) = watch::channel(SessionState::Connected);
             let (closing, is_closing) = watch::channel(false);
-            let (ending, _crier) = Ending::new(states.clone(), is_closing);
-            let pulse = Arc::new(Pulse {
+            let (ending, _end_notifier) = EndListener::new(states.clone(), is_closing);
+            let heartbeat = Arc::new(Heartbeat {
                 clock: Arc::<Steps>::clone(&clock),
                 strength: LeaseStrength::Quorum,
                 ending,
                 states,
-                state: Latch::new(State {
+                state: Latch::new(HeartbeatState {
                     lease: Lease::new(T, None, ms(0), ms(0)),
-                    holds: BTreeMap::new(),
+                    entries: BTreeMap::new(),
                     next: 0,
                     beats: 0,
                 }),
@@ -848,9 +850,9 @@ mod tests {
                 recognised: AtomicU64::new(0),
             });
             Self {
-                pulse,
+                heartbeat,
                 clock,
-                _crier,
+                _end_notifier,
                 _states,
                 closing,
             }
@@ -861,9 +863,12 @@ mod tests {
             self.clock.step.store(step, Ordering::Relaxed);
         }
 
-        fn hold(&self, number: i64) -> Hold {
+        fn begin_hold(&self, number: i64) -> LeaseEntry {
             let path = format!("/locks/{number}/lock-0000000000").into();
-            self.pulse.try_hold(path, number).unwrap().unwrap()
+            self.heartbeat
+                .try_begin_hold(path, number)
+                .unwrap()
+                .unwrap()
         }
     }
 
@@ -874,26 +879,26 @@ mod tests {
     #[test]
     fn a_lease_that_ends_while_an_answer_is_taken_in_is_told() {
         let alive = Alive::new();
-        let hold = alive.hold(1);
+        let entry = alive.begin_hold(1);
 
         alive.at(1079, 1);
         let heard = Heard::new(ms(1000), Vec::new(), Ok(Ok(())), By::Any);
-        alive.pulse.hear(heard, &mut Rounds::default());
+        alive.heartbeat.hear(heard, &mut Rounds::default());
 
         alive.at(1100, 0);
-        assert_eq!(hold.loss(), Some(Loss::Lapsed));
+        assert_eq!(entry.loss(), Some(Loss::Lapsed));
     }
 
     #[test]
     fn a_hidden_ticket_keeps_no_other_from_being_checked() {
         let alive = Alive::new();
-        let holds: Vec<Hold> = (0..150).map(|number| alive.hold(number)).collect();
-        for hidden in &holds[..100] {
-            alive.pulse.observed().hide(hidden.id);
+        let entries: Vec<LeaseEntry> = (0..150).map(|number| alive.begin_hold(number)).collect();
+        for hidden in &entries[..100] {
+            alive.heartbeat.observed().hide(hidden.id);
         }
 
         let checked: Vec<i64> = (0..4)
-            .flat_map(|_| alive.pulse.observed().next_batch().0)
+            .flat_map(|_| alive.heartbeat.observed().next_batch().0)
             .map(|(_, known)| known.czxid)
             .collect();
 
@@ -906,14 +911,14 @@ mod tests {
     fn what_a_beat_told_nothing_of_comes_first_in_the_next_one() {
         for (answer, first) in [(Ok(Err((5, Code::NoNode))), 6), (unknown(), 0)] {
             let alive = Alive::new();
-            let _holds: Vec<Hold> = (0..250).map(|number| alive.hold(number)).collect();
+            let _holds: Vec<LeaseEntry> = (0..250).map(|number| alive.begin_hold(number)).collect();
             let mut rounds = Rounds::default();
-            let batch = alive.pulse.observed().next_batch().0;
+            let batch = alive.heartbeat.observed().next_batch().0;
             alive
-                .pulse
+                .heartbeat
                 .hear(Heard::new(ms(10), batch, answer, By::Any), &mut rounds);
 
-            let batch = alive.pulse.observed().next_batch().0;
+            let batch = alive.heartbeat.observed().next_batch().0;
             let next: Vec<i64> = batch.iter().map(|(_, known)| known.czxid).collect();
 
             let untold = (first..100).filter(|number| !next.contains(number));
@@ -928,18 +933,18 @@ mod tests {
     #[test]
     fn a_broken_ticket_answers_no_question_for_the_session() {
         let alive = Alive::new();
-        let (broken, other) = (alive.hold(1), alive.hold(2));
+        let (broken, other) = (alive.begin_hold(1), alive.begin_hold(2));
         let mut rounds = Rounds::default();
-        let batch = alive.pulse.observed().next_batch().0;
+        let batch = alive.heartbeat.observed().next_batch().0;
         let mut heard = Heard::new(ms(10), batch, no_node(), By::Any);
         heard.owned = Some((1, Vec::new()));
 
-        alive.pulse.hear(heard, &mut rounds);
+        alive.heartbeat.hear(heard, &mut rounds);
 
         assert!(matches!(broken.loss(), Some(Loss::Gone(_))));
         assert_eq!(other.loss(), None);
         assert!(
-            alive.pulse.is_strange().is_some(),
+            alive.heartbeat.is_strange().is_some(),
             "it is asked again, about another one"
         );
     }
@@ -947,14 +952,14 @@ mod tests {
     #[test]
     fn a_sync_that_finds_a_broken_ticket_is_no_reason_to_give_the_session_up() {
         let alive = Alive::new();
-        let (broken, other) = (alive.hold(1), alive.hold(2));
+        let (broken, other) = (alive.begin_hold(1), alive.begin_hold(2));
         let mut rounds = Rounds::default();
-        let batch = alive.pulse.observed().next_batch().0;
+        let batch = alive.heartbeat.observed().next_batch().0;
         let mut heard = Heard::new(ms(10), batch, Ok(Ok(())), By::Any);
         heard.owned = Some((1, Vec::new()));
         heard.found = vec![Found::Failed(Code::NoNode)];
 
-        alive.pulse.hear(heard, &mut rounds);
+        alive.heartbeat.hear(heard, &mut rounds);
 
         assert!(matches!(broken.loss(), Some(Loss::Gone(_))));
         assert_eq!(other.loss(), None);
@@ -963,40 +968,40 @@ mod tests {
     #[test]
     fn a_ticket_that_is_there_and_another_sessions_ends_ours() {
         let alive = Alive::new();
-        let (hold, mut rounds) = (alive.hold(1), Rounds::default());
-        let batch = alive.pulse.observed().next_batch().0;
+        let (entry, mut rounds) = (alive.begin_hold(1), Rounds::default());
+        let batch = alive.heartbeat.observed().next_batch().0;
         let mut heard = Heard::new(ms(10), batch, Ok(Ok(())), By::Any);
         heard.owned = Some((1, Vec::new()));
         heard.is_checked = true;
 
-        alive.pulse.hear(heard, &mut rounds);
+        alive.heartbeat.hear(heard, &mut rounds);
 
-        assert!(matches!(hold.loss(), Some(Loss::Ended(End::Over(_)))));
+        assert!(matches!(entry.loss(), Some(Loss::Ended(End::Over(_)))));
     }
 
     #[test]
     fn a_beat_that_crosses_a_release_is_no_loss() {
         let alive = Alive::new();
-        let (hold, mut rounds) = (alive.hold(1), Rounds::default());
-        let batch = alive.pulse.observed().next_batch().0;
+        let (entry, mut rounds) = (alive.begin_hold(1), Rounds::default());
+        let batch = alive.heartbeat.observed().next_batch().0;
 
-        assert_eq!(hold.witness().begin_release(), None);
+        assert_eq!(entry.loss_watch().begin_release(), None);
         alive
-            .pulse
+            .heartbeat
             .hear(Heard::new(ms(10), batch, no_node(), By::Any), &mut rounds);
 
-        assert_eq!(hold.loss(), None);
+        assert_eq!(entry.loss(), None);
     }
 
     #[test]
     fn a_ticket_that_was_found_gone_is_lost_although_it_may_not_be_read() {
         let alive = Alive::new();
-        let hold = alive.hold(1);
-        alive.pulse.observed().hide(hold.id);
+        let entry = alive.begin_hold(1);
+        alive.heartbeat.observed().hide(entry.id);
 
-        hold.lose("the ticket was removed");
+        entry.lose("the ticket was removed");
 
-        assert!(matches!(hold.loss(), Some(Loss::Gone(_))));
+        assert!(matches!(entry.loss(), Some(Loss::Gone(_))));
     }
 
     #[test]
@@ -1004,37 +1009,40 @@ mod tests {
         let listener = Listener::default();
         let hear = |of: &Alive, at: u64| {
             let mut rounds = Rounds::default();
-            let batch = of.pulse.observed().next_batch().0;
-            of.pulse
+            let batch = of.heartbeat.observed().next_batch().0;
+            of.heartbeat
                 .hear(Heard::new(ms(at), batch, no_node(), By::Any), &mut rounds);
         };
         let lose: [&dyn Fn(&Alive); 4] = [
             &|of| hear(of, 10),
             &|of| of.at(1200, 0),
-            &|of| of.pulse.ending.renounce(DEAF),
+            &|of| of.heartbeat.ending.renounce(DEAF),
             &|of| of.closing.send(true).unwrap(),
         ];
 
         let look = || {
             for lose in lose {
                 let (alive, before) = (Alive::new(), listener.told());
-                let holds = [alive.hold(1), alive.hold(2)];
+                let entries = [alive.begin_hold(1), alive.begin_hold(2)];
                 let waker = Waker::from(Arc::new(listener.clone()));
-                let mut told: Vec<_> = holds
+                let mut told: Vec<_> = entries
                     .iter()
-                    .map(|hold| hold.witness().lost().boxed())
+                    .map(|entry| entry.loss_watch().lost().boxed())
                     .collect();
-                for (hold, told) in holds.iter().zip(&mut told) {
-                    hold.count(&Meters::default().of("orders", "mutex"));
+                for (entry, told) in entries.iter().zip(&mut told) {
+                    entry.count(&MetricsTable::default().of("orders", "mutex"));
                     let polled = told.poll_unpin(&mut Context::from_waker(&waker));
                     assert!(polled.is_pending());
                 }
 
                 lose(&alive);
-                let lost = holds.iter().filter(|hold| hold.loss().is_some()).count();
+                let lost = entries
+                    .iter()
+                    .filter(|entry| entry.loss().is_some())
+                    .count();
 
                 assert!(lost > 0 && listener.told() > before);
-                drop(holds);
+                drop(entries);
             }
         };
         let listen = || tracing::subscriber::with_default(listener.clone(), look);

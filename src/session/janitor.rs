@@ -15,14 +15,14 @@ use tokio::task::AbortHandle;
 use tracing::Instrument;
 use uuid::Uuid;
 
-use super::ending::Ending;
+use super::ending::EndListener;
 use super::roll::{Roll, There};
 use super::setbacks::Setbacks;
 use super::{End, reconnected};
 use crate::link::{Code, Fault, Found, Link, Read, SessionState, Write};
-use crate::protocol::mark::Exit;
+use crate::protocol::mark::ReleasePlan;
 use crate::protocol::permits;
-use crate::protocol::ticket::{DataLine, Ticket};
+use crate::protocol::ticket::{Ticket, TicketData};
 
 /// Tickets that are removed at the same time.
 const AT_ONCE: usize = 256;
@@ -31,13 +31,13 @@ const READ_AT_ONCE: usize = 100;
 
 /// A ticket whose identity is known.
 #[derive(Debug, Clone)]
-pub(crate) struct Seat {
+pub(crate) struct TicketId {
     pub(crate) directory: Arc<str>,
     pub(crate) ticket: String,
     pub(crate) czxid: i64,
 }
 
-impl Seat {
+impl TicketId {
     pub(crate) fn path(&self) -> String {
         format!("{}/{}", self.directory, self.ticket)
     }
@@ -45,7 +45,7 @@ impl Seat {
 
 /// How far the removal of a ticket has come when the janitor gets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Begun {
+pub(crate) enum DeleteProgress {
     /// Nothing was sent, and the ticket was seen to be ours a moment ago: it may be sent at once.
     Fresh,
     /// Nothing was sent, but the name may be somebody else's by now: read it first.
@@ -56,7 +56,7 @@ pub(crate) enum Begun {
 
 /// What became of a ticket that was to leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum ReleaseOutcome {
     /// Our delete removed it.
     Now,
     /// It was gone already, by an earlier delete of ours or by somebody else's.
@@ -75,14 +75,14 @@ pub(crate) enum Left {
 pub(crate) type Settled = Result<Option<(String, i64)>, End>;
 
 #[derive(Debug)]
-enum Task {
+enum CleanUp {
     Leave {
-        seat: Seat,
-        exit: Exit,
-        begun: Begun,
+        id: TicketId,
+        plan: ReleasePlan,
+        begun: DeleteProgress,
         /// Gone with the ticket.
         there: Option<There>,
-        done: Option<oneshot::Sender<Left>>,
+        done: Option<oneshot::Sender<ReleaseOutcome>>,
     },
     Settle {
         directory: Arc<str>,
@@ -94,19 +94,19 @@ enum Task {
     },
 }
 
-/// The door to the janitor's task. Giving it work never waits, fails or needs a runtime.
+/// The handle of the janitor's task. Giving it work never waits, fails or needs a runtime.
 #[derive(Debug)]
 pub(crate) struct Janitor {
-    tasks: mpsc::UnboundedSender<Task>,
+    tasks: mpsc::UnboundedSender<CleanUp>,
     task: AbortHandle,
     /// What somebody else than the janitor answers for, or it already.
     pub(crate) roll: Arc<Roll>,
     /// Why it does not answer, if it does not.
-    ending: Ending,
+    ending: EndListener,
 }
 
 impl Janitor {
-    pub(super) fn start(link: Arc<dyn Link>, ending: Ending, alive: mpsc::Sender<()>) -> Self {
+    pub(super) fn start(link: Arc<dyn Link>, ending: EndListener, alive: mpsc::Sender<()>) -> Self {
         let (tasks, inbox) = mpsc::unbounded_channel();
         let span = tracing::debug_span!(
             "janitor",
@@ -149,10 +149,16 @@ impl Janitor {
     }
 
     /// Has a ticket removed; nobody waits for it.
-    pub(crate) fn leave(&self, seat: Seat, exit: Exit, begun: Begun, there: There) {
-        self.give(Task::Leave {
-            seat,
-            exit,
+    pub(crate) fn leave(
+        &self,
+        id: TicketId,
+        plan: ReleasePlan,
+        begun: DeleteProgress,
+        there: There,
+    ) {
+        self.give(CleanUp::Leave {
+            id,
+            plan,
             begun,
             there: Some(there),
             done: None,
@@ -162,28 +168,28 @@ impl Janitor {
     /// Has a ticket removed and tells what became of it.
     pub(crate) async fn leave_and_tell(
         &self,
-        seat: Seat,
-        exit: Exit,
-        begun: Begun,
+        id: TicketId,
+        plan: ReleasePlan,
+        begun: DeleteProgress,
         there: Option<There>,
-    ) -> Left {
+    ) -> ReleaseOutcome {
         let (done, told) = oneshot::channel();
-        self.give(Task::Leave {
-            seat,
-            exit,
+        self.give(CleanUp::Leave {
+            id,
+            plan,
             begun,
             there,
             done: Some(done),
         });
         told.await.unwrap_or_else(|_| match self.end() {
-            End::Over(reason) => Left::Over(reason),
-            End::Closed => Left::Closed,
+            End::Over(reason) => ReleaseOutcome::Over(reason),
+            End::Closed => ReleaseOutcome::Closed,
         })
     }
 
     /// Has whatever a create with an unknown outcome made removed.
     pub(crate) fn sweep(&self, directory: Arc<str>, attempt: Uuid) {
-        self.give(Task::Settle {
+        self.give(CleanUp::Settle {
             directory,
             attempt,
             wish: Wish::Remove,
@@ -193,7 +199,7 @@ impl Janitor {
     /// Finds out what a create with an unknown outcome made. If the caller is gone by then, it is removed.
     pub(crate) async fn settle(&self, directory: Arc<str>, attempt: Uuid) -> Settled {
         let (owner, told) = oneshot::channel();
-        self.give(Task::Settle {
+        self.give(CleanUp::Settle {
             directory,
             attempt,
             wish: Wish::Own(owner),
@@ -204,7 +210,7 @@ impl Janitor {
     /// As [`settle`](Self::settle), but whoever asks answers for the ticket whether it waits for the answer or not.
     pub(crate) async fn find_out(&self, directory: Arc<str>, attempt: Uuid) -> Settled {
         let (asker, told) = oneshot::channel();
-        self.give(Task::Settle {
+        self.give(CleanUp::Settle {
             directory,
             attempt,
             wish: Wish::Know(asker),
@@ -215,12 +221,12 @@ impl Janitor {
     /// Waits until everything given before is done, and ends the task.
     pub(crate) async fn finish(&self) {
         let (done, told) = oneshot::channel();
-        self.give(Task::Finish { done });
+        self.give(CleanUp::Finish { done });
         // An error means that the task has ended already, which is what is asked for.
         told.await.ok();
     }
 
-    fn give(&self, task: Task) {
+    fn give(&self, task: CleanUp) {
         // After the task's end the session is over or closed, and its tickets with it.
         self.tasks.send(task).ok();
     }
@@ -233,8 +239,8 @@ struct Work {
 }
 
 impl Work {
-    /// Serves until the door is dropped or told to finish. A ticket that cannot be removed yet holds up no other.
-    async fn serve(&self, mut inbox: mpsc::UnboundedReceiver<Task>) {
+    /// Serves until the handle is dropped or told to finish. A ticket that cannot be removed yet holds up no other.
+    async fn serve(&self, mut inbox: mpsc::UnboundedReceiver<CleanUp>) {
         let mut batch = Vec::new();
         let mut under_way: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
         // One search at a time, for everything that is wanted by then: what is asked for meanwhile shares the next one, and no
@@ -257,22 +263,22 @@ impl Work {
                 else => break,
             };
             if received == Some(0) {
-                // The door is gone; what is under way is still finished.
+                // The handle is gone; what is under way is still finished.
                 finish = Some(None);
             }
             for task in batch.drain(..) {
                 match task {
-                    Task::Leave {
-                        seat,
-                        exit,
+                    CleanUp::Leave {
+                        id,
+                        plan,
                         begun,
                         there,
                         done,
                     } => {
-                        let removal = self.remove_and_tell(seat, exit, begun, done);
+                        let removal = self.remove_and_tell(id, plan, begun, done);
                         under_way.push(removal.map(|()| drop(there)).boxed());
                     }
-                    Task::Settle {
+                    CleanUp::Settle {
                         directory,
                         attempt,
                         wish,
@@ -280,7 +286,7 @@ impl Work {
                         let there = wanted.entry(directory).or_default();
                         there.insert(attempt, wish);
                     }
-                    Task::Finish { done } => finish = Some(Some(done)),
+                    CleanUp::Finish { done } => finish = Some(Some(done)),
                 }
             }
             if searching.is_empty() && !wanted.is_empty() {
@@ -295,12 +301,12 @@ impl Work {
 
     async fn remove_and_tell(
         &self,
-        seat: Seat,
-        exit: Exit,
-        begun: Begun,
-        done: Option<oneshot::Sender<Left>>,
+        id: TicketId,
+        plan: ReleasePlan,
+        begun: DeleteProgress,
+        done: Option<oneshot::Sender<ReleaseOutcome>>,
     ) {
-        let left = self.remove(&seat, exit, begun).await;
+        let left = self.remove(&id, plan, begun).await;
         if let Some(done) = done {
             // The caller may be gone; the ticket is gone all the same.
             done.send(left).ok();
@@ -308,45 +314,50 @@ impl Work {
     }
 
     /// Removes one ticket and stops only when it is known to be gone.
-    async fn remove(&self, seat: &Seat, mut exit: Exit, begun: Begun) -> Left {
-        let path = seat.path();
-        let mut sent = begun == Begun::Sent;
-        let mut is_ours = begun == Begun::Fresh;
+    async fn remove(
+        &self,
+        id: &TicketId,
+        mut plan: ReleasePlan,
+        begun: DeleteProgress,
+    ) -> ReleaseOutcome {
+        let path = id.path();
+        let mut sent = begun == DeleteProgress::Sent;
+        let mut is_ours = begun == DeleteProgress::Fresh;
         let mut setbacks = Setbacks::default();
         loop {
             if is_ours {
-                match send(&*self.link, seat, &path, &exit).await {
-                    Ok(()) => return Left::Now,
-                    Err(Fault::Answered(Code::NoAuth(_))) if matches!(exit, Exit::Plain) => {
+                match send(&*self.link, id, &path, &plan).await {
+                    Ok(()) => return ReleaseOutcome::Now,
+                    Err(Fault::Answered(Code::NoAuth(_))) if matches!(plan, ReleasePlan::Plain) => {
                         return self.refused(&path);
                     }
                     Err(Fault::Answered(Code::NotNow(why))) => {
                         tracing::debug!(ticket = path, why, "delete again");
                         if let Err(reason) = self.reconnected(setbacks.pause()).await {
-                            return Left::Over(reason);
+                            return ReleaseOutcome::Over(reason);
                         }
                     }
-                    Err(Fault::Answered(Code::NotEmpty)) if matches!(exit, Exit::Plain) => {
+                    Err(Fault::Answered(Code::NotEmpty)) if matches!(plan, ReleasePlan::Plain) => {
                         let servers = self.link.servers().into();
-                        return Left::NotEmpty { servers };
+                        return ReleaseOutcome::NotEmpty { servers };
                     }
                     // Nothing was changed, and whatever was wrong with the whole, it goes without its outer part.
-                    Err(Fault::Answered(_)) => exit = exit.plainer(),
+                    Err(Fault::Answered(_)) => plan = plan.plainer(),
                     Err(Fault::Unknown(why)) => {
                         tracing::debug!(ticket = path, why, "a delete has an unknown outcome");
                         sent = true;
                     }
                 }
             }
-            is_ours = match self.look(seat, &path).await {
-                Looked::Ours => true,
+            is_ours = match self.look(id, &path).await {
+                Probed::Ours => true,
                 // Gone with our delete under way: it was ours that removed it.
-                Looked::Gone if sent => return Left::Now,
-                Looked::Gone => return Left::WasGone,
-                Looked::Refused => return self.refused(&path),
-                Looked::Unknown => {
+                Probed::Gone if sent => return ReleaseOutcome::Now,
+                Probed::Gone => return ReleaseOutcome::WasGone,
+                Probed::Refused => return self.refused(&path),
+                Probed::Unknown => {
                     if let Err(reason) = self.reconnected(setbacks.pause_after_a_race()).await {
-                        return Left::Over(reason);
+                        return ReleaseOutcome::Over(reason);
                     }
                     false
                 }
@@ -354,31 +365,31 @@ impl Work {
         }
     }
 
-    fn refused(&self, path: &str) -> Left {
+    fn refused(&self, path: &str) -> ReleaseOutcome {
         tracing::warn!(ticket = path, "no permission to remove a ticket of ours");
-        Left::Refused {
+        ReleaseOutcome::Refused {
             servers: self.link.servers().into(),
         }
     }
 
     /// Whether the ticket at the path is still the one with our identity.
-    async fn look(&self, seat: &Seat, path: &str) -> Looked {
+    async fn look(&self, id: &TicketId, path: &str) -> Probed {
         let link = &*self.link;
         // Sent back to back; the session answers in order.
         let (synced, found) = (
-            link.sync(&seat.directory),
+            link.sync(&id.directory),
             link.multi_read(&[Read::Data(path)]),
         );
         match (synced.await, found.await) {
             // A directory that is gone cannot be synced, and holds no ticket: that is an answer too.
             (Err(Fault::Unknown(_) | Fault::Answered(Code::NotNow(_))), _) | (_, Err(_)) => {
-                Looked::Unknown
+                Probed::Unknown
             }
             (_, Ok(found)) => match found.into_iter().next() {
-                Some(Found::Node(node)) if node.czxid == seat.czxid => Looked::Ours,
-                Some(Found::Node(_) | Found::Failed(Code::NoNode)) => Looked::Gone,
-                Some(Found::Failed(Code::NoAuth(_))) => Looked::Refused,
-                _ => Looked::Unknown,
+                Some(Found::Node(node)) if node.czxid == id.czxid => Probed::Ours,
+                Some(Found::Node(_) | Found::Failed(Code::NoNode)) => Probed::Gone,
+                Some(Found::Failed(Code::NoAuth(_))) => Probed::Refused,
+                _ => Probed::Unknown,
             },
         }
     }
@@ -402,15 +413,15 @@ impl Work {
     }
 
     /// Tells the callers what was found. A ticket whose caller is gone is removed, and so is what is lost.
-    async fn answer(&self, found: Vec<Orphan>, lost: Vec<Seat>, mut wanted: Wanted) {
+    async fn answer(&self, found: Vec<Orphan>, lost: Vec<TicketId>, mut wanted: Wanted) {
         // Somebody asks for these back, and nobody has them.
         let mut orphans = lost;
-        for Orphan { attempt, seat } in found {
-            let there = wanted.get_mut(&seat.directory);
+        for Orphan { attempt, id } in found {
+            let there = wanted.get_mut(&id.directory);
             let Some(wish) = there.and_then(|there| there.remove(&attempt)) else {
                 continue;
             };
-            let settled = Ok(Some((seat.ticket.clone(), seat.czxid)));
+            let settled = Ok(Some((id.ticket.clone(), id.czxid)));
             let is_orphan = match wish {
                 Wish::Remove => true,
                 Wish::Own(owner) => owner.send(settled).is_err(),
@@ -421,17 +432,17 @@ impl Work {
                 }
             };
             if is_orphan {
-                orphans.push(seat);
+                orphans.push(id);
             }
         }
         for owner in owners(wanted) {
             // The caller may be gone, and there is nothing to remove.
             owner.send(Ok(None)).ok();
         }
-        for seats in orphans.chunks(AT_ONCE) {
-            let removals = seats
+        for ids in orphans.chunks(AT_ONCE) {
+            let removals = ids
                 .iter()
-                .map(|seat| self.remove(seat, Exit::Plain, Begun::Fresh));
+                .map(|id| self.remove(id, ReleasePlan::Plain, DeleteProgress::Fresh));
             join_all(removals).await;
         }
     }
@@ -439,7 +450,7 @@ impl Work {
     /// Finds our tickets by their attempts among this session's own nodes. A node of an older session of ours is not in
     /// that list, so it is never taken for ours. Beside them those whose data somebody has written over, so that they cannot be found, if
     /// nobody answers for them.
-    async fn find(&self, wanted: &Wanted) -> Result<(Vec<Orphan>, Vec<Seat>), String> {
+    async fn find(&self, wanted: &Wanted) -> Result<(Vec<Orphan>, Vec<TicketId>), String> {
         let link = &*self.link;
         let common = common_start(wanted.keys());
         // One directory will do for all; if it is gone it cannot be synced everywhere, and that is an answer too.
@@ -463,8 +474,8 @@ impl Work {
                 .map_err(|fault| format!("{fault:?}"))?;
             for (path, node) in paths.iter().zip(nodes) {
                 match self.recognise(path, node, wanted) {
-                    Some((Some(attempt), seat)) => found.push(Orphan { attempt, seat }),
-                    Some((None, seat)) => lost.push(seat),
+                    Some((Some(attempt), id)) => found.push(Orphan { attempt, id }),
+                    Some((None, id)) => lost.push(id),
                     None => {}
                 }
             }
@@ -474,11 +485,16 @@ impl Work {
 
     /// What an attempt that is looked for has made, if this is it; or, without one, what was made by nobody knows which and is
     /// nobody's.
-    fn recognise(&self, path: &str, node: Found, wanted: &Wanted) -> Option<(Option<Uuid>, Seat)> {
+    fn recognise(
+        &self,
+        path: &str,
+        node: Found,
+        wanted: &Wanted,
+    ) -> Option<(Option<Uuid>, TicketId)> {
         let Found::Node(node) = node else { return None };
         let (directory, name) = path.rsplit_once('/')?;
         let (directory, there) = wanted.get_key_value(directory)?;
-        let attempt = DataLine::parse(&node.data).map(|line| line.attempt);
+        let attempt = TicketData::parse(&node.data).map(|line| line.attempt);
         let is_ours = node.owner == self.link.session_id()
             && match &attempt {
                 Some(attempt) => there.contains_key(attempt),
@@ -489,12 +505,12 @@ impl Work {
                         })
                 }
             };
-        let seat = Seat {
+        let id = TicketId {
             directory: Arc::clone(directory),
             ticket: name.to_owned(),
             czxid: node.czxid,
         };
-        is_ours.then_some((attempt, seat))
+        is_ours.then_some((attempt, id))
     }
 
     /// Waits for the connection, with a pause if it is not seen to go; `Err` with the reason when the session is over.
@@ -506,7 +522,7 @@ impl Work {
 /// A ticket of ours that a lost reply hid.
 struct Orphan {
     attempt: Uuid,
-    seat: Seat,
+    id: TicketId,
 }
 
 /// Attempts that are looked for, by their directories, with whoever waits for the answer.
@@ -547,7 +563,7 @@ fn common_start<'a>(directories: impl Iterator<Item = &'a Arc<str>>) -> String {
 }
 
 /// What stands at the path of a ticket of ours.
-enum Looked {
+enum Probed {
     Ours,
     Gone,
     Refused,
@@ -555,16 +571,16 @@ enum Looked {
 }
 
 /// The writes by which a ticket leaves.
-pub(crate) fn writes<'a>(seat: &'a Seat, path: &'a str, exit: &'a Exit) -> Vec<Write<'a>> {
-    let directory = &*seat.directory;
+pub(crate) fn writes<'a>(id: &'a TicketId, path: &'a str, plan: &'a ReleasePlan) -> Vec<Write<'a>> {
+    let directory = &*id.directory;
     let last = Write::delete(path);
-    match exit {
-        Exit::Plain => vec![last],
-        Exit::Unmarked { version } => {
+    match plan {
+        ReleasePlan::Plain => vec![last],
+        ReleasePlan::Unmarked { version } => {
             let (path, version) = (directory, *version);
             vec![Write::Check { path, version }, last]
         }
-        Exit::Marked { mark, version } => {
+        ReleasePlan::Marked { mark, version } => {
             let (path, data, version) = (directory, &**mark, *version);
             vec![
                 Write::Set {
@@ -575,21 +591,21 @@ pub(crate) fn writes<'a>(seat: &'a Seat, path: &'a str, exit: &'a Exit) -> Vec<W
                 last,
             ]
         }
-        Exit::LastOut(_) => vec![last, Write::delete(directory)],
+        ReleasePlan::LastOut(_) => vec![last, Write::delete(directory)],
     }
 }
 
 /// Sends one delete; the request is on its way when this returns.
 fn send<'a>(
     link: &'a dyn Link,
-    seat: &'a Seat,
+    id: &'a TicketId,
     path: &'a str,
-    exit: &'a Exit,
+    plan: &'a ReleasePlan,
 ) -> crate::link::Reply<'a, ()> {
-    match exit {
-        Exit::Plain => link.delete(path),
-        exit => {
-            let reply = link.multi(&writes(seat, path, exit));
+    match plan {
+        ReleasePlan::Plain => link.delete(path),
+        plan => {
+            let reply = link.multi(&writes(id, path, plan));
             Box::pin(async move { reply.await.map(drop) })
         }
     }

@@ -36,10 +36,10 @@ use crate::protocol::lease::Moment;
 use acls::AclCheck;
 use clock::Clock;
 pub(crate) use ending::End;
-use ending::{Ending, over};
-use heartbeat::{ANOTHER_SESSION, LastLook, LeaseStrength, Pulse};
+use ending::{EndListener, over};
+use heartbeat::{ANOTHER_SESSION, Heartbeat, LastLook, LeaseStrength};
 use janitor::Janitor;
-use reads::Glimpses;
+use reads::ReadBatcher;
 use setbacks::{LONGEST_PAUSE, Setbacks};
 use watching::sent_len;
 
@@ -50,18 +50,18 @@ pub(crate) enum Failure {
     Ended(End),
 }
 
-/// One session with its janitor and its pulse.
+/// One session with its janitor and its heartbeat.
 #[derive(Debug)]
 pub(crate) struct Session {
     /// Taken out by `close` or when we renounce it, because the server's session lives until the last reference to the link is gone.
     link: Arc<GivenLink>,
     states: watch::Receiver<SessionState>,
-    ending: Ending,
+    ending: EndListener,
     pub(crate) janitor: Janitor,
-    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) heartbeat: Arc<Heartbeat>,
     beating: AbortHandle,
     recognising: tokio::sync::Mutex<()>,
-    glimpses: Glimpses,
+    speculates: ReadBatcher,
     runtime: Handle,
     /// The keeper's.
     pub(crate) acls: Arc<AclCheck>,
@@ -83,7 +83,7 @@ fn give_up(link: &GivenLink) {
 
 /// What a session needs to know of its keeper.
 #[derive(Debug)]
-pub(crate) struct Circumstances {
+pub(crate) struct SessionConfig {
     pub(crate) closing: watch::Receiver<bool>,
     /// Dropped when the janitor has ended.
     pub(crate) alive: mpsc::Sender<()>,
@@ -100,13 +100,13 @@ pub(crate) struct Circumstances {
 
 impl Session {
     /// Wraps a fresh link, in the keeper's runtime. The tasks end when the session is dropped or closed.
-    pub(crate) fn start(link: Arc<dyn Link>, around: Circumstances) -> Arc<Self> {
+    pub(crate) fn start(link: Arc<dyn Link>, around: SessionConfig) -> Arc<Self> {
         let id = link.session_id();
         tracing::info!(session = format_args!("{id:#x}"), "session begun");
         let states = link.states();
-        let (ending, crier) = Ending::new(states.clone(), around.closing);
+        let (ending, end_notifier) = EndListener::new(states.clone(), around.closing);
         let clock = Arc::clone(&around.clock);
-        let pulse = Arc::new(Pulse::new(
+        let heartbeat = Arc::new(Heartbeat::new(
             &*link,
             ending.clone(),
             around.clock,
@@ -114,12 +114,12 @@ impl Session {
             around.tick,
             around.opening,
         ));
-        let span = tracing::debug_span!("pulse", session = format_args!("{id:#x}"));
+        let span = tracing::debug_span!("heartbeat", session = format_args!("{id:#x}"));
         let janitor = Janitor::start(Arc::clone(&link), ending.clone(), around.alive);
-        let beating = Arc::clone(&pulse).run(Arc::clone(&link), crier);
+        let beating = Arc::clone(&heartbeat).run(Arc::clone(&link), end_notifier);
         let link = Arc::new(Latch::new(Some(link)));
         let (given_up, tidying, ended) = (Arc::clone(&link), janitor.task(), ending.clone());
-        let (open, last_look) = (OpenSession::begin(), LastLook(Arc::clone(&pulse)));
+        let (open, last_look) = (OpenSession::begin(), LastLook(Arc::clone(&heartbeat)));
         let beating = async move {
             // Dropped after the beats, also where the task ends with its runtime.
             let (_open, _last_look) = (open, last_look);
@@ -132,13 +132,13 @@ impl Session {
         };
         Arc::new(Self {
             states,
-            glimpses: Glimpses::new(ending.clone(), clock),
+            speculates: ReadBatcher::new(ending.clone(), clock),
             acls: around.acls,
             ending,
             janitor,
             beating: tokio::spawn(beating.instrument(span)).abort_handle(),
             runtime: Handle::current(),
-            pulse,
+            heartbeat,
             recognising: tokio::sync::Mutex::default(),
             link,
             watched_bytes: AtomicUsize::new(0),
@@ -186,7 +186,7 @@ impl Session {
     }
 
     /// How it ends, for whoever follows it without holding it alive.
-    fn ending(&self) -> Ending {
+    fn ending(&self) -> EndListener {
         self.ending.clone()
     }
 
@@ -208,20 +208,20 @@ impl Session {
             reason
         );
         self.ending.renounce(reason);
-        self.pulse.observe();
+        self.heartbeat.observe();
         Err(self.end().unwrap_or(End::Over(reason)))
     }
 
     /// As [`recognise`](Self::recognise), after the client has connected again: looks whether a ticket that was ours before is
     /// ours still. One look answers for the whole session, until the next time.
     pub(crate) async fn recognise_again(&self, path: &str) -> Result<(), Failure> {
-        if self.pulse.is_strange().is_none() {
+        if self.heartbeat.is_strange().is_none() {
             return Ok(());
         }
         // One asks, and the others have the answer. But whoever asks may be kept without being polled, and then each asks for
         // itself in the end.
         let _asking = timeout(LONGEST_PAUSE, self.recognising.lock()).await;
-        let Some(reconnects) = self.pulse.is_strange() else {
+        let Some(reconnects) = self.heartbeat.is_strange() else {
             return Ok(());
         };
         match self.read(|link| link.sync(path)).await {
@@ -231,7 +231,7 @@ impl Session {
         }
         let owned = self.read(|link| link.ephemerals(path)).await?;
         if owned.iter().any(|ours| ours == path) {
-            self.pulse.recognised(reconnects);
+            self.heartbeat.recognised(reconnects);
             return Ok(());
         }
         let found = self
@@ -304,17 +304,17 @@ impl Session {
         &self,
         send: impl for<'a> Fn(&'a dyn Link) -> Reply<'a, T> + Send + Sync,
     ) -> (Moment, Result<T, Failure>) {
-        self.pulse.stamped(self.read(send)).await
+        self.heartbeat.stamped(self.read(send)).await
     }
 
     /// Asks for what is in a directory after all that was sent on this link before, in one request with others who ask now.
     /// Unlike a read it is not repeated, and nothing comes of it if it fails.
-    pub(crate) fn glimpse(
+    pub(crate) fn speculative_read(
         &self,
         link: &Arc<dyn Link>,
         directory: &Arc<str>,
     ) -> oneshot::Receiver<(Moment, Node)> {
-        self.glimpses.ask(link, directory)
+        self.speculates.ask(link, directory)
     }
 
     /// Waits for the connection, with a pause if it is not seen to go.
@@ -330,7 +330,7 @@ impl Session {
     pub(crate) async fn close(&self, limit: Duration) {
         let mut states = self.states.clone();
         let deadline = Instant::now() + limit;
-        self.pulse.observe();
+        self.heartbeat.observe();
         self.beating.abort();
         let finished = timeout_at(deadline, self.janitor.finish()).await;
         // Whatever the janitor could not do, the end of the session does.

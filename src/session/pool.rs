@@ -21,8 +21,8 @@ use super::heartbeat::LeaseStrength;
 use super::monitor;
 use super::monitor::{SessionEvent, SessionEvents};
 use super::setbacks::Setbacks;
-use super::watching::{WatchSlot, claim, sent_len};
-use super::{Circumstances, End, Session};
+use super::watching::{WatchSlot, recipe, sent_len};
+use super::{End, Session, SessionConfig};
 use crate::error::{Error, Result};
 use crate::latch::{Latch, Latched};
 use crate::link::size;
@@ -152,7 +152,7 @@ impl Reservation {
     fn try_new(session: &Arc<Session>, need: Need) -> Option<Self> {
         let slot = WatchSlot::try_new(session, need.watched)?;
         let Need { ticket, .. } = need;
-        claim(&session.ticket_bytes, ticket, TICKETS_LIMIT).then(|| Self { slot, ticket })
+        recipe(&session.ticket_bytes, ticket, TICKETS_LIMIT).then(|| Self { slot, ticket })
     }
 }
 
@@ -255,7 +255,7 @@ impl Pool {
 
     fn begin_to_close(&self) {
         if !self.closing.send_replace(true) {
-            // Also when there is no session whose watchman would say it.
+            // Also when there is no session whose monitor would say it.
             self.events.send_replace(SessionEvent::Closed);
         }
     }
@@ -441,7 +441,7 @@ impl Pool {
         let alive = self.alive.lock().clone();
         let started = connected.and_then(|link| {
             *self.granted.lock() = link.session_timeout();
-            let around = Circumstances {
+            let around = SessionConfig {
                 closing: self.closing.subscribe(),
                 alive: alive.ok_or_else(closed)?,
                 clock: Arc::clone(&self.access.clock),

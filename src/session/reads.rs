@@ -1,6 +1,6 @@
-//! Glimpses: reads of directories that are asked for at the same time, and go in one request.
+//! ReadBatcher: reads of directories that are asked for at the same time, and go in one request.
 //!
-//! Invariants: a glimpse is sent after whatever its caller had sent before it asked, and so sees that; and no glimpse waits for
+//! Invariants: a speculative read is sent after whatever its caller had sent before it asked, and so sees that; and no speculative read waits for
 //! another caller, who may be dropped, kept without being polled, or on a runtime that nobody drives. It may come to nothing, and
 //! says no more than that. What is seen means nothing here.
 
@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot::{self, Receiver, Sender};
 
 use super::clock::Clock;
-use super::ending::Ending;
+use super::ending::EndListener;
 use crate::latch::Latch;
 use crate::link::{Found, Link, Node, Read};
 use crate::protocol::lease::Moment;
@@ -23,25 +23,25 @@ use crate::protocol::lease::Moment;
 const MOST: usize = 64;
 
 /// Who asks for which directory.
-type Asked = BTreeMap<Arc<str>, Vec<Sender<Glimpse>>>;
+type PendingReads = BTreeMap<Arc<str>, Vec<Sender<DirectoryRead>>>;
 
 /// What stands in a directory, and the moment at which that was answered.
-type Glimpse = (Moment, Node);
+type DirectoryRead = (Moment, Node);
 
-/// The glimpses of one session.
+/// The speculative reads of one session.
 #[derive(Debug, Clone)]
-pub(super) struct Glimpses {
-    ending: Ending,
+pub(super) struct ReadBatcher {
+    ending: EndListener,
     clock: Arc<dyn Clock>,
     /// The session's own, with which it ends.
     runtime: Handle,
     /// What is asked for and not sent yet; while there is anything, a task is about to send it.
-    asked: Arc<Latch<Asked>>,
+    asked: Arc<Latch<PendingReads>>,
 }
 
-impl Glimpses {
+impl ReadBatcher {
     /// Those of a session of this runtime.
-    pub(super) fn new(ending: Ending, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(ending: EndListener, clock: Arc<dyn Clock>) -> Self {
         Self {
             ending,
             clock,
@@ -52,7 +52,11 @@ impl Glimpses {
 
     /// Asks for what is in a directory, together with all tasks that are ready to ask now. Nothing comes if it could not be
     /// read, and nothing is repeated.
-    pub(super) fn ask(&self, link: &Arc<dyn Link>, directory: &Arc<str>) -> Receiver<Glimpse> {
+    pub(super) fn ask(
+        &self,
+        link: &Arc<dyn Link>,
+        directory: &Arc<str>,
+    ) -> Receiver<DirectoryRead> {
         let (answer, answered) = oneshot::channel();
         if self.is_first(directory, answer) {
             let (asked, link, ending, clock) = (
@@ -75,7 +79,7 @@ impl Glimpses {
     }
 
     /// Adds one to those who ask; whether nobody had asked before.
-    fn is_first(&self, directory: &Arc<str>, answer: Sender<Glimpse>) -> bool {
+    fn is_first(&self, directory: &Arc<str>, answer: Sender<DirectoryRead>) -> bool {
         let mut asked = self.asked.lock();
         let is_first = asked.is_empty();
         asked.entry(Arc::clone(directory)).or_default().push(answer);
@@ -98,7 +102,7 @@ async fn step_back() {
 }
 
 /// Reads each directory once, however many ask for it.
-async fn send(link: &dyn Link, clock: &dyn Clock, asked: Asked) {
+async fn send(link: &dyn Link, clock: &dyn Clock, asked: PendingReads) {
     let mut asked: Vec<_> = asked.into_iter().collect();
     let requests = asked.chunks_mut(MOST).map(|those| {
         let reads = those.iter().map(|(directory, _)| Read::Data(directory));
@@ -131,14 +135,14 @@ mod tests {
     use crate::link::zookeeper::Target;
     use crate::link::{Create, Opener};
     use crate::session::clock::SystemClock;
-    use crate::session::ending::Crier;
+    use crate::session::ending::EndNotifier;
     use zookeeper_embedded::{EmbeddedServer, Match, Op};
 
     struct World {
         server: EmbeddedServer,
         link: Arc<dyn Link>,
-        glimpses: Glimpses,
-        crier: Crier,
+        speculates: ReadBatcher,
+        end_notifier: EndNotifier,
     }
 
     impl World {
@@ -152,22 +156,22 @@ mod tests {
             };
             let link = target.open(Duration::from_secs(5)).await.unwrap();
             let (_, closing) = watch::channel(false);
-            let (ending, crier) = Ending::new(link.states(), closing);
+            let (ending, end_notifier) = EndListener::new(link.states(), closing);
             Self {
                 server,
                 link,
-                glimpses: Glimpses::new(ending, Arc::new(SystemClock)),
-                crier,
+                speculates: ReadBatcher::new(ending, Arc::new(SystemClock)),
+                end_notifier,
             }
         }
 
-        /// Makes a directory, and glimpses it before that is answered.
+        /// Makes a directory, and speculative reads it before that is answered.
         fn make_and_ask<'a>(&'a self, path: &'a str) -> impl Future<Output = Option<Node>> + 'a {
             let made = self.link.create(path, path.as_bytes(), Create::Persistent);
-            let glimpse = self.glimpses.ask(&self.link, &path.into());
+            let speculative_read = self.speculates.ask(&self.link, &path.into());
             async move {
                 made.await.unwrap();
-                glimpse.await.ok().map(|(_, node)| node)
+                speculative_read.await.ok().map(|(_, node)| node)
             }
         }
 
@@ -187,7 +191,7 @@ mod tests {
         let paths: Vec<String> = (0..MOST).map(|number| format!("/{number}")).collect();
 
         let asked: Vec<_> = paths.iter().map(|path| world.make_and_ask(path)).collect();
-        let ask = |path: &str| world.glimpses.ask(&world.link, &path.into());
+        let ask = |path: &str| world.speculates.ask(&world.link, &path.into());
         let again: Vec<_> = paths.iter().map(|_| ask("/7")).collect();
         let missing = ask("/8/none");
 
@@ -205,14 +209,14 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn tasks_that_are_ready_at_the_same_time_ask_together() {
         let world = World::new().await;
-        let (glimpses, link) = (world.glimpses.clone(), Arc::clone(&world.link));
+        let (speculates, link) = (world.speculates.clone(), Arc::clone(&world.link));
 
         // From a thread of the runtime's own, which would run first what was spawned last.
         let crowd = tokio::spawn(async move {
             let ask = |number: usize| {
                 let directory: Arc<str> = format!("/{number}").into();
-                let (glimpses, link) = (glimpses.clone(), Arc::clone(&link));
-                tokio::spawn(async move { glimpses.ask(&link, &directory).await })
+                let (speculates, link) = (speculates.clone(), Arc::clone(&link));
+                tokio::spawn(async move { speculates.ask(&link, &directory).await })
             };
             join_all((0..16).map(ask)).await
         });
@@ -229,9 +233,9 @@ mod tests {
             .unwrap();
         let ask = || {
             let _entered = other.enter();
-            world.glimpses.ask(&world.link, &Arc::from("/"))
+            world.speculates.ask(&world.link, &Arc::from("/"))
         };
-        let (first, beside_it) = (ask(), world.glimpses.ask(&world.link, &Arc::from("/")));
+        let (first, beside_it) = (ask(), world.speculates.ask(&world.link, &Arc::from("/")));
 
         assert!(soon(first).await.is_ok() && soon(beside_it).await.is_ok());
         let later = ask();
@@ -247,7 +251,7 @@ mod tests {
         runtime.shutdown_background();
 
         for _ in 0..2 {
-            drop(world.glimpses.ask(&world.link, &Arc::from("/")));
+            drop(world.speculates.ask(&world.link, &Arc::from("/")));
         }
     }
 
@@ -259,14 +263,14 @@ mod tests {
             .faults()
             .on(Match::op(Op::MultiRead))
             .hold_reply();
-        let glimpse = world.glimpses.ask(&world.link, &Arc::from("/"));
+        let speculative_read = world.speculates.ask(&world.link, &Arc::from("/"));
         never.reached().await;
 
-        world.glimpses.ending.renounce("for a test");
-        world.crier.cry(&world.glimpses.ending).await;
+        world.speculates.ending.renounce("for a test");
+        world.end_notifier.cry(&world.speculates.ending).await;
         drop(world.link);
 
-        assert!(soon(glimpse).await.is_err());
+        assert!(soon(speculative_read).await.is_err());
         let is_over = async {
             while world.server.counters().sessions > 0 {
                 sleep(Duration::from_millis(5)).await;

@@ -29,7 +29,7 @@ pub(crate) fn sent_len(chroot: usize, path: usize) -> usize {
 }
 
 /// Claims bytes, if there is room. What is alone has room, whatever its size.
-pub(super) fn claim(claimed: &AtomicUsize, bytes: usize, limit: usize) -> bool {
+pub(super) fn recipe(claimed: &AtomicUsize, bytes: usize, limit: usize) -> bool {
     let fits = |before: usize| (before == 0 || before + bytes <= limit).then_some(before + bytes);
     let claimed = claimed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
     claimed.is_ok()
@@ -45,7 +45,7 @@ pub(crate) struct WatchSlot {
 
 impl WatchSlot {
     pub(super) fn try_new(session: &Arc<Session>, bytes: usize) -> Option<Self> {
-        claim(&session.watched_bytes, bytes, WATCHED_LIMIT).then(|| Self {
+        recipe(&session.watched_bytes, bytes, WATCHED_LIMIT).then(|| Self {
             session: Arc::clone(session),
             bytes,
             watch: None,

@@ -12,11 +12,11 @@ use crate::link::diagnose::with_port;
 
 use crate::name::LockName;
 use crate::protocol::acl::Acl;
-use crate::protocol::dialect::{check_company, doubts};
+use crate::protocol::dialect::{check_neighbours, in_doubt};
 use crate::protocol::mark::DirectoryData;
 use crate::protocol::permits;
-use crate::protocol::permits::{HELD, LIMIT, Verdict};
-use crate::protocol::ticket::{Claim, DataLine, Kind, Ticket, asking, in_order, is_revoked};
+use crate::protocol::permits::{HELD, LIMIT, PermitVerdict};
+use crate::protocol::ticket::{Mode, Recipe, Ticket, TicketData, asking, in_order, is_revoked};
 use zookeeper_embedded::fuzzing as server;
 
 /// Frames and what is in them: see [`server::codec`].
@@ -29,14 +29,14 @@ pub fn conversation(data: &[u8]) {
     server::conversation(data);
 }
 
-const CLAIMS: [Claim; 7] = [
-    Claim::Lock,
-    Claim::Read,
-    Claim::Write,
-    Claim::Lead,
-    Claim::KazooLock,
-    Claim::KazooRead,
-    Claim::KazooWrite,
+const CLAIMS: [Recipe; 7] = [
+    Recipe::Lock,
+    Recipe::Read,
+    Recipe::Write,
+    Recipe::Lead,
+    Recipe::KazooLock,
+    Recipe::KazooRead,
+    Recipe::KazooWrite,
 ];
 
 /// The children of a lock directory, a line each: which are tickets, in which order, and who may stand beside whom.
@@ -52,8 +52,8 @@ pub fn directory(data: &[u8]) {
         .filter_map(|child| Ticket::parse(child))
         .collect();
     tickets_have_one_order(&tickets);
-    for claim in CLAIMS {
-        company_is_named(claim, &children, tickets.first(), data);
+    for recipe in CLAIMS {
+        company_is_named(recipe, &children, tickets.first(), data);
     }
     permits_are_counted(&children, data);
 }
@@ -82,9 +82,9 @@ fn a_ticket_is_what_its_name_says(child: &str) {
             && guest.kind == ticket.kind
             && guest.tag_text() == ticket.tag_text()
     );
-    assert_eq!(shared.kind, Kind::Shared);
-    for claim in CLAIMS {
-        let before = ticket.predecessor(claim);
+    assert_eq!(shared.kind, Mode::Shared);
+    for recipe in CLAIMS {
+        let before = ticket.predecessor(recipe);
         assert_eq!(before.is_none(), ticket.seq == 0);
         assert!(before.is_none_or(|before| before.is_before(&ticket)));
     }
@@ -110,18 +110,18 @@ fn tickets_have_one_order(tickets: &[Ticket]) {
     }
 }
 
-fn company_is_named(claim: Claim, children: &[String], mine: Option<&Ticket>, data: &[u8]) {
-    match check_company("lock", Some(claim), children) {
+fn company_is_named(recipe: Recipe, children: &[String], mine: Option<&Ticket>, data: &[u8]) {
+    match check_neighbours("lock", Some(recipe), children) {
         Ok(()) => {}
         Err(Error::UnsafeMix { node, .. }) => {
             assert!(children.contains(&node) && Ticket::parse(&node).is_some());
         }
         Err(other) => panic!("{other}"),
     }
-    let ours = [Ticket::ours(claim, 7).name, "notes".to_owned()];
-    assert!(check_company("lock", Some(claim), &ours).is_ok());
+    let ours = [Ticket::ours(recipe, 7).name, "notes".to_owned()];
+    assert!(check_neighbours("lock", Some(recipe), &ours).is_ok());
 
-    let doubts = doubts(Some(claim), children, mine);
+    let doubts = in_doubt(Some(recipe), children, mine);
     assert!(doubts.len() <= 34, "each is read");
     for doubt in doubts {
         assert!(children.contains(&doubt.node));
@@ -155,9 +155,9 @@ fn permits_are_counted(children: &[String], data: &[u8]) {
     );
     let fits = held + u64::from(asked) <= u64::from(limit);
     let expected = match (asked <= limit, fits) {
-        (false, _) => Verdict::Never,
-        (true, true) => Verdict::Fits,
-        (true, false) => Verdict::Full,
+        (false, _) => PermitVerdict::Never,
+        (true, true) => PermitVerdict::Fits,
+        (true, false) => PermitVerdict::Full,
     };
     assert_eq!(permits::judge(names(), asked, limit), expected);
     assert_eq!(
@@ -168,14 +168,14 @@ fn permits_are_counted(children: &[String], data: &[u8]) {
 
 /// What stands in nodes: the lines of tickets, what is left in directories, limits.
 pub fn lines(data: &[u8]) {
-    let line = DataLine::parse(data);
+    let line = TicketData::parse(data);
     if let Some(line) = &line {
-        assert_eq!(DataLine::parse(&line.to_bytes()).as_ref(), Some(line));
+        assert_eq!(TicketData::parse(&line.to_bytes()).as_ref(), Some(line));
     }
-    assert_eq!(DataLine::of_ours(data).revoked, is_revoked(data));
+    assert_eq!(TicketData::of_ours(data).revoked, is_revoked(data));
     let asked = asking(data);
     assert!(is_revoked(&asked));
-    let attempt = |data: &[u8]| DataLine::parse(data).map(|line| line.attempt);
+    let attempt = |data: &[u8]| TicketData::parse(data).map(|line| line.attempt);
     assert_eq!(attempt(data), attempt(&asked), "it is known again");
 
     let directory = DirectoryData::parse(data);
@@ -368,7 +368,7 @@ mod tests {
     #[test]
     fn what_is_in_the_corpus_keeps_its_claims() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
-        let claims: [(&str, Target); 7] = [
+        let recipes: [(&str, Target); 7] = [
             ("codec", codec),
             ("conversation", conversation),
             ("directory", directory),
@@ -377,12 +377,12 @@ mod tests {
             ("connect", connect),
             ("access", access),
         ];
-        for (target, claim) in claims {
+        for (target, recipe) in recipes {
             let mut seeds = 0;
             for seed in fs::read_dir(corpus.join(target)).unwrap() {
                 let path = seed.unwrap().path();
                 let data = fs::read(&path).unwrap();
-                assert!(catch_unwind(|| claim(&data)).is_ok(), "{path:?}");
+                assert!(catch_unwind(|| recipe(&data)).is_ok(), "{path:?}");
                 seeds += 1;
             }
             assert!(seeds >= 8, "{target}: {seeds} seeds");

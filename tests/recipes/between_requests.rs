@@ -18,7 +18,7 @@ use testbench::{children, keeper};
 const SOON: Duration = Duration::from_secs(3);
 
 #[case(embedded)]
-async fn museum_71_a_long_held_guard_spares_a_strangers_ticket(world: World) {
+async fn row_71_a_long_held_guard_spares_a_strangers_ticket(world: World) {
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let (stranger, faults) = (world.raw().await, world.embedded().faults());
     let guard = a.mutex("long").unwrap().lock().await.unwrap();
@@ -38,7 +38,7 @@ async fn museum_71_a_long_held_guard_spares_a_strangers_ticket(world: World) {
 }
 
 #[case(embedded)]
-async fn museum_71_a_refused_mark_spares_a_strangers_ticket(world: World) {
+async fn row_71_a_refused_mark_spares_a_strangers_ticket(world: World) {
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let (stranger, faults) = (world.raw().await, world.embedded().faults());
     let guard = a.mutex("mark").unwrap().lock().await.unwrap();

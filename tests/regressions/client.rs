@@ -20,7 +20,7 @@ use testbench::{World, case, eventually};
 use testbench::{children, keeper};
 
 #[case]
-async fn museum_51_the_crate_loses_persistent_watches_and_no_waiter_feels_it(world: World) {
+async fn row_51_the_crate_loses_persistent_watches_and_no_waiter_feels_it(world: World) {
     let (proxy, near, stranger) = (
         Proxy::before(world.servers()[0]),
         keeper(&world).await,
@@ -75,7 +75,7 @@ async fn museum_51_the_crate_loses_persistent_watches_and_no_waiter_feels_it(wor
 }
 
 #[case]
-async fn museum_52_two_thousand_waiters_with_long_names_survive_a_cut(world: World) {
+async fn row_52_two_thousand_waiters_with_long_names_survive_a_cut(world: World) {
     const WAITERS: usize = 2000;
     const SERVED: usize = 100;
     let (proxy, near) = (Proxy::before(world.servers()[0]), keeper(&world).await);
@@ -135,7 +135,7 @@ async fn cut_far_away(proxy: &Proxy) {
 }
 
 #[case]
-async fn museum_52_guards_that_listen_below_a_long_chroot_survive_a_cut(world: World) {
+async fn row_52_guards_that_listen_below_a_long_chroot_survive_a_cut(world: World) {
     const GUARDS: usize = 800;
     // One connection may watch some 350 of these paths.
     const LISTENING: u64 = 300;
@@ -183,7 +183,7 @@ async fn museum_52_guards_that_listen_below_a_long_chroot_survive_a_cut(world: W
 }
 
 #[case(embedded)]
-async fn museum_52_waiters_behind_curators_names_cost_nobody_a_lock(world: World) {
+async fn row_52_waiters_behind_curators_names_cost_nobody_a_lock(world: World) {
     const WAITERS: usize = 2300;
     // Without a chroot, so that a ticket's name is most of its path.
     let server = world.servers()[0];
@@ -291,7 +291,7 @@ async fn without_answer<T: Send + 'static>(
 }
 
 #[case]
-async fn museum_53_whatever_comes_instead_of_an_answer_the_ticket_is_found(world: World) {
+async fn row_53_whatever_comes_instead_of_an_answer_the_ticket_is_found(world: World) {
     let (proxy, stranger) = (Proxy::before(world.servers()[0]), world.raw().await);
     let keeper = Keeper::builder(way(&proxy, &world)).session_timeout(T * 2);
     let keeper = keeper.connect().await.unwrap();
@@ -310,7 +310,7 @@ async fn museum_53_whatever_comes_instead_of_an_answer_the_ticket_is_found(world
 }
 
 #[case]
-async fn museum_53_whatever_comes_instead_of_an_answer_the_release_is_known(world: World) {
+async fn row_53_whatever_comes_instead_of_an_answer_the_release_is_known(world: World) {
     let (proxy, stranger) = (Proxy::before(world.servers()[0]), world.raw().await);
     let keeper = Keeper::builder(way(&proxy, &world)).session_timeout(T * 2);
     let keeper = keeper.connect().await.unwrap();
@@ -328,7 +328,7 @@ async fn museum_53_whatever_comes_instead_of_an_answer_the_release_is_known(worl
 }
 
 #[case]
-async fn museum_54_a_guard_that_is_dropped_while_its_link_is_reset_is_released(world: World) {
+async fn row_54_a_guard_that_is_dropped_while_its_link_is_reset_is_released(world: World) {
     let (proxy, near, stranger) = (
         Proxy::before(world.servers()[0]),
         keeper(&world).await,
@@ -362,7 +362,7 @@ async fn museum_54_a_guard_that_is_dropped_while_its_link_is_reset_is_released(w
 }
 
 #[case]
-async fn museum_55_a_lock_that_is_cancelled_below_a_long_path_leaves_nothing(world: World) {
+async fn row_55_a_lock_that_is_cancelled_below_a_long_path_leaves_nothing(world: World) {
     let (proxy, near, stranger) = (
         Proxy::before(world.servers()[0]),
         keeper(&world).await,
@@ -402,7 +402,7 @@ async fn museum_55_a_lock_that_is_cancelled_below_a_long_path_leaves_nothing(wor
 }
 
 #[case]
-async fn museum_56_calls_made_while_disconnected_end_in_time(world: World) {
+async fn row_56_calls_made_while_disconnected_end_in_time(world: World) {
     let mut proxy = Proxy::before(world.servers()[0]);
     let keeper = Keeper::builder(way(&proxy, &world))
         .session_timeout(T)
@@ -448,7 +448,7 @@ async fn museum_56_calls_made_while_disconnected_end_in_time(world: World) {
 }
 
 #[case]
-async fn museum_60_a_runtime_that_ends_under_guards_and_waiters_panics_nowhere(world: World) {
+async fn row_60_a_runtime_that_ends_under_guards_and_waiters_panics_nowhere(world: World) {
     let connect_string = world.connect_string();
     // Panics on threads of this name are this case's.
     let name = std::thread::current().name().unwrap().to_owned();
@@ -496,7 +496,7 @@ async fn museum_60_a_runtime_that_ends_under_guards_and_waiters_panics_nowhere(w
 }
 
 #[case]
-async fn museum_53_a_connection_that_swallows_every_answer_is_given_up(world: World) {
+async fn row_53_a_connection_that_swallows_every_answer_is_given_up(world: World) {
     let proxy = Proxy::before(world.servers()[0]);
     let builder = Keeper::builder(way(&proxy, &world)).session_timeout(T);
     let (near, other) = (builder.connect().await.unwrap(), keeper(&world).await);

@@ -12,7 +12,7 @@ use testbench::{World, case, eventually};
 use testbench::{children, keeper};
 
 #[case(embedded)]
-async fn museum_61_a_directory_that_is_removed_before_each_create_is_made_again(world: World) {
+async fn row_61_a_directory_that_is_removed_before_each_create_is_made_again(world: World) {
     let (keeper, faults) = (keeper(&world).await, world.embedded().faults());
     let directory = format!("{}/locks/reaped", world.chroot());
     let lock = keeper.mutex("reaped").unwrap();
@@ -32,7 +32,7 @@ async fn museum_61_a_directory_that_is_removed_before_each_create_is_made_again(
 }
 
 #[case(embedded)]
-async fn museum_71_a_release_is_never_repeated_on_a_strangers_ticket(world: World) {
+async fn row_71_a_release_is_never_repeated_on_a_strangers_ticket(world: World) {
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let (stranger, faults) = (world.raw().await, world.embedded().faults());
     let guard = a.mutex("reused").unwrap().lock().await.unwrap();
@@ -72,7 +72,7 @@ async fn museum_71_a_release_is_never_repeated_on_a_strangers_ticket(world: Worl
 }
 
 #[case(embedded)]
-async fn museum_71_a_place_that_leaves_late_spares_a_strangers_ticket(world: World) {
+async fn row_71_a_place_that_leaves_late_spares_a_strangers_ticket(world: World) {
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let (stranger, faults) = (world.raw().await, world.embedded().faults());
     let directory = format!("{}/locks/late", world.chroot());
@@ -92,7 +92,7 @@ async fn museum_71_a_place_that_leaves_late_spares_a_strangers_ticket(world: Wor
 }
 
 #[case(embedded)]
-async fn museum_72_a_broken_ticket_is_not_taken_for_alone(world: World) {
+async fn row_72_a_broken_ticket_is_not_taken_for_alone(world: World) {
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let faults = world.embedded().faults();
     let session = own_session(&a).await;
@@ -126,7 +126,7 @@ async fn museum_72_a_broken_ticket_is_not_taken_for_alone(world: World) {
 }
 
 #[case(embedded)]
-async fn museum_73_a_broken_ticket_is_not_granted_by_a_mark(world: World) {
+async fn row_73_a_broken_ticket_is_not_granted_by_a_mark(world: World) {
     let (a, b, c) = (
         keeper(&world).await,
         keeper(&world).await,
@@ -176,7 +176,7 @@ async fn museum_73_a_broken_ticket_is_not_granted_by_a_mark(world: World) {
 }
 
 #[case]
-async fn museum_74_a_mark_is_known_by_identity_and_not_by_number(world: World) {
+async fn row_74_a_mark_is_known_by_identity_and_not_by_number(world: World) {
     let (a, b, c) = (
         keeper(&world).await,
         keeper(&world).await,
@@ -224,7 +224,7 @@ async fn museum_74_a_mark_is_known_by_identity_and_not_by_number(world: World) {
 }
 
 #[case(embedded)]
-async fn museum_80_a_counter_at_its_end_keeps_the_queue_in_order(world: World) {
+async fn row_80_a_counter_at_its_end_keeps_the_queue_in_order(world: World) {
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let faults = world.embedded().faults();
     let directory = format!("{}/locks/end", world.chroot());
@@ -290,7 +290,7 @@ async fn museum_80_a_counter_at_its_end_keeps_the_queue_in_order(world: World) {
 }
 
 #[case(embedded)]
-async fn museum_80_a_used_up_directory_with_other_nodes_is_a_clear_error(world: World) {
+async fn row_80_a_used_up_directory_with_other_nodes_is_a_clear_error(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let lock = keeper.mutex("stuck").unwrap();
     lock.lock().await.unwrap().release().await.unwrap();
@@ -317,7 +317,7 @@ async fn museum_80_a_used_up_directory_with_other_nodes_is_a_clear_error(world: 
 }
 
 #[case]
-async fn museum_85_foreign_directory_data_is_never_written_over(world: World) {
+async fn row_85_foreign_directory_data_is_never_written_over(world: World) {
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let stranger = world.raw().await;
     a.mutex("semaphore")

@@ -16,7 +16,7 @@ use testbench::{children, keeper};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[case(embedded)]
-async fn museum_36_a_waiter_whose_session_ends_fails_while_the_lock_is_held(world: World) {
+async fn row_36_a_waiter_whose_session_ends_fails_while_the_lock_is_held(world: World) {
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let session = own_session(&a).await;
     let guard = b.mutex("held").unwrap().lock().await.unwrap();
@@ -43,7 +43,7 @@ async fn museum_36_a_waiter_whose_session_ends_fails_while_the_lock_is_held(worl
 }
 
 #[case]
-async fn museum_37_a_call_of_a_closed_keeper_is_refused_at_once(world: World) {
+async fn row_37_a_call_of_a_closed_keeper_is_refused_at_once(world: World) {
     let keeper = keeper(&world).await;
     let lock = keeper.mutex("closed").unwrap();
     keeper.close().await;
@@ -66,7 +66,7 @@ async fn museum_37_a_call_of_a_closed_keeper_is_refused_at_once(world: World) {
 }
 
 #[case]
-async fn museum_37_with_silent_servers_every_call_ends_with_an_error(world: World) {
+async fn row_37_with_silent_servers_every_call_ends_with_an_error(world: World) {
     let wire = Wire::start(&world).await;
     let limit = Duration::from_millis(300);
     let builder = || {
@@ -117,7 +117,7 @@ async fn museum_37_with_silent_servers_every_call_ends_with_an_error(world: Worl
 }
 
 #[case]
-async fn museum_37_with_silent_servers_holders_and_waiters_hear_the_end(world: World) {
+async fn row_37_with_silent_servers_holders_and_waiters_hear_the_end(world: World) {
     let wire = Wire::start(&world).await;
     let builder = Keeper::builder(wire.connect_string()).session_timeout(SECOND);
     let keeper = builder.connect().await.unwrap();
@@ -150,7 +150,7 @@ async fn museum_37_with_silent_servers_holders_and_waiters_hear_the_end(world: W
 }
 
 #[case]
-async fn museum_41_waiters_are_told_when_everything_is_deleted(world: World) {
+async fn row_41_waiters_are_told_when_everything_is_deleted(world: World) {
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let stranger = world.raw().await;
     let guard = b.mutex("wiped").unwrap().lock().await.unwrap();

@@ -16,7 +16,7 @@ use testbench::{World, case, eventually};
 use testbench::{children, keeper};
 
 #[case(embedded)]
-async fn museum_18_a_ticket_of_an_earlier_session_is_a_strangers(world: World) {
+async fn row_18_a_ticket_of_an_earlier_session_is_a_strangers(world: World) {
     let (keeper, faults) = (keeper(&world).await, world.embedded().faults());
     let lock = keeper.mutex("late").unwrap();
     let old = lock.lock().await.unwrap();
@@ -47,7 +47,7 @@ async fn museum_18_a_ticket_of_an_earlier_session_is_a_strangers(world: World) {
 }
 
 #[case]
-async fn museum_19_a_create_that_was_given_up_is_not_taken_for_the_next_one(world: World) {
+async fn row_19_a_create_that_was_given_up_is_not_taken_for_the_next_one(world: World) {
     let (proxy, stranger) = (Proxy::before(world.servers()[0]), world.raw().await);
     let keeper = calm_keeper_by(&proxy, &world).await;
     let lock = keeper.mutex("attempts").unwrap();
@@ -84,9 +84,7 @@ async fn museum_19_a_create_that_was_given_up_is_not_taken_for_the_next_one(worl
 }
 
 #[case]
-async fn museum_19_creates_that_lost_their_answers_together_are_each_granted_their_own(
-    world: World,
-) {
+async fn row_19_creates_that_lost_their_answers_together_are_each_granted_their_own(world: World) {
     const CROWD: usize = 8;
     let (proxy, stranger) = (Proxy::before(world.servers()[0]), world.raw().await);
     let keeper = calm_keeper_by(&proxy, &world).await;
@@ -128,7 +126,7 @@ async fn museum_19_creates_that_lost_their_answers_together_are_each_granted_the
 }
 
 #[case]
-async fn museum_21_a_waiter_whose_session_ended_in_silence_is_never_granted(world: World) {
+async fn row_21_a_waiter_whose_session_ended_in_silence_is_never_granted(world: World) {
     let (proxy, near, stranger) = (
         Proxy::before(world.servers()[0]),
         keeper(&world).await,
@@ -156,7 +154,7 @@ async fn museum_21_a_waiter_whose_session_ended_in_silence_is_never_granted(worl
 }
 
 #[case(embedded)]
-async fn museum_23_an_expired_waiter_and_the_next_one_are_not_both_let_in(world: World) {
+async fn row_23_an_expired_waiter_and_the_next_one_are_not_both_let_in(world: World) {
     let (a, b, c) = (
         keeper(&world).await,
         keeper(&world).await,
@@ -205,7 +203,7 @@ async fn with(mut servers: Servers, act: impl FnOnce(&mut Servers) + Send + 'sta
 }
 
 #[case]
-async fn museum_32_tokens_grow_from_session_to_session(world: World) {
+async fn row_32_tokens_grow_from_session_to_session(world: World) {
     let stranger = world.raw().await;
     let mut tokens = Vec::new();
     for round in 0..12 {
@@ -235,7 +233,7 @@ async fn museum_32_tokens_grow_from_session_to_session(world: World) {
 }
 
 #[case(real, within = 90)]
-async fn museum_32_tokens_grow_across_a_change_of_leader(_world: World) {
+async fn row_32_tokens_grow_across_a_change_of_leader(_world: World) {
     let servers = ensemble().await;
     let all: Vec<String> = servers
         .addresses()

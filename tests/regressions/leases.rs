@@ -39,7 +39,7 @@ fn assert_lost(guard: &Guard) {
 }
 
 #[case]
-async fn museum_16_a_holder_in_a_partition_is_told_before_the_next_one_is_granted(world: World) {
+async fn row_16_a_holder_in_a_partition_is_told_before_the_next_one_is_granted(world: World) {
     let (proxy, near) = (Proxy::before(world.servers()[0]), keeper(&world).await);
     let (_far, first) = held_by(&proxy, &world, "cut").await;
     let lock = near.mutex("cut").unwrap();
@@ -65,7 +65,7 @@ async fn museum_16_a_holder_in_a_partition_is_told_before_the_next_one_is_grante
 }
 
 #[case]
-async fn museum_20_two_reconnects_in_a_row_leave_each_participant_one_place(world: World) {
+async fn row_20_two_reconnects_in_a_row_leave_each_participant_one_place(world: World) {
     let proxy = Proxy::before(world.servers()[0]);
     let (near, stranger) = (keeper(&world).await, world.raw().await);
     let held = near.mutex("twice").unwrap().lock().await.unwrap();
@@ -133,7 +133,7 @@ impl Register {
 }
 
 #[case]
-async fn museum_22_no_acknowledged_write_is_lost_to_a_holder_who_was_away(world: World) {
+async fn row_22_no_acknowledged_write_is_lost_to_a_holder_who_was_away(world: World) {
     let proxy = Proxy::before(world.servers()[0]);
     let (near, stranger) = (keeper(&world).await, world.raw().await);
     let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
@@ -176,7 +176,7 @@ async fn museum_22_no_acknowledged_write_is_lost_to_a_holder_who_was_away(world:
 }
 
 #[case]
-async fn museum_25_times_of_day_in_tickets_change_nothing(world: World) {
+async fn row_25_times_of_day_in_tickets_change_nothing(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let lock = keeper.mutex("times").unwrap();
     lock.lock().await.unwrap().release().await.unwrap();
@@ -204,7 +204,7 @@ async fn museum_25_times_of_day_in_tickets_change_nothing(world: World) {
 }
 
 #[case]
-async fn museum_25_nothing_but_a_label_reads_the_time_of_day(_world: World) {
+async fn row_25_nothing_but_a_label_reads_the_time_of_day(_world: World) {
     fn rust_files(folder: &std::path::Path, found: &mut Vec<std::path::PathBuf>) {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -239,7 +239,7 @@ async fn museum_25_nothing_but_a_label_reads_the_time_of_day(_world: World) {
 }
 
 #[case]
-async fn museum_26_a_healthy_holder_that_reconnects_again_and_again_keeps_its_lock(world: World) {
+async fn row_26_a_healthy_holder_that_reconnects_again_and_again_keeps_its_lock(world: World) {
     let proxy = Proxy::before(world.servers()[0]);
     let (_keeper, guard) = held_by(&proxy, &world, "healthy").await;
     let token = guard.token();
@@ -260,7 +260,7 @@ async fn museum_26_a_healthy_holder_that_reconnects_again_and_again_keeps_its_lo
 }
 
 #[case]
-async fn museum_27_another_session_in_place_of_the_old_one_is_a_loss(world: World) {
+async fn row_27_another_session_in_place_of_the_old_one_is_a_loss(world: World) {
     let proxy = Proxy::before(world.servers()[0]);
     let keeper = keeper_by(&proxy, &world).await;
     let guards = join_all(["a", "b", "c"].map(|name| {
@@ -295,7 +295,7 @@ async fn museum_27_another_session_in_place_of_the_old_one_is_a_loss(world: Worl
 }
 
 #[case]
-async fn museum_28_a_loss_is_final_whatever_comes_back(world: World) {
+async fn row_28_a_loss_is_final_whatever_comes_back(world: World) {
     let proxy = Proxy::before(world.servers()[0]);
     let stranger = world.raw().await;
     let (keeper, guard) = held_by(&proxy, &world, "final").await;
@@ -332,7 +332,7 @@ async fn museum_28_a_loss_is_final_whatever_comes_back(world: World) {
 }
 
 #[case]
-async fn museum_29_a_silent_server_does_not_keep_a_loss_from_being_told(world: World) {
+async fn row_29_a_silent_server_does_not_keep_a_loss_from_being_told(world: World) {
     let proxy = Proxy::before(world.servers()[0]);
     let keeper = keeper_by(&proxy, &world).await;
     let guard = keeper.mutex("told").unwrap().lock().await.unwrap();
@@ -371,7 +371,7 @@ async fn museum_29_a_silent_server_does_not_keep_a_loss_from_being_told(world: W
 }
 
 #[case]
-async fn museum_30_each_holder_keeps_its_own_timeout(world: World) {
+async fn row_30_each_holder_keeps_its_own_timeout(world: World) {
     let (hasty, patient) = (
         Proxy::before(world.servers()[0]),
         Proxy::before(world.servers()[0]),
@@ -406,7 +406,7 @@ async fn museum_30_each_holder_keeps_its_own_timeout(world: World) {
 }
 
 #[case(embedded)]
-async fn museum_31_a_loss_is_told_as_soon_as_it_can_be_known(world: World) {
+async fn row_31_a_loss_is_told_as_soon_as_it_can_be_known(world: World) {
     let keeper = keeper(&world).await;
     let faults = world.embedded().faults();
     for _ in 0..3 {
@@ -434,7 +434,7 @@ async fn museum_31_a_loss_is_told_as_soon_as_it_can_be_known(world: World) {
 }
 
 #[case(embedded)]
-async fn museum_58_a_session_that_was_replaced_is_left_for_good(world: World) {
+async fn row_58_a_session_that_was_replaced_is_left_for_good(world: World) {
     let keeper = Keeper::builder(world.connect_string()).session_timeout(T);
     let keeper = keeper.connect().await.unwrap();
     let faults = world.embedded().faults();
@@ -469,7 +469,7 @@ async fn museum_58_a_session_that_was_replaced_is_left_for_good(world: World) {
 }
 
 #[case]
-async fn museum_59_a_handshake_is_no_proof_of_a_hold(world: World) {
+async fn row_59_a_handshake_is_no_proof_of_a_hold(world: World) {
     let timeout_of = T * 2;
     let proxy = Proxy::before(world.servers()[0]);
     let keeper = Keeper::builder(way(&proxy, &world)).session_timeout(timeout_of);
@@ -497,7 +497,7 @@ async fn museum_59_a_handshake_is_no_proof_of_a_hold(world: World) {
 }
 
 #[case]
-async fn museum_68_no_session_with_a_server_that_only_reads_is_asked_for(_world: World) {
+async fn row_68_no_session_with_a_server_that_only_reads_is_asked_for(_world: World) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let connecting = tokio::spawn(Keeper::builder(address).connect_timeout(T).connect());
@@ -515,7 +515,7 @@ async fn museum_68_no_session_with_a_server_that_only_reads_is_asked_for(_world:
 }
 
 #[case(real, within = 90)]
-async fn museum_68_a_server_that_only_reads_grants_nothing_and_keeps_no_hold(_world: World) {
+async fn row_68_a_server_that_only_reads_grants_nothing_and_keeps_no_hold(_world: World) {
     let flags = ["-Dreadonlymode.enabled=true"];
     let servers = tokio::task::spawn_blocking(move || Servers::start_with(3, &flags)).await;
     let servers = servers.unwrap().unwrap();

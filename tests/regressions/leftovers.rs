@@ -18,7 +18,7 @@ use testbench::{World, case, eventually, expect_panics};
 use testbench::{children, keeper};
 
 #[case]
-async fn museum_09_a_waiter_keeps_its_one_ticket_through_ten_cuts(world: World) {
+async fn row_09_a_waiter_keeps_its_one_ticket_through_ten_cuts(world: World) {
     let (a, wire) = on_a_wire(&world).await;
     let (b, stranger) = (keeper(&world).await, world.raw().await);
     let first = b.mutex("kept").unwrap().lock().await.unwrap();
@@ -47,7 +47,7 @@ async fn museum_09_a_waiter_keeps_its_one_ticket_through_ten_cuts(world: World) 
 }
 
 #[case]
-async fn museum_10_a_panic_leaves_nothing(world: World) {
+async fn row_10_a_panic_leaves_nothing(world: World) {
     expect_panics();
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let stranger = world.raw().await;
@@ -82,7 +82,7 @@ async fn museum_10_a_panic_leaves_nothing(world: World) {
 }
 
 #[case]
-async fn museum_11_a_try_on_a_held_lock_makes_no_ticket(world: World) {
+async fn row_11_a_try_on_a_held_lock_makes_no_ticket(world: World) {
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let stranger = world.raw().await;
     let guard = a.mutex("probed").unwrap().lock().await.unwrap();
@@ -101,7 +101,7 @@ async fn museum_11_a_try_on_a_held_lock_makes_no_ticket(world: World) {
 }
 
 #[case]
-async fn museum_12_a_release_that_lost_its_connection_is_finished(world: World) {
+async fn row_12_a_release_that_lost_its_connection_is_finished(world: World) {
     let (keeper, wire) = on_a_wire(&world).await;
     let stranger = world.raw().await;
     let session = own_session(&keeper).await;
@@ -126,7 +126,7 @@ async fn museum_12_a_release_that_lost_its_connection_is_finished(world: World) 
 }
 
 #[case(embedded)]
-async fn museum_13_twenty_expiries_leave_one_ticket_of_a_waiter(world: World) {
+async fn row_13_twenty_expiries_leave_one_ticket_of_a_waiter(world: World) {
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let (stranger, faults) = (world.raw().await, world.embedded().faults());
     let guard = b.mutex("expired").unwrap().lock().await.unwrap();
@@ -166,7 +166,7 @@ async fn museum_13_twenty_expiries_leave_one_ticket_of_a_waiter(world: World) {
 }
 
 #[case]
-async fn museum_14_waiters_that_time_out_in_a_silence_leave_the_queue(world: World) {
+async fn row_14_waiters_that_time_out_in_a_silence_leave_the_queue(world: World) {
     let (a, wire) = on_a_wire(&world).await;
     let (b, stranger) = (keeper(&world).await, world.raw().await);
     let guard = b.mutex("silent").unwrap().lock().await.unwrap();
@@ -197,7 +197,7 @@ async fn museum_14_waiters_that_time_out_in_a_silence_leave_the_queue(world: Wor
 }
 
 #[case(embedded)]
-async fn museum_15_nothing_goes_on_after_a_release(world: World) {
+async fn row_15_nothing_goes_on_after_a_release(world: World) {
     let builder = Keeper::builder(world.connect_string()).session_timeout(Duration::from_secs(2));
     let (keeper, faults) = (builder.connect().await.unwrap(), world.embedded().faults());
     let lock = keeper.mutex("over").unwrap();

@@ -18,7 +18,7 @@ async fn made(keeper: &Keeper, name: &str) -> Mutex {
 }
 
 #[case(embedded)]
-async fn museum_43_a_ticket_past_the_wrap_stands_behind_those_before_it(world: World) {
+async fn row_43_a_ticket_past_the_wrap_stands_behind_those_before_it(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let lock = made(&keeper, "wrap").await;
     world
@@ -50,7 +50,7 @@ async fn museum_43_a_ticket_past_the_wrap_stands_behind_those_before_it(world: W
 }
 
 #[case(embedded)]
-async fn museum_43_thirty_two_locks_across_the_end_of_the_counter_stay_in_order(world: World) {
+async fn row_43_thirty_two_locks_across_the_end_of_the_counter_stay_in_order(world: World) {
     let keeper = keeper(&world).await;
     let lock = made(&keeper, "count").await;
     let directory = format!("{}/locks/count", world.chroot());
@@ -89,7 +89,7 @@ async fn museum_43_thirty_two_locks_across_the_end_of_the_counter_stay_in_order(
 }
 
 #[case]
-async fn museum_45_what_is_no_ticket_neither_joins_nor_breaks_the_queue(world: World) {
+async fn row_45_what_is_no_ticket_neither_joins_nor_breaks_the_queue(world: World) {
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let stranger = world.raw().await;
     made(&a, "junk").await;
@@ -139,7 +139,7 @@ async fn museum_45_what_is_no_ticket_neither_joins_nor_breaks_the_queue(world: W
 }
 
 #[case]
-async fn museum_46_a_directory_that_is_made_again_gives_greater_tokens(world: World) {
+async fn row_46_a_directory_that_is_made_again_gives_greater_tokens(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let lock = keeper.mutex("again").unwrap();
     let mut grants = Vec::new();
@@ -167,7 +167,7 @@ async fn museum_46_a_directory_that_is_made_again_gives_greater_tokens(world: Wo
 }
 
 #[case]
-async fn museum_46_a_directory_with_a_ticket_in_it_cannot_be_made_again(world: World) {
+async fn row_46_a_directory_with_a_ticket_in_it_cannot_be_made_again(world: World) {
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let stranger = world.raw().await;
     let held = a.mutex("one").unwrap().lock().await.unwrap();

@@ -22,7 +22,7 @@ async fn is_empty(stranger: &Client, lock: &str) {
 }
 
 #[case]
-async fn museum_01_a_ticket_whose_create_had_no_reply_is_adopted(world: World) {
+async fn row_01_a_ticket_whose_create_had_no_reply_is_adopted(world: World) {
     let (keeper, wire) = on_a_wire(&world).await;
     let stranger = world.raw().await;
     let lock = keeper.mutex("adopted").unwrap();
@@ -58,7 +58,7 @@ async fn takes_its_turn(mut place: Place) {
 }
 
 #[case]
-async fn museum_01_a_ticket_that_curator_wrote_over_before_its_reply_was_lost_goes(world: World) {
+async fn row_01_a_ticket_that_curator_wrote_over_before_its_reply_was_lost_goes(world: World) {
     let (keeper, wire) = on_a_wire(&world).await;
     let stranger = world.raw().await;
     let lock = keeper.mutex("asked").unwrap();
@@ -92,7 +92,7 @@ async fn museum_01_a_ticket_that_curator_wrote_over_before_its_reply_was_lost_go
 }
 
 #[case]
-async fn museum_01_a_set_of_which_curator_wrote_over_one_is_made_again(world: World) {
+async fn row_01_a_set_of_which_curator_wrote_over_one_is_made_again(world: World) {
     let (keeper, wire) = on_a_wire(&world).await;
     let stranger = world.raw().await;
     let set = || keeper.lock_all(["one", "two"]);
@@ -113,7 +113,7 @@ async fn museum_01_a_set_of_which_curator_wrote_over_one_is_made_again(world: Wo
 }
 
 #[case]
-async fn museum_01_a_waiting_ticket_that_curator_wrote_over_stays(world: World) {
+async fn row_01_a_waiting_ticket_that_curator_wrote_over_stays(world: World) {
     let (keeper, wire) = on_a_wire(&world).await;
     let stranger = world.raw().await;
     let lock = keeper.mutex("known").unwrap();
@@ -135,7 +135,7 @@ async fn museum_01_a_waiting_ticket_that_curator_wrote_over_stays(world: World) 
 }
 
 #[case]
-async fn museum_01_an_answer_that_nobody_took_in_is_no_orphan(world: World) {
+async fn row_01_an_answer_that_nobody_took_in_is_no_orphan(world: World) {
     let (keeper, wire) = on_a_wire(&world).await;
     let stranger = world.raw().await;
     let lock = keeper.mutex("unpolled").unwrap();
@@ -166,7 +166,7 @@ async fn museum_01_an_answer_that_nobody_took_in_is_no_orphan(world: World) {
 }
 
 #[case]
-async fn museum_02_a_ticket_that_came_of_a_given_up_create_is_removed(world: World) {
+async fn row_02_a_ticket_that_came_of_a_given_up_create_is_removed(world: World) {
     let (keeper, wire) = on_a_wire(&world).await;
     let stranger = world.raw().await;
     let session = own_session(&keeper).await;
@@ -188,7 +188,7 @@ async fn museum_02_a_ticket_that_came_of_a_given_up_create_is_removed(world: Wor
 }
 
 #[case]
-async fn museum_03_a_connection_lost_at_any_request_leaves_nothing(world: World) {
+async fn row_03_a_connection_lost_at_any_request_leaves_nothing(world: World) {
     let (a, wire) = on_a_wire(&world).await;
     let (b, stranger) = (keeper(&world).await, world.raw().await);
     let lock = a.mutex("steps").unwrap();
@@ -215,7 +215,7 @@ async fn museum_03_a_connection_lost_at_any_request_leaves_nothing(world: World)
 }
 
 #[case(embedded)]
-async fn museum_03_an_error_at_any_request_leaves_nothing(world: World) {
+async fn row_03_an_error_at_any_request_leaves_nothing(world: World) {
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let (stranger, faults) = (world.raw().await, world.embedded().faults());
     let session = own_session(&a).await;
@@ -248,7 +248,7 @@ async fn museum_03_an_error_at_any_request_leaves_nothing(world: World) {
 }
 
 #[case]
-async fn museum_04_a_lock_dropped_at_any_poll_after_a_lost_reply_leaves_nothing(world: World) {
+async fn row_04_a_lock_dropped_at_any_poll_after_a_lost_reply_leaves_nothing(world: World) {
     let (keeper, wire) = on_a_wire(&world).await;
     let stranger = world.raw().await;
     let lock = keeper.mutex("polls").unwrap();
@@ -274,7 +274,7 @@ async fn museum_04_a_lock_dropped_at_any_poll_after_a_lost_reply_leaves_nothing(
 }
 
 #[case(embedded)]
-async fn museum_05_a_close_during_a_create_leaves_nothing(world: World) {
+async fn row_05_a_close_during_a_create_leaves_nothing(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let lock = keeper.mutex("closing").unwrap();
     lock.lock().await.unwrap().release().await.unwrap();
@@ -299,7 +299,7 @@ async fn museum_05_a_close_during_a_create_leaves_nothing(world: World) {
 }
 
 #[case(embedded)]
-async fn museum_05_a_call_dropped_during_a_create_leaves_nothing(world: World) {
+async fn row_05_a_call_dropped_during_a_create_leaves_nothing(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let lock = keeper.mutex("dropped").unwrap();
     lock.lock().await.unwrap().release().await.unwrap();
@@ -320,7 +320,7 @@ async fn museum_05_a_call_dropped_during_a_create_leaves_nothing(world: World) {
 }
 
 #[case(embedded)]
-async fn museum_06_a_try_that_loses_its_connection_leaves_no_contender(world: World) {
+async fn row_06_a_try_that_loses_its_connection_leaves_no_contender(world: World) {
     let (a, b, c) = (
         keeper(&world).await,
         keeper(&world).await,
@@ -363,7 +363,7 @@ async fn museum_06_a_try_that_loses_its_connection_leaves_no_contender(world: Wo
 }
 
 #[case]
-async fn museum_07_two_hundred_cuts_leave_the_lock_free(world: World) {
+async fn row_07_two_hundred_cuts_leave_the_lock_free(world: World) {
     let (a, wire) = on_a_wire(&world).await;
     let (b, stranger) = (keeper(&world).await, world.raw().await);
     let lock = a.mutex("cuts").unwrap();
@@ -385,7 +385,7 @@ async fn museum_07_two_hundred_cuts_leave_the_lock_free(world: World) {
 }
 
 #[case]
-async fn museum_08_three_lost_replies_in_a_row_make_one_ticket(world: World) {
+async fn row_08_three_lost_replies_in_a_row_make_one_ticket(world: World) {
     let (keeper, wire) = on_a_wire(&world).await;
     let stranger = world.raw().await;
     let lock = keeper.mutex("thrice").unwrap();

@@ -51,7 +51,7 @@ impl Model {
 }
 
 #[case(within = 120)]
-async fn museum_49_a_lock_counts_for_each_owner_as_a_model_does(world: World) {
+async fn row_49_a_lock_counts_for_each_owner_as_a_model_does(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let model = Arc::new(std::sync::Mutex::new(Model::default()));
     let tasks = (0..8_u64).map(|task| {
@@ -108,7 +108,7 @@ async fn museum_49_a_lock_counts_for_each_owner_as_a_model_does(world: World) {
 }
 
 #[case(embedded)]
-async fn museum_49_after_a_loss_the_count_is_zero(world: World) {
+async fn row_49_after_a_loss_the_count_is_zero(world: World) {
     let [keeper, other] = [keeper(&world).await, keeper(&world).await];
     let session = own_session(&keeper).await;
     let lock = owned(&keeper, "zero", "job");
@@ -140,7 +140,7 @@ async fn museum_49_after_a_loss_the_count_is_zero(world: World) {
 }
 
 #[case]
-async fn museum_77_a_host_that_leaves_beside_its_guest_lets_nobody_in(world: World) {
+async fn row_77_a_host_that_leaves_beside_its_guest_lets_nobody_in(world: World) {
     let [a, b] = [keeper(&world).await, keeper(&world).await];
     granted(&a.mutex("party").unwrap())
         .await
@@ -172,7 +172,7 @@ async fn museum_77_a_host_that_leaves_beside_its_guest_lets_nobody_in(world: Wor
 }
 
 #[case(embedded)]
-async fn museum_77_a_guest_that_read_what_was_before_the_release_is_not_let_in(world: World) {
+async fn row_77_a_guest_that_read_what_was_before_the_release_is_not_let_in(world: World) {
     let [a, b, c] = [
         keeper(&world).await,
         keeper(&world).await,
@@ -206,7 +206,7 @@ async fn museum_77_a_guest_that_read_what_was_before_the_release_is_not_let_in(w
 }
 
 #[case(embedded)]
-async fn museum_77_a_guest_that_read_what_was_before_the_hosts_end_is_not_let_in(world: World) {
+async fn row_77_a_guest_that_read_what_was_before_the_hosts_end_is_not_let_in(world: World) {
     let [a, b, c] = [
         keeper(&world).await,
         keeper(&world).await,
@@ -240,7 +240,7 @@ async fn museum_77_a_guest_that_read_what_was_before_the_hosts_end_is_not_let_in
 }
 
 #[case(embedded)]
-async fn museum_77_a_guest_that_comes_while_its_host_sees_its_turn_is_beside_it(world: World) {
+async fn row_77_a_guest_that_comes_while_its_host_sees_its_turn_is_beside_it(world: World) {
     let [a, b, c] = [
         keeper(&world).await,
         keeper(&world).await,

@@ -20,7 +20,7 @@ use testbench::{children, keeper};
 const ENVIRONMENT: &str = "LOCKKEEPER_PAUSED";
 
 #[case]
-async fn museum_17_a_holder_that_was_stopped_knows_before_it_acts(world: World) {
+async fn row_17_a_holder_that_was_stopped_knows_before_it_acts(world: World) {
     let near = keeper(&world).await;
     // To the moment at which the next one is in, and to twice the session timeout.
     for (name, more) in [("stopped", Duration::ZERO), ("stopped-long", T)] {
@@ -49,7 +49,7 @@ async fn museum_17_a_holder_that_was_stopped_knows_before_it_acts(world: World) 
 }
 
 #[case]
-async fn museum_81_a_lock_after_a_pause_is_held_for_as_long_as_it_says(world: World) {
+async fn row_81_a_lock_after_a_pause_is_held_for_as_long_as_it_says(world: World) {
     let stranger = world.raw().await;
     let step = if World::soak() { 3 } else { 25 };
     for percent in (80..=130).step_by(step) {

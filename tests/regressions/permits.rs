@@ -10,7 +10,7 @@ use testbench::keeper;
 use testbench::{World, case, eventually};
 
 #[case]
-async fn museum_78_two_releases_at_once_let_two_waiters_in(world: World) {
+async fn row_78_two_releases_at_once_let_two_waiters_in(world: World) {
     let semaphore = semaphore(&world, "two", 3).await;
     for _ in 0..20 {
         let a = semaphore.acquire().await.unwrap();
@@ -31,7 +31,7 @@ async fn museum_78_two_releases_at_once_let_two_waiters_in(world: World) {
 }
 
 #[case(embedded)]
-async fn museum_78_a_release_right_before_the_watch_is_not_slept_through(world: World) {
+async fn row_78_a_release_right_before_the_watch_is_not_slept_through(world: World) {
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let session = own_session(&b).await;
     let held = a.semaphore("late", 1).unwrap().acquire().await.unwrap();
@@ -49,7 +49,7 @@ async fn museum_78_a_release_right_before_the_watch_is_not_slept_through(world: 
 }
 
 #[case(embedded)]
-async fn museum_78_a_resize_right_before_the_watch_is_not_slept_through(world: World) {
+async fn row_78_a_resize_right_before_the_watch_is_not_slept_through(world: World) {
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let session = own_session(&b).await;
     let semaphore = a.semaphore("grown", 1).unwrap();
@@ -68,7 +68,7 @@ async fn museum_78_a_resize_right_before_the_watch_is_not_slept_through(world: W
 }
 
 #[case(embedded)]
-async fn museum_79_a_resize_between_the_look_and_the_grant_lets_nobody_in(world: World) {
+async fn row_79_a_resize_between_the_look_and_the_grant_lets_nobody_in(world: World) {
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let session = own_session(&b).await;
     let semaphore = a.semaphore("shrunk", 2).unwrap();
@@ -91,7 +91,7 @@ async fn museum_79_a_resize_between_the_look_and_the_grant_lets_nobody_in(world:
 }
 
 #[case(embedded)]
-async fn museum_79_a_head_that_was_removed_takes_no_permit(world: World) {
+async fn row_79_a_head_that_was_removed_takes_no_permit(world: World) {
     let (a, b, c) = (
         keeper(&world).await,
         keeper(&world).await,
@@ -136,7 +136,7 @@ async fn museum_79_a_head_that_was_removed_takes_no_permit(world: World) {
 }
 
 #[case(embedded)]
-async fn museum_79_a_head_whose_number_was_given_again_takes_no_permit(world: World) {
+async fn row_79_a_head_whose_number_was_given_again_takes_no_permit(world: World) {
     let (a, b, c, d) = (
         keeper(&world).await,
         keeper(&world).await,
@@ -177,7 +177,7 @@ async fn museum_79_a_head_whose_number_was_given_again_takes_no_permit(world: Wo
 }
 
 #[case(embedded)]
-async fn museum_79_heads_that_gave_up_do_not_make_a_new_queue_look_like_the_old(world: World) {
+async fn row_79_heads_that_gave_up_do_not_make_a_new_queue_look_like_the_old(world: World) {
     let (a, b, c, d) = (
         keeper(&world).await,
         keeper(&world).await,

@@ -73,7 +73,7 @@ async fn told_and_granted(
 }
 
 #[case(real, within = 120)]
-async fn museum_24_a_leader_without_a_quorum_grants_nothing(_world: World) {
+async fn row_24_a_leader_without_a_quorum_grants_nothing(_world: World) {
     let sides = sides(true, 5).await;
     let held = sides.alone.mutex("held").unwrap().lock().await.unwrap();
     let (here, there) = (
@@ -108,7 +108,7 @@ async fn museum_24_a_leader_without_a_quorum_grants_nothing(_world: World) {
 }
 
 #[case(real, within = 120)]
-async fn museum_65_a_leader_without_a_quorum_confirms_no_hold(_world: World) {
+async fn row_65_a_leader_without_a_quorum_confirms_no_hold(_world: World) {
     // It takes the leader four seconds to see that it is alone; until then it answers what it can.
     let sides = sides(true, 20).await;
     let lock = sides.alone.mutex("checked").unwrap();
@@ -137,7 +137,7 @@ async fn museum_65_a_leader_without_a_quorum_confirms_no_hold(_world: World) {
 }
 
 #[case(real, within = 120)]
-async fn museum_66_reads_on_a_follower_without_a_leader_keep_no_hold(_world: World) {
+async fn row_66_reads_on_a_follower_without_a_leader_keep_no_hold(_world: World) {
     let sides = sides(false, 20).await;
     let lock = sides.alone.mutex("read").unwrap();
     let guard = lock.lock().await.unwrap();
@@ -156,9 +156,7 @@ async fn museum_66_reads_on_a_follower_without_a_leader_keep_no_hold(_world: Wor
 }
 
 #[case(real, within = 120)]
-async fn museum_82_a_holder_on_a_deposed_leader_is_told_before_the_next_one_is_granted(
-    _world: World,
-) {
+async fn row_82_a_holder_on_a_deposed_leader_is_told_before_the_next_one_is_granted(_world: World) {
     let sides = sides(true, 20).await;
     let guard = sides.alone.mutex("deposed").unwrap().lock().await.unwrap();
 

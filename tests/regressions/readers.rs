@@ -21,7 +21,7 @@ async fn queued(stranger: &zookeeper_client::Client, name: &str, count: usize) {
 }
 
 #[case]
-async fn museum_48_a_reader_does_not_wait_for_a_later_writer(world: World) {
+async fn row_48_a_reader_does_not_wait_for_a_later_writer(world: World) {
     let ([a, b, c], stranger) = three(&world, "later").await;
     for is_marked in [true, false] {
         let (writer, b, c) = (a.write().await.unwrap(), b.clone(), c.clone());
@@ -46,7 +46,7 @@ async fn museum_48_a_reader_does_not_wait_for_a_later_writer(world: World) {
 }
 
 #[case]
-async fn museum_48_a_reader_who_upgrades_does_not_wait_for_itself(world: World) {
+async fn row_48_a_reader_who_upgrades_does_not_wait_for_itself(world: World) {
     let ([a, b, _], stranger) = three(&world, "itself").await;
     let reader = a.read().await.unwrap();
 
@@ -62,7 +62,7 @@ async fn museum_48_a_reader_who_upgrades_does_not_wait_for_itself(world: World) 
 }
 
 #[case]
-async fn museum_48_a_writer_who_has_downgraded_is_not_in_the_way_of_its_next_write(world: World) {
+async fn row_48_a_writer_who_has_downgraded_is_not_in_the_way_of_its_next_write(world: World) {
     let ([a, b, _], stranger) = three(&world, "next").await;
     for _ in 0..3 {
         let reader = a.write().await.unwrap().downgrade().await.unwrap();
@@ -79,7 +79,7 @@ async fn museum_48_a_writer_who_has_downgraded_is_not_in_the_way_of_its_next_wri
 }
 
 #[case]
-async fn museum_75_a_reader_who_leaves_lets_no_writer_in_beside_another(world: World) {
+async fn row_75_a_reader_who_leaves_lets_no_writer_in_beside_another(world: World) {
     let ([a, b, c], stranger) = three(&world, "beside").await;
     let (first, second) = (a.read().await.unwrap(), b.read().await.unwrap());
     // It watches the second, which is the nearest.

@@ -23,9 +23,7 @@ use testbench::{World, case, eventually};
 use testbench::{children, keeper};
 
 #[case]
-async fn museum_63_a_create_that_is_late_on_its_old_connection_makes_no_second_ticket(
-    world: World,
-) {
+async fn row_63_a_create_that_is_late_on_its_old_connection_makes_no_second_ticket(world: World) {
     let stranger = world.raw().await;
     let mut old = Proxy::before(world.servers()[0]);
     let mut new = Proxy::before(*world.servers().last().unwrap());
@@ -74,7 +72,7 @@ async fn museum_63_a_create_that_is_late_on_its_old_connection_makes_no_second_t
 }
 
 #[case(embedded)]
-async fn museum_64_a_ticket_that_the_next_server_has_not_seen_is_found(world: World) {
+async fn row_64_a_ticket_that_the_next_server_has_not_seen_is_found(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let faults = world.embedded().faults();
     let session = own_session(&keeper).await;
@@ -97,7 +95,7 @@ async fn museum_64_a_ticket_that_the_next_server_has_not_seen_is_found(world: Wo
 }
 
 #[case]
-async fn museum_67_a_list_of_more_than_a_mebibyte_is_no_obstacle(world: World) {
+async fn row_67_a_list_of_more_than_a_mebibyte_is_no_obstacle(world: World) {
     const OTHERS: usize = 20_000;
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let lock = keeper.mutex("crowded").unwrap();
@@ -131,7 +129,7 @@ async fn museum_67_a_list_of_more_than_a_mebibyte_is_no_obstacle(world: World) {
 }
 
 #[case]
-async fn museum_67_no_session_has_more_tickets_than_its_end_can_name(world: World) {
+async fn row_67_no_session_has_more_tickets_than_its_end_can_name(world: World) {
     let keeper = keeper(&world).await;
     let deep = vec!["d".repeat(250); 15].join("/");
     let mut guards = Vec::new();
@@ -161,7 +159,7 @@ async fn museum_67_no_session_has_more_tickets_than_its_end_can_name(world: Worl
 }
 
 #[case(real, within = 120)]
-async fn museum_67_the_end_of_a_keeper_with_very_many_locks_hurts_no_server(_world: World) {
+async fn row_67_the_end_of_a_keeper_with_very_many_locks_hurts_no_server(_world: World) {
     const LOCKS: usize = 800;
     let servers = tokio::task::spawn_blocking(|| Servers::start(3)).await;
     let servers = servers.unwrap().unwrap();
@@ -219,7 +217,7 @@ const CODES: [Code; 14] = [
 ];
 
 #[case(embedded)]
-async fn museum_69_each_refusal_at_each_step_is_typed_or_tried_again_and_leaves_nothing(
+async fn row_69_each_refusal_at_each_step_is_typed_or_tried_again_and_leaves_nothing(
     _world: World,
 ) {
     let steps = [
@@ -393,7 +391,7 @@ const CRATE_REFUSES: [char; 3] = ['\u{f8ff}', '\u{fff0}', '\u{ffff}'];
 const OWN_RULES: [&str; 4] = ["255 bytes", "4096 bytes", "zookeeper", "ticket"];
 
 #[case]
-async fn museum_70_a_name_is_legal_exactly_if_the_server_takes_it(world: World) {
+async fn row_70_a_name_is_legal_exactly_if_the_server_takes_it(world: World) {
     let names = names(World::times(700, 10_000));
     let mut judged = [0; 2];
     for names in names.chunks(500) {

@@ -27,7 +27,7 @@ async fn tickets(stranger: &Client) -> Vec<String> {
 }
 
 #[case(embedded)]
-async fn museum_76_a_set_whose_create_had_no_reply_is_adopted_whole(world: World) {
+async fn row_76_a_set_whose_create_had_no_reply_is_adopted_whole(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let faults = world.embedded().faults();
     warm(&keeper, &SET).await;
@@ -45,9 +45,7 @@ async fn museum_76_a_set_whose_create_had_no_reply_is_adopted_whole(world: World
 }
 
 #[case(embedded)]
-async fn museum_76_a_set_of_which_a_ticket_is_missing_after_a_lost_reply_is_made_again(
-    world: World,
-) {
+async fn row_76_a_set_of_which_a_ticket_is_missing_after_a_lost_reply_is_made_again(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let faults = world.embedded().faults();
     for broken in SET {
@@ -86,7 +84,7 @@ async fn museum_76_a_set_of_which_a_ticket_is_missing_after_a_lost_reply_is_made
 }
 
 #[case(embedded)]
-async fn museum_76_a_set_dropped_at_any_poll_after_a_lost_reply_leaves_nothing(world: World) {
+async fn row_76_a_set_dropped_at_any_poll_after_a_lost_reply_leaves_nothing(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let faults = world.embedded().faults();
     warm(&keeper, &SET).await;
@@ -114,7 +112,7 @@ async fn museum_76_a_set_dropped_at_any_poll_after_a_lost_reply_leaves_nothing(w
 }
 
 #[case(embedded)]
-async fn museum_76_a_release_that_is_refused_is_finished_ticket_by_ticket(world: World) {
+async fn row_76_a_release_that_is_refused_is_finished_ticket_by_ticket(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     for broken in SET {
         let guard = keeper.lock_all(SET).await.unwrap();
@@ -136,7 +134,7 @@ async fn museum_76_a_release_that_is_refused_is_finished_ticket_by_ticket(world:
 }
 
 #[case(embedded)]
-async fn museum_76_a_release_that_had_no_reply_is_finished_ticket_by_ticket(world: World) {
+async fn row_76_a_release_that_had_no_reply_is_finished_ticket_by_ticket(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let faults = world.embedded().faults();
     for is_applied in [true, false] {

@@ -43,7 +43,7 @@ async fn again(wire: &Wire, before: usize, connections: usize) {
 }
 
 #[case(embedded)]
-async fn museum_33_a_ticket_that_goes_before_it_is_watched_is_noticed(world: World) {
+async fn row_33_a_ticket_that_goes_before_it_is_watched_is_noticed(world: World) {
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let (stranger, faults) = (world.raw().await, world.embedded().faults());
     let session = own_session(&a).await;
@@ -79,7 +79,7 @@ async fn museum_33_a_ticket_that_goes_before_it_is_watched_is_noticed(world: Wor
 }
 
 #[case]
-async fn museum_34_a_release_during_a_disconnect_wakes_the_waiter(world: World) {
+async fn row_34_a_release_during_a_disconnect_wakes_the_waiter(world: World) {
     let ((a, wire), b) = (on_a_wire(&world).await, keeper(&world).await);
     let guard = b.mutex("missed").unwrap().lock().await.unwrap();
     let waiting = waiter(&world, &a, "missed").await;
@@ -95,7 +95,7 @@ async fn museum_34_a_release_during_a_disconnect_wakes_the_waiter(world: World) 
 }
 
 #[case]
-async fn museum_35_a_release_after_a_reconnect_wakes_the_waiter(world: World) {
+async fn row_35_a_release_after_a_reconnect_wakes_the_waiter(world: World) {
     let ((a, wire), b) = (on_a_wire(&world).await, keeper(&world).await);
     let guard = b.mutex("later").unwrap().lock().await.unwrap();
     let waiting = waiter(&world, &a, "later").await;
@@ -112,7 +112,7 @@ async fn museum_35_a_release_after_a_reconnect_wakes_the_waiter(world: World) {
 }
 
 #[case]
-async fn museum_38_no_watch_is_left_on_a_ticket_that_is_gone(world: World) {
+async fn row_38_no_watch_is_left_on_a_ticket_that_is_gone(world: World) {
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let stranger = world.raw().await;
     for _ in 0..World::times(50, 10_000) {
@@ -132,7 +132,7 @@ async fn museum_38_no_watch_is_left_on_a_ticket_that_is_gone(world: World) {
 }
 
 #[case(within = 120)]
-async fn museum_39_a_crowd_with_long_names_survives_a_reconnect(world: World) {
+async fn row_39_a_crowd_with_long_names_survives_a_reconnect(world: World) {
     let ((a, wire), b) = (on_a_wire(&world).await, keeper(&world).await);
     // The client crate loses a session that watches more than 128 KiB of paths: 450 of these.
     let waiters = World::times(600, 2000);
@@ -174,7 +174,7 @@ async fn museum_39_a_crowd_with_long_names_survives_a_reconnect(world: World) {
 }
 
 #[case]
-async fn museum_40_a_participant_makes_one_ticket_per_grant_whoever_vanishes(world: World) {
+async fn row_40_a_participant_makes_one_ticket_per_grant_whoever_vanishes(world: World) {
     let (a, b, c) = (
         keeper(&world).await,
         keeper(&world).await,
@@ -226,7 +226,7 @@ async fn museum_40_a_participant_makes_one_ticket_per_grant_whoever_vanishes(wor
 }
 
 #[case]
-async fn museum_42_a_storm_of_reconnects_costs_few_requests(world: World) {
+async fn row_42_a_storm_of_reconnects_costs_few_requests(world: World) {
     const PARTICIPANTS: usize = 8;
     let wire = Wire::start(&world).await;
     let guard = keeper(&world)

@@ -23,7 +23,7 @@ use zookeeper_client as zk;
 use crate::latch::Latch;
 use crate::link::SessionState;
 use crate::link::diagnose;
-use crate::link::diagnose::Mode;
+use crate::link::diagnose::ServerMode;
 
 /// The longest pause before a server is asked again that has given no answer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
@@ -31,14 +31,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 /// The connections of one session, and which one is proved.
 #[derive(Debug)]
 pub(super) struct Standalone {
-    seen: Latch<Seen>,
+    seen: Latch<StateSeen>,
     /// The connection for which the last proof came; 0 before there is any.
     proved: watch::Sender<u64>,
 }
 
 /// What was seen of the crate's states. It tells a state before anything that is answered in it.
 #[derive(Debug)]
-struct Seen {
+struct StateSeen {
     states: zk::StateWatcher,
     connection: u64,
 }
@@ -47,7 +47,7 @@ impl Standalone {
     pub(super) fn new(states: zk::StateWatcher) -> Self {
         let connection = 1;
         Self {
-            seen: Latch::new(Seen { states, connection }),
+            seen: Latch::new(StateSeen { states, connection }),
             proved: watch::Sender::new(0),
         }
     }
@@ -109,9 +109,9 @@ async fn ask(server: &str, session_timeout: Duration) -> bool {
     let mut pause = session_timeout;
     loop {
         match diagnose::mode(server, session_timeout / 2).await {
-            Mode::Standalone => return true,
-            Mode::Other => return false,
-            Mode::Unknown => tracing::debug!(server, "does not say whether it stands alone"),
+            ServerMode::Standalone => return true,
+            ServerMode::Other => return false,
+            ServerMode::Unknown => tracing::debug!(server, "does not say whether it stands alone"),
         }
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);

@@ -1,4 +1,4 @@
-//! The vigil of somebody who follows the leaders of a queue without standing in it: what to ask next, and what each answer
+//! The watch of somebody who follows the leaders of a queue without standing in it: what to ask next, and what each answer
 //! means. (pure)
 //!
 //! Invariants: nothing is shown but what one read of the directory and the first ticket said together, after both were watched,
@@ -16,7 +16,7 @@ use std::fmt;
 
 use super::mark::DirectoryData;
 use super::rule;
-use super::ticket::{DataLine, Ticket};
+use super::ticket::{Ticket, TicketData};
 use crate::brief::Brief;
 use crate::token::Token;
 
@@ -57,8 +57,8 @@ impl fmt::Debug for Leader {
 
 impl Leader {
     /// The owner of the first ticket, by the ticket and the directory as they were at one moment.
-    pub(crate) fn of(first: &FirstSight<'_>, directory_data: &[u8]) -> Self {
-        let line = DataLine::parse(first.data);
+    pub(crate) fn of(first: &FirstSnapshot<'_>, directory_data: &[u8]) -> Self {
+        let line = TicketData::parse(first.data);
         let proclaimed = match DirectoryData::parse(directory_data) {
             // Another one's is of the past.
             DirectoryData::Proclaimed(proclaimed) if proclaimed.czxid == first.czxid => {
@@ -84,7 +84,7 @@ impl Leader {
 
 /// The first ticket of a queue, as a read saw it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct FirstSight<'a> {
+pub(crate) struct FirstSnapshot<'a> {
     pub(crate) ticket: &'a Ticket,
     pub(crate) czxid: i64,
     pub(crate) session: i64,
@@ -96,9 +96,9 @@ pub(crate) fn candidate<'a>(children: impl IntoIterator<Item = &'a str>) -> Opti
     rule::first(children).into_iter().next()
 }
 
-/// What has to be done for the vigil to go on.
+/// What has to be done for the watch to go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Step<'a> {
+pub(crate) enum LeaderStep<'a> {
     /// Make the directory: what is missing cannot be watched.
     Make,
     /// Read and watch the directory's data.
@@ -115,10 +115,10 @@ pub(crate) enum Step<'a> {
     Wait,
 }
 
-/// Where a vigil stands.
+/// Where a watch stands.
 #[derive(Debug, Default)]
-pub(crate) struct Vigil {
-    directory: Directory,
+pub(crate) struct LeaderWatch {
+    directory: LeaderDirectory,
     first: First,
     shown: Option<Leader>,
     /// Nobody was told of what is shown yet.
@@ -126,7 +126,7 @@ pub(crate) struct Vigil {
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Directory {
+enum LeaderDirectory {
     Missing,
     #[default]
     Unwatched,
@@ -151,22 +151,22 @@ enum First {
     Nobody { is_watched: bool },
 }
 
-impl Vigil {
+impl LeaderWatch {
     /// What has to be done next.
-    pub(crate) fn step(&self) -> Step<'_> {
+    pub(crate) fn step(&self) -> LeaderStep<'_> {
         match (self.directory, &self.first) {
-            (Directory::Missing, _) => Step::Make,
-            (Directory::Unwatched, _) => Step::WatchDirectory,
-            (Directory::Watched(_), first) => match first {
-                First::Unknown => Step::List,
-                First::Named(ticket) => Step::WatchTicket(ticket),
-                First::Nobody { is_watched: false } => Step::WatchChildren,
+            (LeaderDirectory::Missing, _) => LeaderStep::Make,
+            (LeaderDirectory::Unwatched, _) => LeaderStep::WatchDirectory,
+            (LeaderDirectory::Watched(_), first) => match first {
+                First::Unknown => LeaderStep::List,
+                First::Named(ticket) => LeaderStep::WatchTicket(ticket),
+                First::Nobody { is_watched: false } => LeaderStep::WatchChildren,
                 First::Watched {
                     ticket,
                     is_read: false,
                     ..
-                } => Step::Read(ticket),
-                First::Watched { .. } | First::Nobody { .. } => Step::Wait,
+                } => LeaderStep::Read(ticket),
+                First::Watched { .. } | First::Nobody { .. } => LeaderStep::Wait,
             },
         }
     }
@@ -183,7 +183,7 @@ impl Vigil {
 
     /// Nothing is watched any more: the session is over, or the directory is not the one that was watched.
     pub(crate) fn start_over(&mut self) {
-        self.directory = Directory::Unwatched;
+        self.directory = LeaderDirectory::Unwatched;
         self.first = First::Unknown;
     }
 
@@ -193,13 +193,13 @@ impl Vigil {
 
     /// There is no directory, and so nobody who leads.
     pub(crate) fn directory_missing(&mut self) {
-        self.directory = Directory::Missing;
+        self.directory = LeaderDirectory::Missing;
         self.first = First::Unknown;
         self.show(None);
     }
 
     pub(crate) fn directory_watched(&mut self, czxid: i64) {
-        self.directory = Directory::Watched(czxid);
+        self.directory = LeaderDirectory::Watched(czxid);
         // A list before this watch may be of another directory. What is followed by its identity need not be.
         if matches!(self.first, First::Named(_)) {
             self.first = First::Unknown;
@@ -212,7 +212,7 @@ impl Vigil {
         directory: i64,
         children: impl IntoIterator<Item = &'a str>,
     ) {
-        if self.directory != Directory::Watched(directory) {
+        if self.directory != LeaderDirectory::Watched(directory) {
             return self.start_over();
         }
         self.first = match candidate(children) {
@@ -258,7 +258,7 @@ impl Vigil {
         directory_data: &[u8],
         found: Option<(i64, i64, &[u8])>,
     ) -> bool {
-        if self.directory != Directory::Watched(directory) {
+        if self.directory != LeaderDirectory::Watched(directory) {
             self.start_over();
             return false;
         }
@@ -273,7 +273,7 @@ impl Vigil {
         match found {
             Some((czxid, session, data)) if czxid == *watched => {
                 *is_read = true;
-                let first = FirstSight {
+                let first = FirstSnapshot {
                     ticket,
                     czxid,
                     session,
@@ -293,7 +293,7 @@ impl Vigil {
 
     /// The watch of the directory's data is spent on a change of it.
     pub(crate) fn directory_changed(&mut self) {
-        self.directory = Directory::Unwatched;
+        self.directory = LeaderDirectory::Unwatched;
         if let First::Watched { is_read, .. } = &mut self.first {
             *is_read = false;
         }

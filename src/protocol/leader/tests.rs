@@ -1,12 +1,12 @@
-//! A vigil in a small world of its own: whatever happens between its questions, it shows what was true, in order, and in the end
+//! A watch in a small world of its own: whatever happens between its questions, it shows what was true, in order, and in the end
 //! what is.
 
 use proptest::prelude::*;
 
 use crate::protocol::leader::*;
-use crate::protocol::ticket::Claim;
+use crate::protocol::ticket::Recipe;
 
-/// A server with one lock directory, and what the vigil watches there.
+/// A server with one lock directory, and what the watch watches there.
 #[derive(Debug, Default)]
 struct Place {
     zxid: i64,
@@ -26,7 +26,7 @@ struct Node {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
-    Directory,
+    LeaderDirectory,
     Ticket(i32),
     Children,
 }
@@ -48,7 +48,7 @@ enum Deed {
     /// The ticket at this place is rewritten.
     Deface(usize),
     Reap,
-    /// Nobody does anything: the vigil has the word.
+    /// Nobody does anything: the watch has the word.
     Pause,
 }
 
@@ -74,7 +74,7 @@ impl Place {
     fn write(&mut self, data: Vec<u8>) {
         if let Some(directory) = &mut self.directory {
             directory.data = data;
-            self.fire(What::Directory, Change::Changed);
+            self.fire(What::LeaderDirectory, Change::Changed);
         }
     }
 
@@ -82,12 +82,12 @@ impl Place {
         match deed {
             Deed::Stand => {
                 let directory = self.ensure();
-                let ticket = Ticket::ours(Claim::Lead, directory.next);
+                let ticket = Ticket::ours(Recipe::Lead, directory.next);
                 directory.next += 1;
-                let line = DataLine {
+                let line = TicketData {
                     value: Some("stood".into()),
                     attempt: uuid::Uuid::from_u128(7),
-                    ..DataLine::default()
+                    ..TicketData::default()
                 };
                 self.zxid += 1;
                 let zxid = self.zxid;
@@ -133,7 +133,7 @@ impl Place {
                 let is_empty = |it: &Node| it.tickets.is_empty();
                 if self.directory.as_ref().is_some_and(is_empty) {
                     self.directory = None;
-                    self.fire(What::Directory, Change::Deleted);
+                    self.fire(What::LeaderDirectory, Change::Deleted);
                     self.fire(What::Children, Change::Deleted);
                 }
             }
@@ -144,7 +144,7 @@ impl Place {
     fn leader(&self) -> Option<Leader> {
         let directory = self.directory.as_ref()?;
         let (ticket, czxid, data) = directory.tickets.first()?;
-        let first = FirstSight {
+        let first = FirstSnapshot {
             ticket,
             czxid: *czxid,
             session: 7,
@@ -159,77 +159,81 @@ fn names(node: &Node) -> Vec<String> {
     tickets.map(|(ticket, ..)| ticket.name.clone()).collect()
 }
 
-/// One step of the vigil; false if it waits for what does not come.
-fn goes_on(vigil: &mut Vigil, place: &mut Place) -> bool {
-    let step = vigil.step();
-    if step == Step::Wait {
+/// One step of the watch; false if it waits for what does not come.
+fn goes_on(watch: &mut LeaderWatch, place: &mut Place) -> bool {
+    let step = watch.step();
+    if step == LeaderStep::Wait {
         if place.fired.is_empty() {
             return false;
         }
         match place.fired.remove(0) {
-            (What::Directory, Change::Changed) => vigil.directory_changed(),
-            (What::Directory, Change::Deleted) => {
+            (What::LeaderDirectory, Change::Changed) => watch.directory_changed(),
+            (What::LeaderDirectory, Change::Deleted) => {
                 (place.armed, place.fired) = (Vec::new(), Vec::new());
-                vigil.start_over();
+                watch.start_over();
             }
-            (What::Ticket(_) | What::Children, _) => vigil.first_changed(),
+            (What::Ticket(_) | What::Children, _) => watch.first_changed(),
         }
         return true;
     }
     // As the observer does: what it does not watch for any more it does not hear.
     let forget_first = |place: &mut Place| {
-        place.armed.retain(|what| *what == What::Directory);
-        place.fired.retain(|(what, _)| *what == What::Directory);
+        place.armed.retain(|what| *what == What::LeaderDirectory);
+        place
+            .fired
+            .retain(|(what, _)| *what == What::LeaderDirectory);
     };
     let forget_directory = |place: &mut Place| {
-        place.armed.retain(|what| *what != What::Directory);
-        place.fired.retain(|(what, _)| *what != What::Directory);
+        place.armed.retain(|what| *what != What::LeaderDirectory);
+        place
+            .fired
+            .retain(|(what, _)| *what != What::LeaderDirectory);
     };
-    if step == Step::Make {
+    if step == LeaderStep::Make {
         place.ensure();
-        vigil.made();
+        watch.made();
         return true;
     }
     let Some(node) = &place.directory else {
         forget_first(place);
         forget_directory(place);
-        vigil.directory_missing();
+        watch.directory_missing();
         return true;
     };
     match step {
-        Step::Make | Step::Wait => {}
-        Step::WatchDirectory => {
+        LeaderStep::Make | LeaderStep::Wait => {}
+        LeaderStep::WatchDirectory => {
             let czxid = node.czxid;
             forget_directory(place);
-            place.armed.push(What::Directory);
-            vigil.directory_watched(czxid);
+            place.armed.push(What::LeaderDirectory);
+            watch.directory_watched(czxid);
         }
-        Step::List => {
+        LeaderStep::List => {
             let (czxid, names) = (node.czxid, names(node));
-            vigil.listed(czxid, names.iter().map(String::as_str));
+            watch.listed(czxid, names.iter().map(String::as_str));
         }
-        Step::WatchChildren => {
+        LeaderStep::WatchChildren => {
             let names = names(node);
             forget_first(place);
-            if vigil.children_watched(names.iter().map(String::as_str)) {
+            if watch.children_watched(names.iter().map(String::as_str)) {
                 place.armed.push(What::Children);
             }
         }
-        Step::WatchTicket(ticket) => {
+        LeaderStep::WatchTicket(ticket) => {
             let there = node.tickets.iter().find(|(it, ..)| it == ticket);
             match there.map(|(it, czxid, _)| (it.seq, *czxid)) {
                 Some((seq, czxid)) => {
                     forget_first(place);
                     place.armed.push(What::Ticket(seq));
-                    vigil.ticket_watched(czxid);
+                    watch.ticket_watched(czxid);
                 }
-                None => vigil.first_changed(),
+                None => watch.first_changed(),
             }
         }
-        Step::Read(ticket) => {
+        LeaderStep::Read(ticket) => {
             let there = node.tickets.iter().find(|(it, ..)| it == ticket);
             let found = there.map(|(_, czxid, data)| (*czxid, 7, &data[..]));
-            if !vigil.read(node.czxid, &node.data, found) {
+            if !watch.read(node.czxid, &node.data, found) {
                 forget_first(place);
             }
         }
@@ -256,17 +260,17 @@ proptest! {
 
     #[test]
     fn what_is_shown_was_true_and_comes_in_order_and_is_true_in_the_end(deeds in deeds()) {
-        let (mut vigil, mut place) = (Vigil::default(), Place::default());
+        let (mut watch, mut place) = (LeaderWatch::default(), Place::default());
         let (mut shown, mut highest) = (None, None);
         for deed in deeds.iter().map(Some).chain(std::iter::repeat_n(None, 60)) {
             match deed {
                 Some(Deed::Pause) | None => {
-                    goes_on(&mut vigil, &mut place);
+                    goes_on(&mut watch, &mut place);
                 }
                 Some(deed) => place.does(deed),
             }
-            if vigil.take_news() {
-                let leader = vigil.leader().cloned();
+            if watch.take_news() {
+                let leader = watch.leader().cloned();
                 prop_assert_ne!(&leader, &shown, "each is shown once");
                 prop_assert_eq!(&leader, &place.leader(), "it is true when it is shown");
                 let token = leader.as_ref().map(|leader| leader.token);
@@ -276,24 +280,24 @@ proptest! {
             }
         }
 
-        prop_assert_eq!(vigil.step(), Step::Wait);
-        prop_assert_eq!(vigil.leader().cloned(), place.leader());
+        prop_assert_eq!(watch.step(), LeaderStep::Wait);
+        prop_assert_eq!(watch.leader().cloned(), place.leader());
         prop_assert!(place.directory.is_some(), "what it watches is there");
     }
 }
 
 #[test]
 fn a_hand_over_takes_few_questions() {
-    let (mut vigil, mut place) = (Vigil::default(), Place::default());
+    let (mut watch, mut place) = (LeaderWatch::default(), Place::default());
     place.does(&Deed::Stand);
     place.does(&Deed::Stand);
-    while goes_on(&mut vigil, &mut place) {}
-    assert!(vigil.take_news());
+    while goes_on(&mut watch, &mut place) {}
+    assert!(watch.take_news());
     let mut count = |deed: &Deed| {
         place.does(deed);
         let mut questions = 0;
-        while goes_on(&mut vigil, &mut place) {
-            questions += usize::from(vigil.step() != Step::Wait);
+        while goes_on(&mut watch, &mut place) {
+            questions += usize::from(watch.step() != LeaderStep::Wait);
         }
         questions
     };

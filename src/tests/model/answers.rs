@@ -9,8 +9,8 @@ use super::permit::Head;
 use super::seat::{Held, Seat, found};
 use super::store::{Refusal, Tree};
 use super::upgrade;
-use crate::protocol::mark::Exit;
-use crate::protocol::ticket::{Claim, Kind};
+use crate::protocol::mark::ReleasePlan;
+use crate::protocol::ticket::{Mode, Recipe};
 use crate::protocol::walk::Step;
 
 impl Client {
@@ -29,7 +29,7 @@ impl Client {
             (Stage::Joining, Ok((attempt, names))) => {
                 let ticket = (self.plan.directories[0], names[0].clone(), attempt);
                 let mut seats = self.seats(&[ticket]);
-                seats[0].glimpses = self.claim().kind() == Kind::Exclusive;
+                seats[0].speculates = self.recipe().kind() == Mode::Exclusive;
                 Stage::Walking(seats)
             }
             (Stage::Joining, Err(Refusal::NoNode)) => Stage::Making,
@@ -193,7 +193,7 @@ impl Client {
                     directory,
                     name,
                     czxid,
-                    exit: Exit::Plain,
+                    plan: ReleasePlan::Plain,
                 })
             }));
         Stage::Leaving(Then::Join)
@@ -220,7 +220,7 @@ impl Client {
             return self.give_up(seats, None);
         }
         for seat in &mut seats {
-            seat.glimpse(view);
+            seat.speculative_read(view);
             if seat.granted().is_some() {
                 news.turns.push((seat.directory, seat.walk.czxid()));
             }
@@ -271,8 +271,8 @@ impl Client {
     /// Begins the walks of tickets that were created.
     fn seats(&self, tickets: &[(usize, String, i64)]) -> Vec<Seat> {
         let begin = |(directory, name, czxid): &(usize, String, i64)| {
-            let claim = self.claim();
-            Seat::new(*directory, name, *czxid, claim, self.plan.owner)
+            let recipe = self.recipe();
+            Seat::new(*directory, name, *czxid, recipe, self.plan.owner)
         };
         tickets.iter().map(begin).collect()
     }
@@ -284,7 +284,9 @@ impl Client {
         }
         match seat.walk.step() {
             Step::Turn(_) => news.turns.push((seat.directory, seat.walk.czxid())),
-            Step::Visit(visit) => return Exchange::visit(visit.clone(), &seats, &self.plan),
+            Step::GuestEntry(guest_entry) => {
+                return Exchange::guest_entry(guest_entry.clone(), &seats, &self.plan);
+            }
             _ => {}
         }
         let held: Option<Vec<Held>> = seats.iter().map(Seat::granted).collect();
@@ -293,7 +295,7 @@ impl Client {
             (Some(held), Job::Downgrade) => Stage::Inside { held, is_new: true },
             (Some(held), Job::Upgrade) => {
                 // The second turn is that of the writer that it wanted to become.
-                let is_new = held[0].name.starts_with(Claim::Read.prefix());
+                let is_new = held[0].name.starts_with(Recipe::Read.prefix());
                 Stage::Inside { held, is_new }
             }
             (Some(_), _) if seats.len() > 1 => Stage::Confirming(seats),

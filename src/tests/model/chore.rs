@@ -5,7 +5,7 @@
 use super::client::Request;
 use super::seat::{Held, found};
 use super::store::Tree;
-use crate::protocol::mark::Exit;
+use crate::protocol::mark::ReleasePlan;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Chore {
@@ -60,7 +60,7 @@ impl Chore {
             *self = Self::Done;
         } else if let Self::Leave { held, is_ours, .. } = self {
             // Nothing was changed.
-            held.exit = held.exit.clone().plainer();
+            held.plan = held.plan.clone().plainer();
             *is_ours = false;
         }
     }
@@ -99,7 +99,7 @@ impl Chore {
                         directory,
                         name,
                         czxid,
-                        exit: Exit::Plain,
+                        plan: ReleasePlan::Plain,
                     })
                 };
                 found.into_iter().map(leave).collect()

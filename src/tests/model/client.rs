@@ -11,8 +11,8 @@ use super::permit::{HELD, Head};
 use super::seat::{Held, Seat};
 use super::store::{Create, Tree, Write};
 use super::upgrade::Upgrade;
-use crate::protocol::mark::Exit;
-use crate::protocol::ticket::Claim;
+use crate::protocol::mark::ReleasePlan;
+use crate::protocol::ticket::Recipe;
 
 /// What a client is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -162,8 +162,8 @@ impl Client {
             Stage::Settling { .. } => Request::SyncedRead,
             Stage::Inside { held, is_new } => match (self.plan.job, is_new) {
                 (Job::Downgrade, true) => Request::Read,
-                (Job::Upgrade, true) => Request::Writes(self.creates_of(Claim::Write)),
-                _ if held.iter().all(|held| held.exit == Exit::Plain) => Request::SyncedRead,
+                (Job::Upgrade, true) => Request::Writes(self.creates_of(Recipe::Write)),
+                _ if held.iter().all(|held| held.plan == ReleasePlan::Plain) => Request::SyncedRead,
                 _ => Request::Writes(held.iter().flat_map(Held::writes).collect()),
             },
             Stage::Exchanging(exchange) => exchange.request(),
@@ -176,25 +176,25 @@ impl Client {
         }
     }
 
-    pub(super) fn claim(&self) -> Claim {
+    pub(super) fn recipe(&self) -> Recipe {
         match self.plan.job {
-            Job::Lock | Job::Permits(_) => Claim::Lock,
-            Job::Read | Job::Upgrade => Claim::Read,
-            Job::Write | Job::Downgrade => Claim::Write,
+            Job::Lock | Job::Permits(_) => Recipe::Lock,
+            Job::Read | Job::Upgrade => Recipe::Read,
+            Job::Write | Job::Downgrade => Recipe::Write,
         }
     }
 
     fn creates(&self) -> Vec<Write> {
-        self.creates_of(self.claim())
+        self.creates_of(self.recipe())
     }
 
-    fn creates_of(&self, claim: Claim) -> Vec<Write> {
+    fn creates_of(&self, recipe: Recipe) -> Vec<Write> {
         let create = |&directory: &usize| {
             Write::Create(Create {
                 directory,
-                name: claim.prefix().into(),
+                name: recipe.prefix().into(),
                 is_sequential: true,
-                is_shared: claim == Claim::Read,
+                is_shared: recipe == Recipe::Read,
                 order: None,
                 data: Rc::clone(&self.plan.line),
             })

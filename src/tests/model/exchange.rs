@@ -10,9 +10,9 @@ use super::client::{Client, Plan, Request, Stage, Then};
 use super::permit::Head;
 use super::seat::{Held, Seat, found};
 use super::store::{Create, Refusal, Tree, Write};
-use crate::protocol::mark::Exit;
-use crate::protocol::ticket::{DataLine, Ticket};
-use crate::protocol::walk::Visit;
+use crate::protocol::mark::ReleasePlan;
+use crate::protocol::ticket::{Ticket, TicketData};
+use crate::protocol::walk::GuestEntry;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Exchange {
@@ -23,7 +23,7 @@ pub(super) struct Exchange {
     /// What must commit with it.
     pub(super) with: Vec<Write>,
     /// How the new one leaves.
-    pub(super) exit: Exit,
+    pub(super) plan: ReleasePlan,
     pub(super) sent: Sent,
 }
 
@@ -51,21 +51,21 @@ pub(super) enum Sent {
 
 impl Exchange {
     /// In as a guest.
-    pub(super) fn visit(visit: Visit, seats: &[Seat], plan: &Plan) -> Stage {
+    pub(super) fn guest_entry(guest_entry: GuestEntry, seats: &[Seat], plan: &Plan) -> Stage {
         let mut seats = seats.to_vec();
         let old = seats[0].held();
         let directory = old.directory;
         // Unique among tickets that are there, as an attempt is.
         let attempt = Uuid::from_u128(u128::try_from(old.czxid).unwrap());
-        let ticket = visit.host.guest(attempt);
-        let line = DataLine {
+        let ticket = guest_entry.host.guest(attempt);
+        let line = TicketData {
             owner: plan.owner.map(String::from),
             attempt,
-            guest_of: Some(visit.token),
-            ..DataLine::default()
+            guest_of: Some(guest_entry.token),
+            ..TicketData::default()
         };
-        let version = visit.version;
-        let (told, version) = match &visit.note {
+        let version = guest_entry.version;
+        let (told, version) = match &guest_entry.note {
             Some(data) => {
                 let data = Rc::from(&data[..]);
                 let set = Write::Set {
@@ -79,7 +79,7 @@ impl Exchange {
         };
         let host = Write::CheckNode {
             directory,
-            name: visit.host.name,
+            name: guest_entry.host.name,
         };
         seats[0].walk.look_again();
         Stage::Exchanging(Box::new(Self {
@@ -90,11 +90,11 @@ impl Exchange {
                 name: ticket.name,
                 is_sequential: false,
                 is_shared: false,
-                order: Some(visit.token),
+                order: Some(guest_entry.token),
                 data: line.to_bytes().into(),
             },
             with: vec![host, told],
-            exit: Exit::Unmarked { version },
+            plan: ReleasePlan::Unmarked { version },
             sent: Sent::Not,
         }))
     }
@@ -131,7 +131,7 @@ impl Exchange {
             directory: self.create.directory,
             name,
             czxid,
-            exit: self.exit,
+            plan: self.plan,
         };
         Stage::Inside {
             held: vec![held],
@@ -200,7 +200,7 @@ impl Client {
             old,
             create,
             with: vec![Write::Check { directory, version }],
-            exit: Exit::Unmarked { version },
+            plan: ReleasePlan::Unmarked { version },
             sent: Sent::Not,
         }))
     }

@@ -30,7 +30,7 @@ use search::{Seen, search};
 use uuid::Uuid;
 use world::World;
 
-use crate::protocol::ticket::DataLine;
+use crate::protocol::ticket::TicketData;
 
 /// Each fault once; so many of them together.
 fn faults(all: u8) -> Faults {
@@ -47,10 +47,10 @@ fn faults(all: u8) -> Faults {
 }
 
 fn plan(job: Job, directories: &[usize], owner: Option<&'static str>) -> Rc<Plan> {
-    let line = DataLine {
+    let line = TicketData {
         owner: owner.map(String::from),
         attempt: Uuid::from_u128(1),
-        ..DataLine::default()
+        ..TicketData::default()
     };
     Rc::new(Plan {
         job,

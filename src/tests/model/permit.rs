@@ -9,9 +9,9 @@ use super::client::{Client, Job, Stage, Then};
 use super::exchange::{Back, Exchange, Sent};
 use super::seat::{Held, Seat};
 use super::store::{Create, Tree, Write};
-use crate::protocol::mark::{DirectoryData, Exit, Mark};
+use crate::protocol::mark::{DirectoryData, Mark, ReleasePlan};
 use crate::protocol::permits;
-use crate::protocol::permits::Verdict;
+use crate::protocol::permits::PermitVerdict;
 use crate::protocol::ticket::Ticket;
 
 pub(super) const QUEUE: usize = 0;
@@ -31,7 +31,7 @@ enum Armed {
     /// It looks.
     Not,
     /// They do not fit: it arms both.
-    Begun,
+    DeleteProgress,
     Permits(Vec<i64>),
     /// It looks again.
     Both(Vec<i64>, i32),
@@ -80,7 +80,7 @@ pub(super) fn is_within_limit(tree: &Tree) -> bool {
 impl Client {
     pub(super) fn head_read(&mut self, mut head: Head, view: &Tree) -> Stage {
         match &head.armed {
-            Armed::Begun => {
+            Armed::DeleteProgress => {
                 head.armed = Armed::Permits(permits_held(view));
                 return Stage::Head(head);
             }
@@ -99,17 +99,17 @@ impl Client {
             unreachable!("only a semaphore has a head")
         };
         match permits::judge(names(view), wanted, limit(view).0) {
-            Verdict::Fits => return take(head, old, wanted, view, &self.plan.line),
+            PermitVerdict::Fits => return take(head, old, wanted, view, &self.plan.line),
             // A resize has made it fewer than are wanted.
-            Verdict::Never => {
+            PermitVerdict::Never => {
                 self.leave_all(vec![old.plain()]);
                 return Stage::Leaving(Then::Again);
             }
-            Verdict::Full => {}
+            PermitVerdict::Full => {}
         }
         head.armed = match head.armed {
             Armed::Both(permits, version) => Armed::Waiting(permits, version),
-            _ => Armed::Begun,
+            _ => Armed::DeleteProgress,
         };
         Stage::Head(head)
     }
@@ -162,7 +162,7 @@ fn take(head: Head, old: Held, wanted: u32, view: &Tree, line: &Rc<[u8]>) -> Sta
             data: Rc::clone(line),
         },
         with: vec![within_limit, as_seen],
-        exit: Exit::Unmarked { version },
+        plan: ReleasePlan::Unmarked { version },
         sent: Sent::Not,
     }))
 }

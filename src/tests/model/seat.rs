@@ -1,13 +1,13 @@
 //! A client's tickets: on their way to their turn, and held. (pure)
 //!
-//! Turns are judged by the real `Walk`, and tickets leave by its real `Exit`.
+//! Turns are judged by the real `Walk`, and tickets leave by its real `ReleasePlan`.
 
 use std::rc::Rc;
 
 use super::store::{Tree, Write};
-use crate::protocol::mark::Exit;
-use crate::protocol::ticket::{Claim, Ticket};
-use crate::protocol::walk::{Glimpse, REMOVED, Sight, Step, Walk};
+use crate::protocol::mark::ReleasePlan;
+use crate::protocol::ticket::{Recipe, Ticket};
+use crate::protocol::walk::{REMOVED, Snapshot, SpeculativeRead, Step, Walk};
 
 /// A ticket, or a permit, that is held.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -15,7 +15,7 @@ pub(super) struct Held {
     pub(super) directory: usize,
     pub(super) name: String,
     pub(super) czxid: i64,
-    pub(super) exit: Exit,
+    pub(super) plan: ReleasePlan,
 }
 
 /// One ticket on its way.
@@ -25,7 +25,7 @@ pub(super) struct Seat {
     pub(super) name: String,
     pub(super) walk: Walk,
     /// The directory was read with the create, and the answer is to come.
-    pub(super) glimpses: bool,
+    pub(super) speculates: bool,
     /// The identity of the ticket that is watched. It fires when that is gone, which is for ever, so nothing else has to be kept.
     pub(super) watch: Option<i64>,
 }
@@ -35,15 +35,15 @@ impl Seat {
         directory: usize,
         name: &str,
         czxid: i64,
-        claim: Claim,
+        recipe: Recipe,
         owner: Option<&str>,
     ) -> Self {
         let ticket = Ticket::parse(name).unwrap();
         Self {
             directory,
             name: name.to_owned(),
-            walk: Walk::new(claim, ticket, czxid, owner, true),
-            glimpses: false,
+            walk: Walk::new(recipe, ticket, czxid, owner, true),
+            speculates: false,
             watch: None,
         }
     }
@@ -60,8 +60,8 @@ impl Seat {
 
     /// The next step of the walk; `Err` when the ticket is no longer there.
     pub(super) fn ask(&mut self, view: &Tree) -> Result<(), &'static str> {
-        if std::mem::take(&mut self.glimpses) {
-            self.glimpse(view);
+        if std::mem::take(&mut self.speculates) {
+            self.speculative_read(view);
             return Ok(());
         }
         if self.walk.step() == Step::Wait {
@@ -91,14 +91,16 @@ impl Seat {
                 }
                 Ok(())
             }
-            Step::Wait | Step::Visit(_) | Step::Turn(_) => unreachable!("there is nothing to ask"),
+            Step::Wait | Step::GuestEntry(_) | Step::Turn(_) => {
+                unreachable!("there is nothing to ask")
+            }
         }
     }
 
     /// Takes in the read that was sent with the create. It was answered before anything else was asked.
-    pub(super) fn glimpse(&mut self, view: &Tree) {
+    pub(super) fn speculative_read(&mut self, view: &Tree) {
         if let Some(there) = view.directory(self.directory) {
-            self.walk.glimpsed(&Glimpse {
+            self.walk.speculated(&SpeculativeRead {
                 data: &there.data,
                 version: there.version,
                 num_children: i32::try_from(there.nodes.len()).unwrap(),
@@ -123,7 +125,7 @@ impl Seat {
             Vec::new()
         };
         let each = tickets.iter().map(|ticket| find(&ticket.name));
-        let sight = Sight {
+        let snapshot = Snapshot {
             data: &there.data,
             version: there.version,
             num_children: i32::try_from(there.nodes.len()).unwrap(),
@@ -133,7 +135,7 @@ impl Seat {
                 .map(|node| node.map(|node| (node.czxid, &*node.data)))
                 .collect(),
         };
-        self.walk.looked(&sight)
+        self.walk.looked(&snapshot)
     }
 
     /// The ticket as it leaves before its turn.
@@ -142,7 +144,7 @@ impl Seat {
             directory: self.directory,
             name: self.name.clone(),
             czxid: self.walk.czxid(),
-            exit: Exit::Plain,
+            plan: ReleasePlan::Plain,
         })
     }
 
@@ -155,7 +157,7 @@ impl Seat {
             directory: self.directory,
             name: self.name.clone(),
             czxid: self.walk.czxid(),
-            exit: turn.exit.clone(),
+            plan: turn.plan.clone(),
         })
     }
 }
@@ -163,8 +165,8 @@ impl Seat {
 impl Held {
     /// As it leaves when all that is sure is its identity.
     pub(super) fn plain(self) -> Self {
-        let exit = Exit::Plain;
-        Self { exit, ..self }
+        let plan = ReleasePlan::Plain;
+        Self { plan, ..self }
     }
 
     /// The writes by which it leaves.
@@ -172,13 +174,13 @@ impl Held {
         let directory = self.directory;
         let name = self.name.clone();
         let last = Write::Delete { directory, name };
-        match &self.exit {
-            Exit::Plain => vec![last],
-            Exit::Unmarked { version } => {
+        match &self.plan {
+            ReleasePlan::Plain => vec![last],
+            ReleasePlan::Unmarked { version } => {
                 let version = *version;
                 vec![Write::Check { directory, version }, last]
             }
-            Exit::Marked { mark, version } => {
+            ReleasePlan::Marked { mark, version } => {
                 let (data, version) = (Rc::from(&mark[..]), *version);
                 let set = Write::Set {
                     directory,
@@ -187,7 +189,7 @@ impl Held {
                 };
                 vec![set, last]
             }
-            Exit::LastOut(_) => unreachable!("no number is near the end"),
+            ReleasePlan::LastOut(_) => unreachable!("no number is near the end"),
         }
     }
 }

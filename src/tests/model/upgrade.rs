@@ -6,8 +6,8 @@
 use super::client::{Client, Request, Stage, Then};
 use super::seat::{Held, Seat, found};
 use super::store::{Refusal, Tree};
-use crate::protocol::mark::Exit;
-use crate::protocol::ticket::{Claim, Ticket};
+use crate::protocol::mark::ReleasePlan;
+use crate::protocol::ticket::{Recipe, Ticket};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Upgrade {
@@ -35,7 +35,7 @@ fn writer(directory: usize, name: String, czxid: i64) -> Held {
         directory,
         name,
         czxid,
-        exit: Exit::Plain,
+        plan: ReleasePlan::Plain,
     }
 }
 
@@ -46,7 +46,7 @@ fn walk(writer: &Held) -> Stage {
         czxid,
         ..
     } = writer;
-    let mut seat = Seat::new(*directory, name, *czxid, Claim::Write, None);
+    let mut seat = Seat::new(*directory, name, *czxid, Recipe::Write, None);
     seat.walk.look_again();
     Stage::Walking(vec![seat])
 }

@@ -105,7 +105,7 @@ pub(crate) enum Entry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     /// It begins; a steady one never gives its ticket up by itself.
-    Begun { is_steady: bool },
+    DeleteProgress { is_steady: bool },
     /// It was granted the ticket with this identity.
     Granted { czxid: i64 },
     /// Its caller is about to let go.

@@ -27,9 +27,9 @@ use crate::latch::Listener;
 use crate::link::Create;
 use crate::name::LockName;
 use crate::protocol::lease::Moment;
-use crate::protocol::ticket::Claim;
+use crate::protocol::ticket::Recipe;
 use crate::queue::Queue;
-use crate::recipes::acquire::Door;
+use crate::recipes::acquire::Acquirer;
 use crate::recipes::mutex::Mutex;
 use crate::session::clock::Clock;
 use crate::session::heartbeat::LeaseStrength;
@@ -196,13 +196,13 @@ async fn storm(world: &Arc<SimWorld>, mut dice: Dice, is_near_end: bool) -> Resu
             "/locks",
             name,
             Create::Container,
-            Claim::Lock,
+            Recipe::Lock,
             Arc::default(),
             Duration::ZERO,
         );
         let client = Client {
             world: Arc::clone(world),
-            lock: Mutex::new(Door::new(queue, Arc::default())),
+            lock: Mutex::new(Acquirer::new(queue, Arc::default())),
             calls: Arc::clone(&calls),
             dice: Dice::new(world.seed, 1_000 + number as u64),
             calmed: calmed.clone(),
@@ -370,7 +370,7 @@ impl Client {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         // At the end of the counter a ticket may be given up for a better one.
         let is_steady = is_steady && !self.is_near_end;
-        self.say(call, Step::Begun { is_steady });
+        self.say(call, Step::DeleteProgress { is_steady });
         call
     }
 

@@ -34,8 +34,8 @@ pub(crate) struct Referee {
     tickets: BTreeMap<i64, Ticket>,
     queues: HashMap<String, BTreeSet<i64>>,
     calls: HashMap<u32, Call>,
-    /// Where each session read the directory alone, for all of its calls that had asked for a glimpse.
-    glimpsed: HashMap<i64, Vec<i64>>,
+    /// Where each session read the directory alone, for all of its calls that had asked for a speculative read.
+    speculated: HashMap<i64, Vec<i64>>,
     data: HashMap<String, Vec<u8>>,
     /// The version of the directory from each change on.
     versions: BTreeMap<i64, i32>,
@@ -90,7 +90,7 @@ impl Referee {
                         looked.entry(mine.clone()).or_default().push(*prefix);
                     }
                     (None, [directory]) if directory == DIRECTORY => {
-                        self.glimpsed.entry(*session).or_default().push(*prefix);
+                        self.speculated.entry(*session).or_default().push(*prefix);
                     }
                     (None, read) => {
                         for path in read {
@@ -138,17 +138,19 @@ impl Referee {
     fn is_same_version(&self, ticket: &Ticket, there: Range<i64>) -> bool {
         let call = ticket.call.and_then(|call| self.calls.get(&call));
         let looked = call.and_then(|call| call.looked.get(&ticket.path));
-        let mut sights = looked
+        let mut snapshots = looked
             .into_iter()
             .flatten()
-            .chain(self.glimpses(ticket))
+            .chain(self.speculates(ticket))
             .copied();
         let version = |at| self.versions.range(..=at).next_back().map(|(_, it)| *it);
-        sights.any(|at| there.contains(&at) && version(at) == version(i64::MAX))
+        snapshots.any(|at| there.contains(&at) && version(at) == version(i64::MAX))
     }
 
-    fn glimpses(&self, ticket: &Ticket) -> &[i64] {
-        self.glimpsed.get(&ticket.owner).map_or(&[], Vec::as_slice)
+    fn speculates(&self, ticket: &Ticket) -> &[i64] {
+        self.speculated
+            .get(&ticket.owner)
+            .map_or(&[], Vec::as_slice)
     }
 
     fn commit(
@@ -259,7 +261,7 @@ impl Referee {
     fn step(&mut self, number: u32, step: &Step) -> Result<(), String> {
         let call = self.calls.entry(number).or_default();
         match step {
-            Step::Begun { is_steady } => call.is_steady = *is_steady,
+            Step::DeleteProgress { is_steady } => call.is_steady = *is_steady,
             Step::LetGo => call.has_let_go = true,
             Step::Granted { czxid } => {
                 call.ticket = Some(*czxid);
@@ -295,17 +297,17 @@ impl Referee {
             return Err(format!("S1: call {number} is granted {czxid}, not its own"));
         };
         // It rests on the last look since it is there, because names come again in a directory that was made again. Without one it
-        // rests on a glimpse of its session; on which, nobody knows.
+        // rests on a speculative read of its session; on which, nobody knows.
         let looked = self.calls[&number].looked.get(&ticket.path);
         let looked = looked.and_then(|all| all.iter().filter(|at| **at >= czxid).max());
-        let sights = looked.map_or_else(|| self.glimpses(ticket), std::slice::from_ref);
+        let snapshots = looked.map_or_else(|| self.speculates(ticket), std::slice::from_ref);
         let is_its_turn = |prefix: &&i64| {
             let began = ticket.turn_began.is_some_and(|began| began <= **prefix);
             began && ticket.gone.is_none_or(|(gone, _)| **prefix < gone)
         };
-        let Some(&prefix) = sights.iter().find(is_its_turn) else {
+        let Some(&prefix) = snapshots.iter().find(is_its_turn) else {
             return Err(format!(
-                "S1: {czxid} is granted by one of {sights:?}, but {ticket:?}"
+                "S1: {czxid} is granted by one of {snapshots:?}, but {ticket:?}"
             ));
         };
         let holds = |call: &Call| {

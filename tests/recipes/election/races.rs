@@ -28,7 +28,7 @@ async fn alone(stranger: &zookeeper_client::Client, leader: &Leadership) {
 }
 
 #[case(embedded)]
-async fn museum_50_a_resignation_races_with_the_beats(world: World) {
+async fn row_50_a_resignation_races_with_the_beats(world: World) {
     let (a, b) = (lively_keeper(&world).await, keeper(&world).await);
     let (stranger, faults) = (world.raw().await, world.embedded().faults());
     let [first, second] = [&a, &b].map(|keeper| keeper.election("beats").unwrap());
@@ -59,7 +59,7 @@ async fn museum_50_a_resignation_races_with_the_beats(world: World) {
 }
 
 #[case(embedded)]
-async fn museum_50_a_resignation_whose_reply_is_lost_is_no_loss(world: World) {
+async fn row_50_a_resignation_whose_reply_is_lost_is_no_loss(world: World) {
     let (a, b) = (lively_keeper(&world).await, keeper(&world).await);
     let (stranger, faults) = (world.raw().await, world.embedded().faults());
     let [first, second] = [&a, &b].map(|keeper| keeper.election("reply").unwrap());

@@ -1,4 +1,4 @@
-//! Company: reads those in a lock's directory whose names do not tell whether they can share the queue.
+//! Doubts: reads those nodes in a lock's directory whose names do not tell whether they can share the queue.
 //!
 //! It only reads, a bounded number of nodes, and only where such names are; it decides nothing about turns.
 
@@ -11,7 +11,7 @@ use crate::session::{Failure, Session, failed};
 const LOOKING: &str = "look at";
 
 /// Refuses those that cannot share it, and a semaphore's nodes that may not be read.
-pub(super) async fn ask(
+pub(super) async fn read(
     session: &Session,
     name: &LockName,
     directory: &str,
