@@ -148,3 +148,34 @@ pub(crate) fn files(tree: &Path, folder: &str, end: &str) -> BTreeSet<String> {
     }
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_are_found_where_the_compiler_finds_them() {
+        let tree = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| {
+            let path = tree.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write(
+            "src/lib.rs",
+            "mod a;\nmod b { mod c; }\n#[path = \"e.rs\"]\nmod d;\n",
+        );
+        write("src/a.rs", "mod f;\n#[cfg(test)]\nmod tests;\n");
+        write("src/a/f/mod.rs", "mod g;");
+        write("src/a/f/g.rs", "#![cfg(test)]");
+        write("src/b/c.rs", "");
+        write("src/e.rs", "");
+        write("src/left/over.rs", "");
+        write("src/target/built.rs", "");
+        let found = modules(tree.path(), "src/lib.rs").unwrap();
+        let names: Vec<String> = found.iter().map(Module::name).collect();
+
+        assert_eq!(names, ["", "a", "a::f", "b::c", "d"]);
+        assert_eq!(rust_files(tree.path(), "src").len(), 7);
+    }
+}
