@@ -125,6 +125,8 @@ pub mod embedded {
 mod pages {
     #[doc = include_str!("../README.md")]
     struct Readme;
+    #[doc = include_str!("../docs/guarantees.md")]
+    struct Guarantees;
     #[doc = include_str!("../docs/operating.md")]
     struct Operating;
     #[doc = include_str!("../docs/security.md")]

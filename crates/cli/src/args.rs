@@ -481,13 +481,14 @@ impl Server {
 mod tests {
     use super::*;
 
-    const PAGES: [&str; 6] = [
+    const PAGES: [&str; 7] = [
         include_str!("../../../README.md"),
         include_str!("../../../docs/coming-from.md"),
         include_str!("../../../docs/operating.md"),
         include_str!("../../../docs/scale.md"),
         include_str!("../../../docs/security.md"),
         include_str!("../../../docs/sharing.md"),
+        include_str!("../../../docs/tool.md"),
     ];
 
     /// The lines in a page's blocks of shell commands.
