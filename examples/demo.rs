@@ -1,8 +1,10 @@
-//! A crowd fights for one lock, some of it is killed, and the server's own counters prove that all went well.
+//! A crowd fights for one lock, some of it is killed, and the server's own counters prove that all
+//! went well.
 //!
-//! `cargo run --release --example demo` needs no server, no arguments and under ten seconds. Every "process" below is a
-//! runtime of its own with its own keeper; killing one drops its runtime, so that it ends without a word to the server, as
-//! after `kill -9`. The last line says what happened; the exit code is 1 if any of it is bad.
+//! `cargo run --release --example demo` needs no server, no arguments and under ten seconds. Every
+//! "process" below is a runtime of its own with its own keeper; killing one drops its runtime, so
+//! that it ends without a word to the server, as after `kill -9`. The last line says what happened;
+//! the exit code is 1 if any of it is bad.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "an example")]
 
 use std::collections::HashSet;
@@ -55,7 +57,8 @@ async fn run() -> Proof {
     while ledger.granted() < GRANTS {
         sleep(Duration::from_millis(100)).await;
         round += 1;
-        // A worker that gives up in the middle of its wait, as a request does whose client went away.
+        // A worker that gives up in the middle of its wait, as a request does whose client went
+        // away.
         let process = round % processes.len();
         processes[process].drop_worker(round, &ledger);
         if kills.last().is_some_and(|at| ledger.granted() >= *at) {
@@ -93,8 +96,9 @@ async fn finish(server: &EmbeddedServer, processes: Vec<Process>, ledger: &Ledge
     let counters = server.counters();
     let left_behind = tickets as u64 + counters.watches + counters.sessions;
 
-    // A release is a delete with its mark, in one multi. Its successor was alive if it was connected, and held and released
-    // in its turn: one that was just giving up has no watch any more.
+    // A release is a delete with its mark, in one multi. Its successor was alive if it was
+    // connected, and held and released in its turn: one that was just giving up has no watch any
+    // more.
     let journal = server.take_journal();
     let releases: Vec<_> = journal.iter().filter(|deleted| deleted.in_multi).collect();
     let released: HashSet<&str> = releases
@@ -124,7 +128,8 @@ async fn finish(server: &EmbeddedServer, processes: Vec<Process>, ledger: &Ledge
     }
 }
 
-/// A process of the crowd: a runtime that can be killed, a keeper, and workers that want the lock again and again.
+/// A process of the crowd: a runtime that can be killed, a keeper, and workers that want the lock
+/// again and again.
 struct Process {
     number: usize,
     runtime: Runtime,
@@ -181,7 +186,8 @@ impl Process {
                 let turn = ledger.enter(who, guard.token());
                 sleep(WORK).await;
                 if turn == GRANTS {
-                    // The last one sends the others home while it still holds, so that there is no further grant.
+                    // The last one sends the others home while it still holds, so that there is no
+                    // further grant.
                     ledger.over.send_replace(true);
                     while ledger.lock().waiting > 0 {
                         sleep(Duration::from_millis(1)).await;

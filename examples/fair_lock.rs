@@ -1,8 +1,10 @@
-//! A fair lock in a service: the requests of several instances for one order are worked off one by one, in their order.
+//! A fair lock in a service: the requests of several instances for one order are worked off one by
+//! one, in their order.
 //!
-//! `cargo run --example fair_lock` runs on the embedded server; `cargo run --example fair_lock zk1:2181,zk2:2181` on yours.
-//! Each instance of the service has one keeper for all its requests. A request that takes too long to come in is given up,
-//! which leaves nothing behind; steps of one request share its lock by its owner.
+//! `cargo run --example fair_lock` runs on the embedded server;
+//! `cargo run --example fair_lock zk1:2181,zk2:2181` on yours. Each instance of the service has one
+//! keeper for all its requests. A request that takes too long to come in is given up, which leaves
+//! nothing behind; steps of one request share its lock by its owner.
 #![allow(clippy::print_stdout, reason = "an example")]
 
 use std::error::Error;
@@ -74,7 +76,8 @@ async fn handle(keeper: Keeper, work: Arc<Mutex<Vec<Token>>>) -> Result<()> {
     Ok(())
 }
 
-/// A step that is also called by itself, and so takes the lock too: for the owner that has it, without a request.
+/// A step that is also called by itself, and so takes the lock too: for the owner that has it,
+/// without a request.
 async fn charge(keeper: &Keeper, request: &Owner, work: &Mutex<Vec<Token>>) -> Result<()> {
     let lock = keeper.mutex("orders/42")?.with_owner(request);
     let inner = lock.lock().await?;

@@ -1,7 +1,8 @@
 //! A holder that was paused for too long writes late, and a store that compares tokens refuses it.
 //!
-//! `cargo run --example fencing` runs on the embedded server; `cargo run --example fencing zk1:2181,zk2:2181` on yours. No
-//! lock can stop a process that believes that it still has it: the process may sleep between its look at the guard and its
+//! `cargo run --example fencing` runs on the embedded server;
+//! `cargo run --example fencing zk1:2181,zk2:2181` on yours. No lock can stop a process that
+//! believes that it still has it: the process may sleep between its look at the guard and its
 //! write. Tokens grow with every grant, so the store itself sees who is late.
 #![allow(clippy::print_stdout, reason = "an example")]
 
@@ -25,7 +26,8 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Two editors publish a page, and the first one is paused in the middle. Returns what is on the page at the end.
+/// Two editors publish a page, and the first one is paused in the middle. Returns what is on the
+/// page at the end.
 ///
 /// # Errors
 ///
@@ -37,8 +39,8 @@ pub async fn publish(servers: &str) -> Result<String> {
     let guard = early.mutex("page")?.lock().await?;
     let early_token = guard.token();
     page.write(early_token, "draft of the first editor")?;
-    // Here the first editor's machine sleeps, for longer than its session lives. Its servers end the session; whatever
-    // it had in memory, the token too, is still there when it wakes up.
+    // Here the first editor's machine sleeps, for longer than its session lives. Its servers end
+    // the session; whatever it had in memory, the token too, is still there when it wakes up.
     early.close().await;
 
     let late = Keeper::connect(servers).await?;

@@ -1,8 +1,10 @@
-//! A price list that many read and that is now and then written anew: readers together, a writer alone.
+//! A price list that many read and that is now and then written anew: readers together, a writer
+//! alone.
 //!
-//! `cargo run --example read_write` runs on the embedded server; `cargo run --example read_write zk1:2181,zk2:2181` on yours.
-//! Clerks in processes of their own read two prices that belong together. Whoever finds them old writes new ones, if it is the
-//! only one there, and goes on to read what it wrote before anybody else can write again.
+//! `cargo run --example read_write` runs on the embedded server;
+//! `cargo run --example read_write zk1:2181,zk2:2181` on yours. Clerks in processes of their own
+//! read two prices that belong together. Whoever finds them old writes new ones, if it is the only
+//! one there, and goes on to read what it wrote before anybody else can write again.
 #![allow(clippy::print_stdout, reason = "an example")]
 
 use std::error::Error;
@@ -52,7 +54,8 @@ async fn work(servers: String, prices: Arc<Prices>) -> Result<()> {
         if prices.are_old() {
             let writer = match reader.try_upgrade().await {
                 Ok(writer) => writer,
-                // Others read as well. It does not wait for them, who may want the same, but asks again behind them.
+                // Others read as well. It does not wait for them, who may want the same, but asks
+                // again behind them.
                 Err(refused) => write_in_turn(&lock, refused.into_guard()).await?,
             };
             // Somebody else may have done it meanwhile.

@@ -1,8 +1,11 @@
-//! A service whose locks are watched: workers under locks of a few classes, and a page that Prometheus scrapes.
+//! A service whose locks are watched: workers under locks of a few classes, and a page that
+//! Prometheus scrapes.
 //!
-//! `cargo run --features metrics --example service` runs on the embedded server, with `zk1:2181,zk2:2181` behind it on yours. The page is
-//! http://127.0.0.1:9464/metrics, or at the address in SERVICE_PAGE; `docker/monitoring` shows it in Grafana. Some workers are slow, some
-//! are impatient, and an operator removes a holder's ticket now and then, so that there is something to see. Ctrl-C ends it.
+//! `cargo run --features metrics --example service` runs on the embedded server, with
+//! `zk1:2181,zk2:2181` behind it on yours. The page is http://127.0.0.1:9464/metrics, or at the
+//! address in SERVICE_PAGE; `docker/monitoring` shows it in Grafana. Some workers are slow, some
+//! are impatient, and an operator removes a holder's ticket now and then, so that there is
+//! something to see. Ctrl-C ends it.
 #![allow(clippy::print_stdout, reason = "an example")]
 
 use std::error::Error;
@@ -17,7 +20,8 @@ use tokio::time::sleep;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Bounds in seconds, from a free lock to one that is held for hours. Without bounds there are summaries, which cannot be added up.
+/// Bounds in seconds, from a free lock to one that is held for hours. Without bounds there are
+/// summaries, which cannot be added up.
 const SECONDS: [f64; 16] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0,
     3600.0,

@@ -1,8 +1,10 @@
-//! Money moves between accounts, each of which has a lock of its own: both are taken at once, or none.
+//! Money moves between accounts, each of which has a lock of its own: both are taken at once, or
+//! none.
 //!
-//! `cargo run --example transfer` runs on the embedded server; `cargo run --example transfer zk1:2181,zk2:2181` on yours.
-//! Clerks in processes of their own move money to and fro. Whoever locked one account after the other would soon wait in a
-//! circle with somebody who began with the other one; sets that are taken together cannot.
+//! `cargo run --example transfer` runs on the embedded server;
+//! `cargo run --example transfer zk1:2181,zk2:2181` on yours. Clerks in processes of their own move
+//! money to and fro. Whoever locked one account after the other would soon wait in a circle with
+//! somebody who began with the other one; sets that are taken together cannot.
 #![allow(clippy::print_stdout, reason = "an example")]
 
 use std::error::Error;
@@ -69,8 +71,8 @@ async fn work(clerk: usize, servers: String, bank: Arc<Bank>) -> Result<()> {
     Ok(())
 }
 
-/// What the locks protect. It refuses writes with a token older than one that it has seen: whoever was paused for so long that
-/// the locks went to somebody else comes too late.
+/// What the locks protect. It refuses writes with a token older than one that it has seen: whoever
+/// was paused for so long that the locks went to somebody else comes too late.
 struct Bank(Mutex<[Account; ACCOUNTS]>);
 
 #[derive(Clone, Copy)]

@@ -1,7 +1,9 @@
-//! How public types show themselves with `{:?}`: briefly, the same in every version as far as that goes, and without secrets. (pure)
+//! How public types show themselves with `{:?}`: briefly, the same in every version as far as that
+//! goes, and without secrets. (pure)
 //!
-//! Invariants: whatever somebody else has written is cut; credentials, keys, data and names of owners are not shown. Errors say
-//! all else that they know. What is shown is taken out first: nothing of ours is locked while a formatter, which is not ours, runs.
+//! Invariants: whatever somebody else has written is cut; credentials, keys, data and names of
+//! owners are not shown. Errors say all else that they know. What is shown is taken out first:
+//! nothing of ours is locked while a formatter, which is not ours, runs.
 
 use std::fmt;
 

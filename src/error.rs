@@ -1,8 +1,8 @@
 //! The one error type of the library.
 //!
-//! Every message names the lock or the path, what was being done, and why it failed. "Not now" is never an error:
-//! the `try_*` methods say it with `Ok(None)`. The client crate's errors
-//! appear as words only, so that its major version is not ours.
+//! Every message names the lock or the path, what was being done, and why it failed. "Not now" is
+//! never an error: the `try_*` methods say it with `Ok(None)`. The client crate's errors appear as
+//! words only, so that its major version is not ours.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -40,8 +40,8 @@ pub enum Error {
         why: String,
     },
 
-    /// A request is longer than servers read (`jute.maxbuffer`): they would cut the connection, on which all locks of the session rest. It
-    /// was not sent.
+    /// A request is longer than servers read (`jute.maxbuffer`): they would cut the connection, on
+    /// which all locks of the session rest. It was not sent.
     #[error(
         "cannot {doing} {what}: that is a request of {bytes} bytes, and servers read {limit} at most"
     )]
@@ -79,8 +79,9 @@ pub enum Error {
         servers: String,
     },
 
-    /// The server refused an operation for lack of permission: another identity made the node. With a
-    /// [`credential`](crate::KeeperBuilder::credential) and no [`acl`](crate::KeeperBuilder::acl) nobody else may touch what a keeper makes.
+    /// The server refused an operation for lack of permission: another identity made the node. With
+    /// a [`credential`](crate::KeeperBuilder::credential) and no [`acl`](crate::KeeperBuilder::acl)
+    /// nobody else may touch what a keeper makes.
     #[error(
         "no permission to {doing} {path} on {servers}: it needs {needs}, which its access list does not give us. All who share a lock need the same credential, or a list that names them all (`acl`, --acl)"
     )]
@@ -90,14 +91,16 @@ pub enum Error {
         doing: &'static str,
         /// The path, below the chroot.
         path: String,
-        /// The right that we lack there: `READ`, `WRITE`, `CREATE` or `DELETE`. The last two are rights on the directory of a node.
+        /// The right that we lack there: `READ`, `WRITE`, `CREATE` or `DELETE`. The last two are
+        /// rights on the directory of a node.
         needs: &'static str,
         /// The servers of the connect string.
         servers: String,
     },
 
-    /// A node that belongs to the lock lets others in than the keeper's [`acl`](crate::KeeperBuilder::acl) does: somebody else made it, or
-    /// changed its list, and whoever may write there can call a second holder in. Our ticket leaves. See
+    /// A node that belongs to the lock lets others in than the keeper's
+    /// [`acl`](crate::KeeperBuilder::acl) does: somebody else made it, or changed its list, and
+    /// whoever may write there can call a second holder in. Our ticket leaves. See
     /// [`strict_acl`](crate::KeeperBuilder::strict_acl).
     #[error(
         "{name} is refused: the access list of {path} on {servers} allows {allows}, which ours does not. Remove that node while nobody uses the lock, or give it your list (setAcl); or use the list that it has (`acl`, --acl), or only be warned (`strict_acl(false)`, --no-strict-acl)"
@@ -114,7 +117,8 @@ pub enum Error {
         servers: String,
     },
 
-    /// The servers do not accept what is to prove who we are: they do not know its scheme, or do not believe it.
+    /// The servers do not accept what is to prove who we are: they do not know its scheme, or do
+    /// not believe it.
     #[error(
         "the servers do not accept the credential ({servers}): they do not know its scheme, or do not believe it"
     )]
@@ -150,7 +154,8 @@ pub enum Error {
         reason: &'static str,
     },
 
-    /// A guard's lease ran out: no server confirmed its session for so long that others may hold the lock by now.
+    /// A guard's lease ran out: no server confirmed its session for so long that others may hold
+    /// the lock by now.
     #[error(
         "the hold of {name} is lost: no server confirmed the session in time, and others may hold the lock by now"
     )]
@@ -228,7 +233,8 @@ pub enum Error {
         theirs: u32,
     },
 
-    /// More permits were asked for than the semaphore has in all, so that they would never be there.
+    /// More permits were asked for than the semaphore has in all, so that they would never be
+    /// there.
     #[error("semaphore {name} has a limit of {limit}, so {asked} permits at once are never there")]
     #[non_exhaustive]
     TooManyPermits {
@@ -240,9 +246,10 @@ pub enum Error {
         limit: u32,
     },
 
-    /// In the lock's directory is a ticket that cannot share this queue, of another recipe or of another
-    /// [`Dialect`](crate::Dialect), or the name is a [`Semaphore`](crate::Semaphore)'s: one of the two would pass the other by. Our ticket leaves, with the [`Place`](crate::Place) if there is
-    /// one.
+    /// In the lock's directory is a ticket that cannot share this queue, of another recipe or of
+    /// another [`Dialect`](crate::Dialect), or the name is a [`Semaphore`](crate::Semaphore)'s: one
+    /// of the two would pass the other by. Our ticket leaves, with the [`Place`](crate::Place) if
+    /// there is one.
     #[error(
         "{name} cannot be locked beside {node}, which is {what}: use another name, or the same recipe and dialect everywhere"
     )]
@@ -301,7 +308,8 @@ impl Error {
         )
     }
 
-    /// No server gave us a session: [`Error::Unreachable`], or [`Error::ChrootMissing`] behind the servers that did.
+    /// No server gave us a session: [`Error::Unreachable`], or [`Error::ChrootMissing`] behind the
+    /// servers that did.
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::ChrootMissing { .. })
     }
@@ -311,8 +319,8 @@ impl Error {
         matches!(self, Self::TimedOut { .. })
     }
 
-    /// The hold or the place has ended: the session is over or could not be confirmed in time, the ticket was removed by somebody
-    /// else, or the keeper was closed.
+    /// The hold or the place has ended: the session is over or could not be confirmed in time, the
+    /// ticket was removed by somebody else, or the keeper was closed.
     pub fn is_lost(&self) -> bool {
         matches!(
             self,
@@ -323,14 +331,15 @@ impl Error {
         )
     }
 
-    /// A write of [`Guard::fenced`](crate::Guard::fenced) may have happened, or not: [`Error::OutcomeUnknown`].
+    /// A write of [`Guard::fenced`](crate::Guard::fenced) may have happened, or not:
+    /// [`Error::OutcomeUnknown`].
     pub fn is_unknown(&self) -> bool {
         matches!(self, Self::OutcomeUnknown { .. })
     }
 
-    /// The call can never be granted as it was made: the owner would wait for itself, the read lock cannot be upgraded now, the
-    /// semaphore's limit is another or too low, a ticket stands there that cannot share the queue, or the lock's nodes are open to
-    /// others. Nothing was changed.
+    /// The call can never be granted as it was made: the owner would wait for itself, the read lock
+    /// cannot be upgraded now, the semaphore's limit is another or too low, a ticket stands there
+    /// that cannot share the queue, or the lock's nodes are open to others. Nothing was changed.
     pub fn is_refusal(&self) -> bool {
         matches!(
             self,
@@ -406,11 +415,11 @@ pub enum UnreachableReason {
     Silent,
     /// Something answered that does not speak ZooKeeper's protocol.
     NotZooKeeper,
-    /// It is a ZooKeeper server, but it gave no session in time: an ensemble without a quorum, one that is starting, or one
-    /// that was not reached before the time was over.
+    /// It is a ZooKeeper server, but it gave no session in time: an ensemble without a quorum, one
+    /// that is starting, or one that was not reached before the time was over.
     NotServing,
-    /// It can be connected to, but gave no session over TLS: one side does not believe the other's certificate, the name is another,
-    /// it speaks no TLS there, or it is not serving.
+    /// It can be connected to, but gave no session over TLS: one side does not believe the other's
+    /// certificate, the name is another, it speaks no TLS there, or it is not serving.
     NoTlsSession,
 }
 

@@ -1,8 +1,9 @@
 //! Latches: the short locks under which this process keeps its own books.
 //!
-//! Invariant: nothing that is not ours runs while one is taken: no event, no counter, no waker, no drop of what somebody else may
-//! have last. Such code may look at a guard, and would wait for itself. So what is to be told is set while the latch is
-//! taken, in its order, and told of after. Unit tests have [`Listener`] look for what breaks this.
+//! Invariant: nothing that is not ours runs while one is taken: no event, no counter, no waker, no
+//! drop of what somebody else may have last. Such code may look at a guard, and would wait for
+//! itself. So what is to be told is set while the latch is taken, in its order, and told of after.
+//! Unit tests have [`Listener`] look for what breaks this.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -67,7 +68,8 @@ mod taken {
         static TAKEN: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// Stands for all that is not ours: it keeps where it was told anything while its thread had a latch.
+    /// Stands for all that is not ours: it keeps where it was told anything while its thread had a
+    /// latch.
     #[derive(Debug, Clone, Default)]
     pub(crate) struct Listener {
         told: Arc<AtomicUsize>,

@@ -1,7 +1,9 @@
-//! The metrics: what is counted of locks and of sessions, on the `metrics` facade; nothing at all without the feature `metrics`.
+//! The metrics: what is counted of locks and of sessions, on the `metrics` facade; nothing at all
+//! without the feature `metrics`.
 //!
-//! Invariants: no label is ever the name of a lock, so that there are as many series as a program has classes and kinds; and what a
-//! gauge counts is counted by a value, so that the gauge comes down again whatever ends that. It sends nothing and decides nothing.
+//! Invariants: no label is ever the name of a lock, so that there are as many series as a program
+//! has classes and kinds; and what a gauge counts is counted by a value, so that the gauge comes
+//! down again whatever ends that. It sends nothing and decides nothing.
 
 /// The class of whatever was not put into one.
 pub(crate) const DEFAULT_CLASS: &str = "default";
@@ -115,7 +117,8 @@ mod form {
     struct Counts {
         class: &'static str,
         kind: &'static str,
-        /// Registered when there is something to count: a lock is made before it is put into its class.
+        /// Registered when there is something to count: a lock is made before it is put into its
+        /// class.
         handles: OnceLock<Handles>,
     }
 
@@ -140,7 +143,8 @@ mod form {
             if let Some(handles) = self.handles.get() {
                 return handles;
             }
-            // Registered before the cell is locked: a recorder may look at a lock. Twice is as good as once.
+            // Registered before the cell is locked: a recorder may look at a lock. Twice is as good
+            // as once.
             let handles = Handles::register(self.class, self.kind);
             self.handles.get_or_init(|| handles)
         }
@@ -154,7 +158,8 @@ mod form {
                 queue: histogram!(QUEUE, "class" => class, "kind" => kind),
                 hold: histogram!(HOLD, "class" => class, "kind" => kind),
                 held: gauge!(HELD, "class" => class, "kind" => kind),
-                // All from the beginning: the first increase of a counter that was not there is none.
+                // All from the beginning: the first increase of a counter that was not there is
+                // none.
                 lost: REASONS.map(
                     |reason| counter!(LOST, "class" => class, "kind" => kind, "reason" => reason),
                 ),

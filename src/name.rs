@@ -1,7 +1,7 @@
 //! Lock names: checked before any I/O, so that no name can break another lock's queue. (pure)
 //!
-//! Invariant: a [`LockName`] is a relative path that ZooKeeper accepts and of which no segment reads as a ticket. It
-//! knows nothing of roots or chroots.
+//! Invariant: a [`LockName`] is a relative path that ZooKeeper accepts and of which no segment
+//! reads as a ticket. It knows nothing of roots or chroots.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,13 +20,14 @@ const MAX_NAME: usize = 4096;
 
 /// The checked name of a lock: one or more segments separated by `/`.
 ///
-/// Refused, each with its rule in the error: an empty name or segment (`//`, a leading or trailing `/`), `.` and `..`,
-/// control characters and the other characters that ZooKeeper refuses, a segment over 255 bytes, a name over 4096
-/// bytes, `zookeeper` as the first segment (ZooKeeper keeps it for itself), and a segment that reads as a ticket
-/// (`lock-0000000007` inside `orders` would stand at the head of the queue of `orders` for ever).
+/// Refused, each with its rule in the error: an empty name or segment (`//`, a leading or trailing
+/// `/`), `.` and `..`, control characters and the other characters that ZooKeeper refuses, a
+/// segment over 255 bytes, a name over 4096 bytes, `zookeeper` as the first segment (ZooKeeper
+/// keeps it for itself), and a segment that reads as a ticket (`lock-0000000007` inside `orders`
+/// would stand at the head of the queue of `orders` for ever).
 ///
-/// A lock below another lock's name (`orders` and `orders/42`) is legal; its directory costs the upper lock its short
-/// way, because the upper one is then never alone in its directory.
+/// A lock below another lock's name (`orders` and `orders/42`) is legal; its directory costs the
+/// upper lock its short way, because the upper one is then never alone in its directory.
 ///
 /// # Examples
 ///
@@ -35,7 +36,8 @@ const MAX_NAME: usize = 4096;
 ///
 /// assert!(LockName::new("orders/42").is_ok());
 /// assert!(LockName::new("orders//42").is_err());
-/// assert_eq!(LockName::escape("https://example.com/a b").as_str(), "https:%2F%2Fexample.com%2Fa b");
+/// let escaped = LockName::escape("https://example.com/a b");
+/// assert_eq!(escaped.as_str(), "https:%2F%2Fexample.com%2Fa b");
 /// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockName(Arc<str>);
@@ -59,8 +61,9 @@ impl LockName {
 
     /// Makes a legal name of one segment out of any string.
     ///
-    /// Different strings give different names: what a name may not hold is written as `%` and the hexadecimal bytes. A
-    /// string too long for one segment keeps its beginning and ends in a 128-bit hash of the whole.
+    /// Different strings give different names: what a name may not hold is written as `%` and the
+    /// hexadecimal bytes. A string too long for one segment keeps its beginning and ends in a
+    /// 128-bit hash of the whole.
     pub fn escape(any: impl AsRef<str>) -> Self {
         let any = any.as_ref();
         let mut legal: String = any.chars().map(escape_char).collect();
@@ -143,8 +146,8 @@ fn segment_fault(segment: &str) -> Option<&'static str> {
     None
 }
 
-/// What ZooKeeper's `PathUtils.validatePath` accepts. It looks at UTF-16 units, so it also refuses everything beyond
-/// the basic plane (as surrogates) and the private use area.
+/// What ZooKeeper's `PathUtils.validatePath` accepts. It looks at UTF-16 units, so it also refuses
+/// everything beyond the basic plane (as surrogates) and the private use area.
 fn is_legal(c: char) -> bool {
     !matches!(u32::from(c), 0..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..)
 }

@@ -1,25 +1,30 @@
 //! Owners: the identity by which a lock lets in again whoever holds it already. (pure)
 //!
-//! An owner is a name and nothing else: tasks and threads have no identity here, and who knows the name is the owner.
+//! An owner is a name and nothing else: tasks and threads have no identity here, and who knows the
+//! name is the owner.
 
 use std::fmt;
 use std::sync::Arc;
 
 use uuid::Uuid;
 
-/// Who takes a lock, for reentrancy: while an owner holds a lock, the same owner gets it again at once.
+/// Who takes a lock, for reentrancy: while an owner holds a lock, the same owner gets it again at
+/// once.
 ///
-/// The name stands in the ticket, so it also works from another [`Keeper`](crate::Keeper), another process or another host: all
-/// parts of one job that share a name are one owner. There is no other identity: a task that asks again without an owner waits
-/// for itself, for ever (and is warned).
+/// The name stands in the ticket, so it also works from another [`Keeper`](crate::Keeper), another
+/// process or another host: all parts of one job that share a name are one owner. There is no other
+/// identity: a task that asks again without an owner waits for itself, for ever (and is warned).
 ///
-/// The name is what a bearer token is: whoever says it, and may use the lock, goes in beside the holder, with the holder's token. It
-/// stands in the ticket, for all who may read that. `{:?}` does not show it.
+/// The name is what a bearer token is: whoever says it, and may use the lock, goes in beside the
+/// holder, with the holder's token. It stands in the ticket, for all who may read that. `{:?}` does
+/// not show it.
 ///
-/// What it promises: never are two owners inside at a time, and never an owner and somebody without one. Whoever holds for the same
-/// owner has the same token, and the lock is free for others when the last of them has gone, in whatever order they go. Each
-/// [`Keeper`](crate::Keeper) that is inside has a ticket of its own, so the end of one, by a crash say, takes nothing from another. A hold that
-/// is lost is never entered again: the owner's next call waits for a new one, or goes in beside whoever still holds for it.
+/// What it promises: never are two owners inside at a time, and never an owner and somebody without
+/// one. Whoever holds for the same owner has the same token, and the lock is free for others when
+/// the last of them has gone, in whatever order they go. Each [`Keeper`](crate::Keeper) that is
+/// inside has a ticket of its own, so the end of one, by a crash say, takes nothing from another. A
+/// hold that is lost is never entered again: the owner's next call waits for a new one, or goes in
+/// beside whoever still holds for it.
 ///
 /// # Examples
 ///
@@ -61,8 +66,8 @@ impl Owner {
         Self(Uuid::new_v4().to_string().into())
     }
 
-    /// The owner with this name, of at most 1024 bytes: everybody who uses it is the same. A longer one is refused when a lock
-    /// is asked for.
+    /// The owner with this name, of at most 1024 bytes: everybody who uses it is the same. A longer
+    /// one is refused when a lock is asked for.
     #[must_use]
     pub fn named(name: impl Into<Arc<str>>) -> Self {
         Self(name.into())

@@ -6,13 +6,15 @@ use serde::{Deserialize, Serialize};
 
 /// The fencing token of a hold: a number that grows with every grant of a lock.
 ///
-/// Hand it to the resource that the lock protects and have the resource refuse a token lower than the highest that it
-/// has seen. This, and not the lock alone, is what keeps a paused or cut-off process from writing after somebody else got
-/// the lock (Kleppmann, *How to do distributed locking*, 2016; Burrows, *Chubby*, OSDI 2006, section 2.4).
+/// Hand it to the resource that the lock protects and have the resource refuse a token lower than
+/// the highest that it has seen. This, and not the lock alone, is what keeps a paused or cut-off
+/// process from writing after somebody else got the lock (Kleppmann, *How to do distributed
+/// locking*, 2016; Burrows, *Chubby*, OSDI 2006, section 2.4).
 ///
-/// It is the `czxid` of the ticket, the number of the transaction that created it: strictly increasing over the whole
-/// ensemble, across sessions and across directories that are removed and made again, while the ensemble keeps its data. A
-/// wiped or restored ensemble starts lower: then reset what the resource remembers.
+/// It is the `czxid` of the ticket, the number of the transaction that created it: strictly
+/// increasing over the whole ensemble, across sessions and across directories that are removed and
+/// made again, while the ensemble keeps its data. A wiped or restored ensemble starts lower: then
+/// reset what the resource remembers.
 ///
 /// # Examples
 ///
@@ -50,7 +52,8 @@ pub struct Token(u64);
 
 impl Token {
     pub(crate) fn new(czxid: i64) -> Self {
-        // A transaction number is an epoch and a counter; an ensemble would need 2^31 leader changes to make it negative.
+        // A transaction number is an epoch and a counter; an ensemble would need 2^31 leader
+        // changes to make it negative.
         Self(u64::from_ne_bytes(czxid.to_ne_bytes()))
     }
 }

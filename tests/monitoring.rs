@@ -1,7 +1,8 @@
-//! What is in docker/monitoring and docs/metrics.md: files that their programs can read, about the metrics that there are, and about all
-//! of them.
+//! What is in docker/monitoring and docs/metrics.md: files that their programs can read, about the
+//! metrics that there are, and about all of them.
 //!
-//! It reads the names from the sources, so it sees names and not meaning. Prometheus and Grafana are not asked.
+//! It reads the names from the sources, so it sees names and not meaning. Prometheus and Grafana
+//! are not asked.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

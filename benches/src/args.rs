@@ -25,10 +25,12 @@ pub(crate) struct RunArgs {
     /// Who takes part [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) peers: Vec<Peer>,
-    /// Hand-over with so many waiters [default: 1,10,100,1000,5000,10000,20000; quick: 1,10,100,1000]
+    /// Hand-over with so many waiters [default: 1,10,100,1000,5000,10000,20000; quick:
+    /// 1,10,100,1000]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) waiters: Vec<u32>,
-    /// Rounds of each row; crowds of 5000 and more of slow peers have three at most [default: 5; quick: 2]
+    /// Rounds of each row; crowds of 5000 and more of slow peers have three at most [default: 5;
+    /// quick: 2]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) rounds: Option<u32>,
     /// About two minutes in place of about thirty: smaller crowds, fewer rounds, less of each
@@ -40,7 +42,8 @@ pub(crate) struct RunArgs {
     /// Where results.json, results.md and the charts go [default: `out` in the package's folder]
     #[arg(long)]
     pub(crate) out: Option<PathBuf>,
-    /// Where the servers keep their data meanwhile: the disk that is measured [default: the temporary folder]
+    /// Where the servers keep their data meanwhile: the disk that is measured [default: the
+    /// temporary folder]
     #[arg(long)]
     pub(crate) data: Option<PathBuf>,
 }

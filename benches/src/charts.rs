@@ -1,7 +1,7 @@
 //! The charts of a run, as SVG.
 //!
-//! They have no background, and colours of middle brightness, so that they can be read on a light page and on a dark one. They
-//! show what the tables say and compute nothing of their own.
+//! They have no background, and colours of middle brightness, so that they can be read on a light
+//! page and on a dark one. They show what the tables say and compute nothing of their own.
 
 mod bars;
 mod lines;

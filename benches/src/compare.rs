@@ -56,7 +56,8 @@ fn apart(one: f64, other: f64) -> f64 {
     one.max(other) / one.min(other) - 1.0
 }
 
-/// Everybody beside Lockkeeper in every row, Lockkeeper beside the floor, and its crowds beside each other.
+/// Everybody beside Lockkeeper in every row, Lockkeeper beside the floor, and its crowds beside
+/// each other.
 fn ratios(results: &Results) -> BTreeMap<String, f64> {
     let ours = Peer::Lockkeeper;
     let crowds = results.crowds.iter();

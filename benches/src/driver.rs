@@ -1,4 +1,5 @@
-//! The runner's end of the pipe to one driver: it starts the process, gives it one order at a time and takes its answer.
+//! The runner's end of the pipe to one driver: it starts the process, gives it one order at a time
+//! and takes its answer.
 //!
 //! It never guesses: an order that failed, or took too long, is an outcome that says so.
 
@@ -43,7 +44,8 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Starts it and waits until it is connected to `server`; `aside` is the same server for questions that are not counted.
+    /// Starts it and waits until it is connected to `server`; `aside` is the same server for
+    /// questions that are not counted.
     pub(crate) async fn start(
         peer: Peer,
         tools: &Tools,

@@ -1,6 +1,8 @@
-//! The other side of the runner's pipe: a process that is connected to one server and measures what it is asked.
+//! The other side of the runner's pipe: a process that is connected to one server and measures what
+//! it is asked.
 //!
-//! It lives for the whole run, so that what warms up stays warm. It starts nothing and decides nothing.
+//! It lives for the whole run, so that what warms up stays warm. It starts nothing and decides
+//! nothing.
 
 mod client_lock;
 mod contender;
@@ -80,7 +82,8 @@ pub(crate) async fn serve(args: DriverArgs) -> Result<()> {
     }
 }
 
-/// Where a driver's names begin: as long as usual names are, because a waiter keeps the name of what it waits for.
+/// Where a driver's names begin: as long as usual names are, because a waiter keeps the name of
+/// what it waits for.
 fn run() -> String {
     let id = Uuid::new_v4().simple().to_string();
     format!("/bench-{}", &id[..8])

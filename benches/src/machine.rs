@@ -1,4 +1,5 @@
-//! The machine that a run was made on, as far as the system tells, and how fast its disk keeps a promise.
+//! The machine that a run was made on, as far as the system tells, and how fast its disk keeps a
+//! promise.
 
 use std::fs::{File, read_to_string};
 use std::io::Write;

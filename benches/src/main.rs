@@ -1,6 +1,7 @@
 //! Lockkeeper side by side with its peers, on servers that this program starts and stops.
 //!
-//! It parses the command line and chooses. The runner has one thread, which lives as long as the processes that it starts.
+//! It parses the command line and chooses. The runner has one thread, which lives as long as the
+//! processes that it starts.
 
 mod args;
 mod charts;
@@ -51,7 +52,8 @@ fn main() -> ExitCode {
 fn choose(args: TopArgs) -> Result<()> {
     match args.command {
         Some(Command::Tied(args)) => tied::become_program(args),
-        // As the tool: on more threads every answer wakes one more of them, and the servers need the processors.
+        // As the tool: on more threads every answer wakes one more of them, and the servers need
+        // the processors.
         Some(Command::Driver(args)) => Builder::new_current_thread()
             .enable_all()
             .build()?

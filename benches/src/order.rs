@@ -1,7 +1,7 @@
 //! What the runner asks of a driver, and what a driver answers: one JSON line each.
 //!
-//! The lines are flat, because the drivers in Java and Python read and write them too. Times are microseconds unless the name
-//! says otherwise. It measures nothing.
+//! The lines are flat, because the drivers in Java and Python read and write them too. Times are
+//! microseconds unless the name says otherwise. It measures nothing.
 
 use std::time::Duration;
 
@@ -16,10 +16,11 @@ use lockkeeper_cli::bench::sample::{HandOver, Sample, repeats};
 pub(crate) enum Order {
     /// Lock and release one lock that nobody else wants, so many times, one after the other.
     Uncontended { rounds: usize },
-    /// So many waiters queue up behind one holder; then it releases, and each releases as soon as it is granted. All of that
-    /// `repeats` times.
+    /// So many waiters queue up behind one holder; then it releases, and each releases as soon as
+    /// it is granted. All of that `repeats` times.
     HandOver { waiters: usize, repeats: usize },
-    /// So many tasks, each with a lock of its own, lock and release for so long through one connection.
+    /// So many tasks, each with a lock of its own, lock and release for so long through one
+    /// connection.
     Independent { locks: usize, milliseconds: u64 },
     /// Two tasks lock and release one lock that lingers, for so long. Of Lockkeeper alone.
     Linger { milliseconds: u64 },
@@ -45,7 +46,8 @@ pub(crate) struct Answer {
     /// Until all waiters waited, the mean of the repeats.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) enqueue_ms: Option<f64>,
-    /// Growth of the driver's resident anonymous memory while they queued up. It means something in a fresh process only.
+    /// Growth of the driver's resident anonymous memory while they queued up. It means something in
+    /// a fresh process only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bytes_per_waiter: Option<f64>,
     /// What the driver spent on the whole order, where it counts that.

@@ -10,7 +10,8 @@ use crate::results::{Crossing, Memory};
 use crate::run::{PATIENCE, Stage};
 use crate::text::{bytes, say, three};
 
-/// Enough that connections and caches are there; little enough that the allocator has nothing to spare.
+/// Enough that connections and caches are there; little enough that the allocator has nothing to
+/// spare.
 const LUKEWARM: [Order; 2] = [
     Order::Uncontended { rounds: 50 },
     Order::HandOver {
@@ -19,7 +20,8 @@ const LUKEWARM: [Order; 2] = [
     },
 ];
 
-/// Lets crowds queue up in processes that never had one: an allocator keeps what it has got, so a second crowd shows nothing.
+/// Lets crowds queue up in processes that never had one: an allocator keeps what it has got, so a
+/// second crowd shows nothing.
 pub(crate) async fn memory(stage: &Stage) -> Result<Vec<Memory>> {
     let mut found = Vec::new();
     for waiters in &stage.plan.crowds {

@@ -73,7 +73,8 @@ impl Peer {
         }
     }
 
-    /// Why a hand-over to so many waiters is not even tried. What is said here was measured or read, not guessed.
+    /// Why a hand-over to so many waiters is not even tried. What is said here was measured or
+    /// read, not guessed.
     pub(crate) fn refuses(self, waiters: usize) -> Option<&'static str> {
         match self {
             Self::Etcd if waiters > 1_000 => Some("not run: over two minutes a round"),
@@ -94,8 +95,8 @@ impl Peer {
         waiters >= 5_000 && !matches!(self, Self::Lockkeeper | Self::Floor)
     }
 
-    /// Whether the growth of its process says what a waiter needs. A JVM's says how its heap was sized, and the floor has no
-    /// waiters but those of the measurement.
+    /// Whether the growth of its process says what a waiter needs. A JVM's says how its heap was
+    /// sized, and the floor has no waiters but those of the measurement.
     pub(crate) fn shows_memory(self) -> bool {
         !matches!(self, Self::Curator | Self::Floor)
     }

@@ -1,7 +1,8 @@
 //! What is measured, in which order and how often. (pure)
 //!
-//! A round goes through all rows, and a row through all peers, so a drift of the machine meets all of them; every second round goes
-//! through the peers backwards, so that nobody always follows the same neighbour.
+//! A round goes through all rows, and a row through all peers, so a drift of the machine meets all
+//! of them; every second round goes through the peers backwards, so that nobody always follows the
+//! same neighbour.
 
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ const CROWDS: [usize; 7] = [1, 10, 100, 1_000, 5_000, 10_000, 20_000];
 const QUICK_CROWDS: [usize; 4] = [1, 10, 100, 1_000];
 /// Rounds of a crowd that takes a minute each.
 const SLOW_ROUNDS: usize = 3;
-/// A row of a second meets whatever the machine does in that second: it is measured so often in each round.
+/// A row of a second meets whatever the machine does in that second: it is measured so often in
+/// each round.
 const TURNS: usize = 3;
 const LOCKS: usize = 64;
 
@@ -77,7 +79,8 @@ impl Plan {
             Row::Uncontended => Order::Uncontended {
                 rounds: match peer {
                     _ if self.quick => 300,
-                    // For about as long as the others: its times depend on which core the server has at the moment.
+                    // For about as long as the others: its times depend on which core the server
+                    // has at the moment.
                     Peer::Redis => 20_000,
                     _ => 1_000,
                 },
@@ -149,7 +152,8 @@ impl Plan {
         alone.into_iter().chain(crowd).collect()
     }
 
-    /// How many fresh processes of this peer queue up such a crowd, only for the memory that it takes.
+    /// How many fresh processes of this peer queue up such a crowd, only for the memory that it
+    /// takes.
     pub(crate) fn memory_rounds(&self, peer: Peer, waiters: usize) -> usize {
         let most = match peer {
             Peer::Lockkeeper => usize::MAX,

@@ -1,8 +1,10 @@
-//! A relay between one driver and its server that counts what goes through, in a pass of its own that is not timed.
+//! A relay between one driver and its server that counts what goes through, in a pass of its own
+//! that is not timed.
 //!
-//! Bytes are those of the streams, without TCP's and IP's own. In ZooKeeper's protocol it counts frames too: a request is a frame
-//! of the client that is neither the first of its connection nor a ping; a notification is a frame that answers nothing. It changes
-//! nothing and delays nothing on purpose.
+//! Bytes are those of the streams, without TCP's and IP's own. In ZooKeeper's protocol it counts
+//! frames too: a request is a frame of the client that is neither the first of its connection nor a
+//! ping; a notification is a frame that answers nothing. It changes nothing and delays nothing on
+//! purpose.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -148,8 +150,8 @@ async fn carry(
     to.shutdown().await.unwrap_or_default();
 }
 
-/// The frames in a stream that comes in pieces: four bytes of length, and then that many, which begin with a transaction number,
-/// but for the first frame of a connection.
+/// The frames in a stream that comes in pieces: four bytes of length, and then that many, which
+/// begin with a transaction number, but for the first frame of a connection.
 #[derive(Debug, Default)]
 struct Frames {
     seen: u64,
@@ -160,7 +162,8 @@ struct Frames {
 }
 
 impl Frames {
-    /// How many frames with such a number begin in these bytes; the first frame of the stream is never one.
+    /// How many frames with such a number begin in these bytes; the first frame of the stream is
+    /// never one.
     fn of(&mut self, mut bytes: &[u8], is_wanted: impl Fn(i32) -> bool) -> u64 {
         let mut wanted = 0;
         while !bytes.is_empty() {

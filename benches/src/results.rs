@@ -1,7 +1,7 @@
 //! What a run found: every round of every row, and what follows from them. (pure)
 //!
-//! A figure is the median of its rounds. A ratio is the median of the rounds' ratios, because the two sides of a round ran one
-//! after the other and saw the same machine.
+//! A figure is the median of its rounds. A ratio is the median of the rounds' ratios, because the
+//! two sides of a round ran one after the other and saw the same machine.
 
 use std::collections::BTreeMap;
 
@@ -152,7 +152,8 @@ impl Results {
         Some(median(many)? / median(few)?)
     }
 
-    /// How many waiters were handed over in a round of so many, in the rounds in which not all were.
+    /// How many waiters were handed over in a round of so many, in the rounds in which not all
+    /// were.
     pub(crate) fn failures(&self, row: Row, peer: Peer) -> Vec<usize> {
         let measured = self
             .outcomes(row, peer)

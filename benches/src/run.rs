@@ -1,4 +1,5 @@
-//! One whole run: servers, drivers, warm-up, rounds, the passes that are not timed, and what is written at the end.
+//! One whole run: servers, drivers, warm-up, rounds, the passes that are not timed, and what is
+//! written at the end.
 //!
 //! It measures nothing itself, and leaves nothing behind but the files that it was asked for.
 

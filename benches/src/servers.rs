@@ -1,7 +1,8 @@
-//! The servers that a run needs: one ZooKeeper server that syncs to disk, one etcd, one Redis without persistence.
+//! The servers that a run needs: one ZooKeeper server that syncs to disk, one etcd, one Redis
+//! without persistence.
 //!
-//! They listen on loopback, on free ports, keep their data in one temporary folder, and end when `Servers` goes or the runner
-//! dies. It never uses a server that runs already.
+//! They listen on loopback, on free ports, keep their data in one temporary folder, and end when
+//! `Servers` goes or the runner dies. It never uses a server that runs already.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -93,7 +94,8 @@ impl Servers {
         }
     }
 
-    /// Waits until the session of a driver that was killed has timed out and its nodes are gone: no more than so many are left.
+    /// Waits until the session of a driver that was killed has timed out and its nodes are gone: no
+    /// more than so many are left.
     pub(crate) async fn forget_the_dead(&self, before: usize) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while self.ephemerals().await? > before {
@@ -132,7 +134,8 @@ impl Servers {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Nothing to do about a failure: it has ended already. The folder goes only after its process.
+        // Nothing to do about a failure: it has ended already. The folder goes only after its
+        // process.
         self.child.kill().unwrap_or_default();
         self.child.wait().map(drop).unwrap_or_default();
     }

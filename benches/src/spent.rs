@@ -1,7 +1,7 @@
 //! What this process spent on an order, apart from time: allocations, and switches of its threads.
 //!
-//! The counters never stop, so timed rounds are counted too: a few additions for each allocation, the same for every driver in
-//! Rust. It measures no time and knows no workload.
+//! The counters never stop, so timed rounds are counted too: a few additions for each allocation,
+//! the same for every driver in Rust. It measures no time and knows no workload.
 
 use std::alloc::System;
 use std::fs;

@@ -1,6 +1,7 @@
 //! The tables of a run, in Markdown.
 //!
-//! Every cell says something: a figure, or why there is none. It computes nothing but what `results` offers.
+//! Every cell says something: a figure, or why there is none. It computes nothing but what
+//! `results` offers.
 
 mod grid;
 

@@ -1,7 +1,8 @@
 //! Processes that cannot outlive the runner, whatever ends it.
 //!
-//! Each is started through this binary again, which asks the system for KILL when the runner dies and then becomes the program.
-//! They have a process group of their own, so that a ^C at the terminal reaches the runner alone, which then stops them.
+//! Each is started through this binary again, which asks the system for KILL when the runner dies
+//! and then becomes the program. They have a process group of their own, so that a ^C at the
+//! terminal reaches the runner alone, which then stops them.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -38,7 +39,8 @@ pub(crate) fn become_program(args: TiedArgs) -> Result<()> {
 
 /// A command for such a process. What it says on stderr goes to `log`.
 ///
-/// It must be spawned on a thread that lives as long as the runner: the signal comes when that *thread* ends.
+/// It must be spawned on a thread that lives as long as the runner: the signal comes when that
+/// *thread* ends.
 pub(crate) fn command(program: impl AsRef<OsStr>, log: &Path) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command

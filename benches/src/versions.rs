@@ -1,6 +1,7 @@
 //! Which version of everything ran.
 //!
-//! It asks the programs themselves, the lock file that this binary was built from, and the names of jars.
+//! It asks the programs themselves, the lock file that this binary was built from, and the names of
+//! jars.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,10 +1,12 @@
 //! A cohort: the tasks of one keeper that pass one hold of a lock on among them.
 //!
-//! They stand in the lock's queue as one, as in lock cohorting (Dice, Marathe and Shavit, PPoPP 2012): whoever has the baton is the
-//! only one with a ticket, and a hold that nobody else asks for is passed on without a word to the servers. Invariants: at most one
-//! of them holds, in the order of their calls; a hold that is over for passing is never passed on again, whatever happens at the same
-//! time; a hold that is kept while nobody uses it goes back as soon as it is over; one that is lost keeps nobody waiting. It sends
-//! nothing, and knows of no competitor until it is told.
+//! They stand in the lock's queue as one, as in lock cohorting (Dice, Marathe and Shavit, PPoPP
+//! 2012): whoever has the baton is the only one with a ticket, and a hold that nobody else asks for
+//! is passed on without a word to the servers. Invariants: at most one of them holds, in the order
+//! of their calls; a hold that is over for passing is never passed on again, whatever happens at
+//! the same time; a hold that is kept while nobody uses it goes back as soon as it is over; one
+//! that is lost keeps nobody waiting. It sends nothing, and knows of no competitor until it is
+//! told.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,7 +20,8 @@ use tokio::time::Instant;
 use crate::guard::hold::{GuardState, Hold};
 use crate::latch::{Latch, Latched};
 
-/// Guards that one ticket has at most, one after the other. Even if no word of a competitor arrives, it waits for no more.
+/// Guards that one ticket has at most, one after the other. Even if no word of a competitor
+/// arrives, it waits for no more.
 pub(crate) const MOST_GUARDS: u32 = 10_000;
 /// With so many cohorts, those that are of no use any more are looked for.
 const FEW_COHORTS: usize = 64;
@@ -96,7 +99,8 @@ impl Cohort {
         }
     }
 
-    /// Waits for the baton, in the order of the calls. `None` never comes, because nobody closes the semaphore.
+    /// Waits for the baton, in the order of the calls. `None` never comes, because nobody closes
+    /// the semaphore.
     ///
     /// # Cancel safety
     ///
@@ -115,12 +119,14 @@ impl Cohort {
     /// This hold is not passed on any more; if nobody uses it, it goes back.
     pub(crate) fn end(&self, handoff: &Arc<Handoff>) {
         handoff.is_over.store(true, Ordering::SeqCst);
-        // Whoever keeps it looks whether it is over while it has the lock, so one of the two sees the other.
+        // Whoever keeps it looks whether it is over while it has the lock, so one of the two sees
+        // the other.
         self.take_if(|kept| kept.is_of(handoff));
     }
 
-    /// When whoever follows the hold has to look again: it is kept until then, if nobody uses it; one that nobody has used for too
-    /// long goes back. Not at all while it is used. Whoever lets go of it tells if that is too late ([`Handoff::let_go`]).
+    /// When whoever follows the hold has to look again: it is kept until then, if nobody uses it;
+    /// one that nobody has used for too long goes back. Not at all while it is used. Whoever lets
+    /// go of it tells if that is too late ([`Handoff::let_go`]).
     pub(crate) fn kept_until(&self, handoff: &Arc<Handoff>) -> Option<Instant> {
         let now = Instant::now();
         let is_old = |kept: &Kept| kept.is_of(handoff) && kept.until <= now;
@@ -211,7 +217,8 @@ pub(crate) struct Handoff {
 }
 
 impl Handoff {
-    /// Of a hold that has its first guard; over from the beginning if somebody else is in the queue already.
+    /// Of a hold that has its first guard; over from the beginning if somebody else is in the queue
+    /// already.
     pub(crate) fn new(is_alone: bool, baton: Baton) -> Arc<Self> {
         Arc::new(Self {
             is_over: AtomicBool::new(!is_alone),
@@ -288,7 +295,8 @@ impl Baton {
     pub(crate) fn take_over(self) -> Result<(Arc<Hold>, Arc<Handoff>), Self> {
         let cohort = Arc::clone(&self.cohort);
         let looked_at = cohort.kept().as_ref().map(|kept| Arc::clone(&kept.hold));
-        // Without the latch, because a look may find a loss. Nobody else keeps anything: we have the baton.
+        // Without the latch, because a look may find a loss. Nobody else keeps anything: we have
+        // the baton.
         let is_held = looked_at.is_some_and(|hold| hold.state() == GuardState::Held);
         let mut kept = cohort.kept();
         let taken = kept.take();

@@ -1,6 +1,8 @@
-//! Fenced writes: changes to nodes of the user's own that commit only while a guard's ticket is there.
+//! Fenced writes: changes to nodes of the user's own that commit only while a guard's ticket is
+//! there.
 //!
-//! Invariant: the ticket's check and the writes are one `multi`. It never repeats a write whose outcome is unknown.
+//! Invariant: the ticket's check and the writes are one `multi`. It never repeats a write whose
+//! outcome is unknown.
 
 use std::fmt;
 
@@ -13,18 +15,22 @@ use crate::session::{Failure, failed, refused, too_large};
 
 const WRITING: &str = "write to";
 
-/// Writes that commit, all or none, only while the lock is held; from [`Guard::fenced`](crate::Guard::fenced).
+/// Writes that commit, all or none, only while the lock is held; from
+/// [`Guard::fenced`](crate::Guard::fenced).
 ///
-/// The servers themselves decide: however late the request arrives, it changes nothing once the ticket is gone, so no token and no
-/// clock is needed. For data that lives in ZooKeeper. Paths are absolute, below the chroot of the connect string; versions are those
-/// of the nodes' data, `None` for any.
+/// The servers themselves decide: however late the request arrives, it changes nothing once the
+/// ticket is gone, so no token and no clock is needed. For data that lives in ZooKeeper. Paths are
+/// absolute, below the chroot of the connect string; versions are those of the nodes' data, `None`
+/// for any.
 ///
-/// One thing can deceive the servers, because they check names and versions and not identities: while a request is under way and our
-/// session lives, somebody deletes the ticket by hand, the empty directory is removed, and the next holder has the same number at the
-/// same version of the new one. With [`persistent_directories`](crate::KeeperBuilder::persistent_directories) it cannot happen.
+/// One thing can deceive the servers, because they check names and versions and not identities:
+/// while a request is under way and our session lives, somebody deletes the ticket by hand, the
+/// empty directory is removed, and the next holder has the same number at the same version of the
+/// new one. With [`persistent_directories`](crate::KeeperBuilder::persistent_directories) it cannot
+/// happen.
 ///
-/// Sends two requests: a look at the ticket's identity, and the writes behind a check that neither the ticket nor the lock's
-/// directory has changed since.
+/// Sends two requests: a look at the ticket's identity, and the writes behind a check that neither
+/// the ticket nor the lock's directory has changed since.
 ///
 /// # Examples
 ///
@@ -126,15 +132,15 @@ impl<'a> Fenced<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`] for more than servers read in one request, 1 MiB: nothing was sent. [`is_lost`](Error::is_lost) if the lock is no
-    /// longer ours: nothing was written. [`Error::Refused`] or [`Error::Denied`] with the
-    /// path that the server refused: nothing was written. [`is_unknown`](Error::is_unknown) if the reply was lost: look before
-    /// you repeat.
+    /// [`Error::TooLarge`] for more than servers read in one request, 1 MiB: nothing was sent.
+    /// [`is_lost`](Error::is_lost) if the lock is no longer ours: nothing was written.
+    /// [`Error::Refused`] or [`Error::Denied`] with the path that the server refused: nothing was
+    /// written. [`is_unknown`](Error::is_unknown) if the reply was lost: look before you repeat.
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: once it was polled, the writes may happen although the future was dropped. They never happen after
-    /// the ticket is gone.
+    /// Not cancel safe: once it was polled, the writes may happen although the future was dropped.
+    /// They never happen after the ticket is gone.
     pub async fn commit(self) -> Result<()> {
         let hold = self.hold;
         let session = hold.held().session();
@@ -189,7 +195,8 @@ impl<'a> Fenced<'a> {
                     let path = self.changes.get(at).map_or(directory, FencedWrite::path);
                     return Err(refused(&*link, WRITING, path, &code));
                 }
-                // The directory has changed since the look, or the ticket is gone: the next look tells.
+                // The directory has changed since the look, or the ticket is gone: the next look
+                // tells.
                 None if matches!(code, Code::NoNode | Code::BadVersion) => {
                     let back = session.reconnected(setbacks.pause_after_a_race()).await;
                     back.map_err(|end| end.while_trying(WRITING, &hold.held().name))?;

@@ -1,7 +1,7 @@
 //! A hold: what a guard holds by, shared by all guards of one hold.
 //!
-//! Invariants: releasing or dropping the last guard removes the tickets of this hold and nothing else; once a hold has said
-//! that it is lost it never says anything else. It waits for no turn.
+//! Invariants: releasing or dropping the last guard removes the tickets of this hold and nothing
+//! else; once a hold has said that it is lost it never says anything else. It waits for no turn.
 
 use std::fmt;
 use std::future::Future;

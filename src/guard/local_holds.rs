@@ -1,6 +1,7 @@
 //! The holds of one keeper: reentrancy in memory.
 //!
-//! It knows only what this keeper was granted, and decides nothing: each hold itself says whether it is still good. It sends nothing.
+//! It knows only what this keeper was granted, and decides nothing: each hold itself says whether
+//! it is still good. It sends nothing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -16,7 +17,8 @@ use crate::owner::Owner;
 
 const FEW_SLOTS: usize = 64;
 
-/// The hold of one owner at one lock, if there is one; whoever asks for it holds the slot until it knows.
+/// The hold of one owner at one lock, if there is one; whoever asks for it holds the slot until it
+/// knows.
 pub(crate) type OwnerSlot = tokio::sync::Mutex<Weak<Hold>>;
 
 /// A slot, and the wake that whoever has it listens to.
@@ -44,8 +46,8 @@ impl LocalHolds {
         self.slot_with_wake(path, owner).0
     }
 
-    /// The same, with the wake that whoever has the slot listens to while it waits in the queue: the owner may have come to hold
-    /// elsewhere.
+    /// The same, with the wake that whoever has the slot listens to while it waits in the queue:
+    /// the owner may have come to hold elsewhere.
     pub(crate) fn slot_with_wake(&self, path: &Arc<str>, owner: &Owner) -> SlotWithWake {
         let mut slots = self.slots.lock();
         if slots.all.len() >= slots.most {

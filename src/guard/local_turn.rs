@@ -1,7 +1,8 @@
 //! A turn: one guard's part of a hold that may be passed on.
 //!
-//! Invariants: a hold is kept for the next one only by whoever has the baton, and only while it is surely good; otherwise its
-//! ticket goes first, and the baton after it. It waits for nobody but the servers' answer to a release.
+//! Invariants: a hold is kept for the next one only by whoever has the baton, and only while it is
+//! surely good; otherwise its ticket goes first, and the baton after it. It waits for nobody but
+//! the servers' answer to a release.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,7 +16,8 @@ use crate::guard::self_wait::SelfWait;
 /// One guard's part of a hold that may be passed on.
 #[derive(Debug)]
 pub(crate) struct LocalTurn {
-    /// Gone once it was passed on, or is about to be released. Nobody but the guard has it too, which lets go of it first.
+    /// Gone once it was passed on, or is about to be released. Nobody but the guard has it too,
+    /// which lets go of it first.
     hold: Option<Arc<Hold>>,
     handoff: Arc<Handoff>,
     /// How long the hold is kept after it.
@@ -46,7 +48,8 @@ impl LocalTurn {
         self.handoff.stop();
     }
 
-    /// A loss that is told only if it comes before the hold is passed on: then it is the next one's.
+    /// A loss that is told only if it comes before the hold is passed on: then it is the next
+    /// one's.
     pub(crate) fn lost(&self, hold: &Hold) -> Lost {
         let is_passed_on = self.is_passed_on.get_or_init(Arc::default);
         hold.lost().unless(Arc::clone(is_passed_on))
@@ -67,7 +70,8 @@ impl LocalTurn {
         released
     }
 
-    /// Keeps the hold for the next one and gives the baton on; or gives back what is to be released.
+    /// Keeps the hold for the next one and gives the baton on; or gives back what is to be
+    /// released.
     fn pass_on(&mut self) -> Option<Last> {
         let hold = self.hold.take()?;
         // None after a loss: the next one has it already.

@@ -1,7 +1,8 @@
 //! Guards: what the holder of a lock has in hand.
 //!
-//! A guard protects a name, not a value, so it dereferences to nothing. All of it is a thin layer over the hold, which guards of
-//! one owner share; the macros below say the same of every kind of guard in the same words.
+//! A guard protects a name, not a value, so it dereferences to nothing. All of it is a thin layer
+//! over the hold, which guards of one owner share; the macros below say the same of every kind of
+//! guard in the same words.
 
 pub(crate) mod cohort;
 pub(crate) mod fenced;
@@ -29,18 +30,22 @@ use crate::token::Token;
 ///
 /// # What it promises
 ///
-/// The guard of a healthy session holds for as long as you keep it. When the network, the servers or this process fail for too
-/// long, the servers give the lock to somebody else, and the guard says so before they can: its *lease* ends nine tenths of the
-/// session timeout after the last moment at which the servers surely knew that we live (about 0.57 of it after the last answer in
-/// a quiet time), by this machine's clock, without a packet having to arrive. A ticket that somebody
-/// removes by hand is noticed with the next beat, within a tenth of the session timeout for each hundred locks that the
-/// session holds; a session that an operator ends by force, when the client is told. What a guard says is nevertheless advice: between
-/// your look and your write the process may be paused for any length of time. Only a resource that compares
-/// [`token`](Self::token)s, or [`fenced`](Self::fenced) for what is in ZooKeeper itself, refuses a late write.
+/// The guard of a healthy session holds for as long as you keep it. When the network, the servers
+/// or this process fail for too long, the servers give the lock to somebody else, and the guard
+/// says so before they can: its *lease* ends nine tenths of the session timeout after the last
+/// moment at which the servers surely knew that we live (about 0.57 of it after the last answer in
+/// a quiet time), by this machine's clock, without a packet having to arrive. A ticket that
+/// somebody removes by hand is noticed with the next beat, within a tenth of the session timeout
+/// for each hundred locks that the session holds; a session that an operator ends by force, when
+/// the client is told. What a guard says is nevertheless advice: between your look and your write
+/// the process may be paused for any length of time. Only a resource that compares
+/// [`token`](Self::token)s, or [`fenced`](Self::fenced) for what is in ZooKeeper itself, refuses a
+/// late write.
 ///
-/// It rests on clocks that run at the same rate, on a `tickTime` of at most half of the session timeout, which servers see to
-/// unless told otherwise, and on servers that all grant the same session timeouts: a client is not told of a lower one that it is
-/// given when it connects again. On Linux the clock counts the time for which the machine was suspended; elsewhere it does not.
+/// It rests on clocks that run at the same rate, on a `tickTime` of at most half of the session
+/// timeout, which servers see to unless told otherwise, and on servers that all grant the same
+/// session timeouts: a client is not told of a lower one that it is given when it connects again.
+/// On Linux the clock counts the time for which the machine was suspended; elsewhere it does not.
 #[must_use = "the lock is released when the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct Guard {
@@ -62,16 +67,18 @@ impl Guard {
         Self { hold, turn }
     }
 
-    /// Releases the lock and waits until the server has confirmed it. Sends one request, or three after a hold of more than a
-    /// second, whose ticket is read again first. A mutex that [lingers](crate::Mutex::linger) sends nothing if it keeps the place
-    /// for the next task.
+    /// Releases the lock and waits until the server has confirmed it. Sends one request, or three
+    /// after a hold of more than a second, whose ticket is read again first. A mutex that
+    /// [lingers](crate::Mutex::linger) sends nothing if it keeps the place for the next task.
     ///
     /// # Errors
     ///
-    /// [`is_lost`](crate::Error::is_lost) if the hold had ended before, or ends before the servers have confirmed the release: the session
-    /// is over or was not confirmed in time, the keeper was closed, or somebody removed the ticket. Whatever is left of the
-    /// ticket is removed in the background. ARCHITECTURE.md says what remains where a ticket is removed by hand.
-    /// [`Error::Denied`](crate::Error::Denied) if our permission to remove the ticket was taken away; the ticket then stays until the session ends.
+    /// [`is_lost`](crate::Error::is_lost) if the hold had ended before, or ends before the servers
+    /// have confirmed the release: the session is over or was not confirmed in time, the keeper was
+    /// closed, or somebody removed the ticket. Whatever is left of the ticket is removed in the
+    /// background. ARCHITECTURE.md says what remains where a ticket is removed by hand.
+    /// [`Error::Denied`](crate::Error::Denied) if our permission to remove the ticket was taken
+    /// away; the ticket then stays until the session ends.
     ///
     /// # Cancel safety
     ///
@@ -116,15 +123,17 @@ macro_rules! guard_methods {
     // For a guard that is made of more than a hold.
     (@known $guard:ident) => {
         impl $guard {
-            /// Releases the lock and waits until the server has confirmed it. Sends one request, or three after a hold of more than a
-            /// second, whose ticket is read again first.
+            /// Releases the lock and waits until the server has confirmed it. Sends one request, or
+            /// three after a hold of more than a second, whose ticket is read again first.
             ///
             /// # Errors
             ///
-            /// [`is_lost`](crate::Error::is_lost) if the hold had ended before, or ends before the servers have confirmed the release: the session
-            /// is over or was not confirmed in time, the keeper was closed, or somebody removed the ticket. Whatever is left of the
-            /// ticket is removed in the background. ARCHITECTURE.md says what remains where a ticket is removed by hand.
-            /// [`Error::Denied`](crate::Error::Denied) if our permission to remove the ticket was taken away; the ticket then stays until the session ends.
+            /// [`is_lost`](crate::Error::is_lost) if the hold had ended before, or ends before the
+            /// servers have confirmed the release: the session is over or was not confirmed in
+            /// time, the keeper was closed, or somebody removed the ticket. Whatever is left of the
+            /// ticket is removed in the background. ARCHITECTURE.md says what remains where a
+            /// ticket is removed by hand. [`Error::Denied`](crate::Error::Denied) if our permission
+            /// to remove the ticket was taken away; the ticket then stays until the session ends.
             ///
             /// # Cancel safety
             ///
@@ -148,14 +157,15 @@ macro_rules! guard_methods {
                 self.hold.owner()
             }
 
-            /// Whether the lock is still ours: not [`Lost`](GuardState::Lost). Looks at the clock, so a process that was paused learns of a
-            /// loss before it acts; sends nothing.
+            /// Whether the lock is still ours: not [`Lost`](GuardState::Lost). Looks at the clock,
+            /// so a process that was paused learns of a loss before it acts; sends nothing.
             pub fn is_held(&self) -> bool {
                 self.hold.loss().is_none()
             }
 
-            /// For how long the lock is ours even if nothing is heard of the servers any more. Zero once it is lost. In a quiet time it goes
-            /// up and down between about 0.4 and 0.57 of the session timeout.
+            /// For how long the lock is ours even if nothing is heard of the servers any more. Zero
+            /// once it is lost. In a quiet time it goes up and down between about 0.4 and 0.57 of
+            /// the session timeout.
             pub fn valid_for(&self) -> Duration {
                 self.hold.valid_for()
             }
@@ -165,16 +175,21 @@ macro_rules! guard_methods {
                 self.hold.state()
             }
 
-            /// A future that ends when the lock is lost, with the reason: an error for which [`is_lost`](crate::Error::is_lost) is true. It can be
-            /// cloned, given away and kept; it keeps nothing alive, and never ends once the guard was released or dropped without a loss.
+            /// A future that ends when the lock is lost, with the reason: an error for which
+            /// [`is_lost`](crate::Error::is_lost) is true. It can be cloned, given away and kept;
+            /// it keeps nothing alive, and never ends once the guard was released or dropped
+            /// without a loss.
             ///
-            /// It ends within 50 ms of the end of the lease, even if no packet arrives, as long as the runtime polls its tasks; and at its next
-            /// poll after a pause of the process. A runtime whose threads are all blocked tells nobody: ask [`is_held`](Self::is_held) there.
+            /// It ends within 50 ms of the end of the lease, even if no packet arrives, as long as
+            /// the runtime polls its tasks; and at its next poll after a pause of the process. A
+            /// runtime whose threads are all blocked tells nobody: ask [`is_held`](Self::is_held)
+            /// there.
             pub fn lost(&self) -> Lost {
                 self.loss()
             }
 
-            /// Does some work for as long as the lock is ours: cancels it, by dropping it at its next await, when the lock is lost.
+            /// Does some work for as long as the lock is ours: cancels it, by dropping it at its
+            /// next await, when the lock is lost.
             ///
             /// # Errors
             ///
@@ -204,12 +219,13 @@ macro_rules! guard_methods {
                 self.hold.run(work).await
             }
 
-            /// Asks the servers whether the ticket is still there and ours, behind a commit of the quorum. Waits through disconnects, for as
-            /// long as the lease lasts.
+            /// Asks the servers whether the ticket is still there and ours, behind a commit of the
+            /// quorum. Waits through disconnects, for as long as the lease lasts.
             ///
             /// # Errors
             ///
-            /// [`is_lost`](crate::Error::is_lost). [`Error::Denied`](crate::Error::Denied) if we may not look at the ticket.
+            /// [`is_lost`](crate::Error::is_lost). [`Error::Denied`](crate::Error::Denied) if we
+            /// may not look at the ticket.
             ///
             /// # Cancel safety
             ///
@@ -240,17 +256,20 @@ macro_rules! revocable_methods {
     // For a guard whose hold may be passed on.
     (@heard $guard:ident) => {
         impl $guard {
-            /// Waits until somebody asks for the lock back: [`Keeper::revoke`](crate::Keeper::revoke), `lockkeeper break`, or Curator's
-            /// `Revoker`. Nobody has to follow, and the lock stays ours until it is released. Sends one request for each ticket, which
-            /// leaves a watch while this future is kept; nothing is listened for without it. Where thousands of guards of one session
-            /// listen, those beyond what one connection may watch hear of it once there is room.
+            /// Waits until somebody asks for the lock back:
+            /// [`Keeper::revoke`](crate::Keeper::revoke), `lockkeeper break`, or Curator's
+            /// `Revoker`. Nobody has to follow, and the lock stays ours until it is released. Sends
+            /// one request for each ticket, which leaves a watch while this future is kept; nothing
+            /// is listened for without it. Where thousands of guards of one session listen, those
+            /// beyond what one connection may watch hear of it once there is room.
             ///
-            /// Ask again after it has ended, and it ends at once: what was asked stays asked for as long as the ticket is there.
+            /// Ask again after it has ended, and it ends at once: what was asked stays asked for as
+            /// long as the ticket is there.
             ///
             /// # Errors
             ///
-            /// [`is_lost`](crate::Error::is_lost) when the lock is lost instead. [`Error::Denied`](crate::Error::Denied) if we may
-            /// not look at the ticket.
+            /// [`is_lost`](crate::Error::is_lost) when the lock is lost instead.
+            /// [`Error::Denied`](crate::Error::Denied) if we may not look at the ticket.
             ///
             /// # Cancel safety
             ///
@@ -318,7 +337,8 @@ macro_rules! exclusive_methods {
                 self.hold.token()
             }
 
-            /// Begins a set of writes to nodes of your own that commit only while our ticket is there.
+            /// Begins a set of writes to nodes of your own that commit only while our ticket is
+            /// there.
             pub fn fenced(&self) -> Fenced<'_> {
                 Fenced::new(&self.hold)
             }

@@ -1,8 +1,9 @@
 //! What a leader tells everybody while it holds: the value in the lock's directory.
 //!
-//! Invariants: it commits only while our ticket is there and nobody else has written into the directory since we looked; it
-//! writes over nothing of another program's; and the ticket itself is never rewritten, which would wake the next candidate and
-//! break Curator's `LeaderLatch` (FEATURES 4.6).
+//! Invariants: it commits only while our ticket is there and nobody else has written into the
+//! directory since we looked; it writes over nothing of another program's; and the ticket itself is
+//! never rewritten, which would wake the next candidate and break Curator's `LeaderLatch` (FEATURES
+//! 4.6).
 
 use std::time::Duration;
 
@@ -21,8 +22,8 @@ const PROCLAIMING: &str = "publish a value in";
 ///
 /// # Cancel safety
 ///
-/// Dropped at any await, the value may be published or not. The release then may find the directory at a version that it does
-/// not know, and leave no mark, which costs the next candidate a list.
+/// Dropped at any await, the value may be published or not. The release then may find the directory
+/// at a version that it does not know, and leave no mark, which costs the next candidate a list.
 pub(crate) async fn proclaim(hold: &Hold, value: &str) -> Result<()> {
     check_len("value", value, MOST_VALUE)?;
     // On the heap: a leader's task has room for it from the beginning otherwise.

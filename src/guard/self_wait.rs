@@ -1,6 +1,7 @@
 //! The warning of a task that waits for itself.
 //!
-//! It knows which tasks were granted what, as long as they keep it. It only warns: a guard may have gone to another task.
+//! It knows which tasks were granted what, as long as they keep it. It only warns: a guard may have
+//! gone to another task.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -48,7 +49,8 @@ impl HoldingTasks {
         }
     }
 
-    /// Warns if the current task already holds what it is about to wait for, and would wait for itself.
+    /// Warns if the current task already holds what it is about to wait for, and would wait for
+    /// itself.
     pub(crate) fn warn_of_self(&self, path: &Arc<str>, name: &LockName, kind: Mode) {
         let current = Task::current();
         let conflicts = |(task, held): &(Task, Mode)| {

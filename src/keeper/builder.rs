@@ -89,60 +89,68 @@ impl KeeperBuilder {
         }
     }
 
-    /// How long the servers wait for a silent client before they end its session and give its locks to others; default
-    /// 10 s. The servers bound it to 2 to 20 of their ticks, usually 4 to 40 s. What they grant counts; where it is not what was asked
-    /// for, the first session is opened twice.
+    /// How long the servers wait for a silent client before they end its session and give its locks
+    /// to others; default 10 s. The servers bound it to 2 to 20 of their ticks, usually 4 to 40 s.
+    /// What they grant counts; where it is not what was asked for, the first session is opened
+    /// twice.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
     }
 
-    /// How long to try for a session before [`Error::Unreachable`]; default 10 s. Addresses that refuse, names that do not resolve and
-    /// servers that give no session are asked again until the time is over, because services start beside their servers.
-    /// [`Duration::ZERO`] tries each address once, for 5 s at most.
+    /// How long to try for a session before [`Error::Unreachable`]; default 10 s. Addresses that
+    /// refuse, names that do not resolve and servers that give no session are asked again until the
+    /// time is over, because services start beside their servers. [`Duration::ZERO`] tries each
+    /// address once, for 5 s at most.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// The node below which all locks are; default `/locks`. Made on demand. Everybody who shares a lock must use the same.
+    /// The node below which all locks are; default `/locks`. Made on demand. Everybody who shares a
+    /// lock must use the same.
     pub fn root(mut self, root: impl Into<String>) -> Self {
         self.root = root.into();
         self
     }
 
-    /// Makes lock directories that stay when they are empty, instead of containers that the servers remove, 10 000 a minute at most
-    /// (`docs/scale.md`).
+    /// Makes lock directories that stay when they are empty, instead of containers that the servers
+    /// remove, 10 000 a minute at most (`docs/scale.md`).
     pub fn persistent_directories(mut self) -> Self {
         self.kind = Create::Persistent;
         self
     }
 
-    /// Which other libraries the locks are shared with; default [`Dialect::Curator`]. Everybody who shares a lock must use the
-    /// same. Semaphores are Lockkeeper's own in any dialect.
+    /// Which other libraries the locks are shared with; default [`Dialect::Curator`]. Everybody who
+    /// shares a lock must use the same. Semaphores are Lockkeeper's own in any dialect.
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.dialect = dialect;
         self
     }
 
-    /// Writes down who held a lock, for how long, and how that ended: the last so many holds of each lock; default 0, which writes nothing.
-    /// Read it with [`Keeper::journal`] or `lockkeeper journal`.
+    /// Writes down who held a lock, for how long, and how that ended: the last so many holds of
+    /// each lock; default 0, which writes nothing. Read it with [`Keeper::journal`] or
+    /// `lockkeeper journal`.
     ///
-    /// A lock's page is one node below the root's name with `-journal` behind it (`/locks-journal/orders/42`), of 256 KiB at most. It stays
-    /// until somebody removes it, so a journal is not for locks whose names are never used again. A hold costs two reads and two writes
-    /// more, behind its back (and more where several processes write the page at the same moment): no call waits for them, and holds that
-    /// follow each other faster than that share them. What a process has not written when it dies is lost, and so is the end of a guard
-    /// that outlives its dropped keeper. While no server answers the lines of up to 10 000 locks wait; where nothing may be written a
-    /// warning is logged. All keepers that write about a lock should give the same number.
+    /// A lock's page is one node below the root's name with `-journal` behind it
+    /// (`/locks-journal/orders/42`), of 256 KiB at most. It stays until somebody removes it, so a
+    /// journal is not for locks whose names are never used again. A hold costs two reads and two
+    /// writes more, behind its back (and more where several processes write the page at the same
+    /// moment): no call waits for them, and holds that follow each other faster than that share
+    /// them. What a process has not written when it dies is lost, and so is the end of a guard that
+    /// outlives its dropped keeper. While no server answers the lines of up to 10 000 locks wait;
+    /// where nothing may be written a warning is logged. All keepers that write about a lock should
+    /// give the same number.
     pub fn journal(mut self, holds: usize) -> Self {
         self.journal = holds;
         self
     }
 
-    /// Proves to the servers who we are, with each connection: `("digest", "user:password")`. May be given several times. The secret is
-    /// shown by nothing. Without TLS it crosses the network as it is, to whoever listens at an address of the connect string, and a warning is
-    /// logged: see [`require_tls`](Self::require_tls).
-    /// Unless [`acl`](Self::acl) says otherwise, nobody else may touch what the keeper makes from then on.
+    /// Proves to the servers who we are, with each connection: `("digest", "user:password")`. May
+    /// be given several times. The secret is shown by nothing. Without TLS it crosses the network
+    /// as it is, to whoever listens at an address of the connect string, and a warning is logged:
+    /// see [`require_tls`](Self::require_tls). Unless [`acl`](Self::acl) says otherwise, nobody
+    /// else may touch what the keeper makes from then on.
     ///
     /// A server that does not know the scheme, or does not believe it, ends the session.
     pub fn credential(mut self, scheme: impl Into<String>, secret: impl Into<Vec<u8>>) -> Self {
@@ -153,26 +161,30 @@ impl KeeperBuilder {
         self
     }
 
-    /// Who may do what with the nodes that the keeper makes; default [`Acl::creator`] with a [`credential`](Self::credential), and
-    /// [`Acl::open`] without one. Everybody who shares a lock must use the same.
+    /// Who may do what with the nodes that the keeper makes; default [`Acl::creator`] with a
+    /// [`credential`](Self::credential), and [`Acl::open`] without one. Everybody who shares a lock
+    /// must use the same.
     pub fn acl(mut self, acl: Acl) -> Self {
         self.acl = Some(acl);
         self
     }
 
-    /// Whether a lock is refused with [`Error::WiderAcl`] where the access list of its directory allows somebody more than the keeper's
-    /// [`acl`](Self::acl) does; default `true`. `false` only logs a warning.
+    /// Whether a lock is refused with [`Error::WiderAcl`] where the access list of its directory
+    /// allows somebody more than the keeper's [`acl`](Self::acl) does; default `true`. `false` only
+    /// logs a warning.
     ///
-    /// The keeper's list protects what the keeper makes. A directory that a stranger has made first, or that an earlier program
-    /// left open, keeps its own list, and whoever may write there can call a second holder in. The list is read when a directory is
-    /// first used, and again when it was changed or the directory was made again: one request each. Nothing is read if the keeper's list is
-    /// open.
+    /// The keeper's list protects what the keeper makes. A directory that a stranger has made
+    /// first, or that an earlier program left open, keeps its own list, and whoever may write there
+    /// can call a second holder in. The list is read when a directory is first used, and again when
+    /// it was changed or the directory was made again: one request each. Nothing is read if the
+    /// keeper's list is open.
     pub fn strict_acl(mut self, strict: bool) -> Self {
         self.is_acl_strict = strict;
         self
     }
 
-    /// Speaks to all servers through TLS, at the ports of the connect string (ZooKeeper's `secureClientPort`).
+    /// Speaks to all servers through TLS, at the ports of the connect string (ZooKeeper's
+    /// `secureClientPort`).
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
@@ -185,8 +197,9 @@ impl KeeperBuilder {
         self
     }
 
-    /// Whether a credential would cross the network as it is: there is one, there is no TLS, and not all servers are on this machine (`localhost`
-    /// or a loopback address). [`connect`](Self::connect) logs a warning then.
+    /// Whether a credential would cross the network as it is: there is one, there is no TLS, and
+    /// not all servers are on this machine (`localhost` or a loopback address).
+    /// [`connect`](Self::connect) logs a warning then.
     pub fn sends_secrets_in_clear(&self) -> bool {
         let (servers, _) = split(self.connect_string.trim());
         let is_remote = !servers.split(',').all(is_loopback);
@@ -206,26 +219,33 @@ impl KeeperBuilder {
         self
     }
 
-    /// The servers' `tickTime`, as their configuration has it: with it a guard survives longer silences of the servers, of up to
-    /// 4 s in place of 1.4 s at a session timeout of 10 s and a tick of 2 s. Where the servers' tick is longer than declared here, a
-    /// guard may believe too long that it is held. Where clients may be connected to observers behind an ObserverMaster, whose word takes two
-    /// hops, declare twice the tick. Without it, half of the session timeout is assumed, which is the longest that servers allow.
+    /// The servers' `tickTime`, as their configuration has it: with it a guard survives longer
+    /// silences of the servers, of up to 4 s in place of 1.4 s at a session timeout of 10 s and a
+    /// tick of 2 s. Where the servers' tick is longer than declared here, a guard may believe too
+    /// long that it is held. Where clients may be connected to observers behind an ObserverMaster,
+    /// whose word takes two hops, declare twice the tick. Without it, half of the session timeout
+    /// is assumed, which is the longest that servers allow.
     ///
-    /// A server that stands alone needs no such time, whatever is declared: it is asked (`srvr`, at each connect), and silences of up to
-    /// 6 s are survived then. That takes a connect string with one address of one server, without TLS, and a server that answers.
+    /// A server that stands alone needs no such time, whatever is declared: it is asked (`srvr`, at
+    /// each connect), and silences of up to 6 s are survived then. That takes a connect string with
+    /// one address of one server, without TLS, and a server that answers.
     pub fn tick_time(mut self, tick: Duration) -> Self {
         self.tick = Some(tick);
         self
     }
 
-    /// How long a lock is withheld after a holder that may not have ended well: it crashed, lost its session, gave up its place, or
-    /// was another program's (which never says). For resources that cannot check tokens, so that what the old holder sent has
-    /// time to arrive; default zero. Every user of a lock should set the same.
+    /// How long a lock is withheld after a holder that may not have ended well: it crashed, lost
+    /// its session, gave up its place, or was another program's (which never says). For resources
+    /// that cannot check tokens, so that what the old holder sent has time to arrive; default zero.
+    /// Every user of a lock should set the same.
     ///
-    /// A hold that had guests (see [`Owner`](crate::Owner)) ends without a word too. A guest waits like its host, which may not be in yet.
-    /// The wait begins when the next in the queue learns that it is the first. In a container, which forgets its past when it is
-    /// removed, the first ticket of a new directory waits too: see [`persistent_directories`](Self::persistent_directories).
-    /// [`try_lock`](crate::Mutex::try_lock) sits the delay out, because leaving would begin it anew.
+    /// A hold that had guests (see [`Owner`](crate::Owner)) ends without a word too. A guest waits
+    /// like its host, which may not be in yet. The wait begins when the next in the queue learns
+    /// that it is the first. In a container, which forgets its past when it is removed, the first
+    /// ticket of a new directory waits too: see
+    /// [`persistent_directories`](Self::persistent_directories).
+    /// [`try_lock`](crate::Mutex::try_lock) sits the delay out, because leaving would begin it
+    /// anew.
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.lock_delay = delay;
         self
@@ -235,8 +255,9 @@ impl KeeperBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`], and [`Error::TooLarge`] for a credential, before any I/O, or after it for [`LeaseStrength::Sync`]; [`Error::Unreachable`], with each address and what was found there, when no
-    /// server gave a session within the connect timeout; [`Error::ChrootMissing`].
+    /// [`Error::InvalidOption`], and [`Error::TooLarge`] for a credential, before any I/O, or after
+    /// it for [`LeaseStrength::Sync`]; [`Error::Unreachable`], with each address and what was found
+    /// there, when no server gave a session within the connect timeout; [`Error::ChrootMissing`].
     ///
     /// # Cancel safety
     ///

@@ -36,13 +36,14 @@ use crate::session::pool::Pool;
 
 /// A connection to a ZooKeeper ensemble, and the source of locks.
 ///
-/// Cheap to clone; clones share their sessions. Keep one for each process: it opens further sessions by itself when very
-/// many tasks wait. [`close`](Self::close) it before the process ends; otherwise tickets that were not released stay until
-/// the session times out.
+/// Cheap to clone; clones share their sessions. Keep one for each process: it opens further
+/// sessions by itself when very many tasks wait. [`close`](Self::close) it before the process ends;
+/// otherwise tickets that were not released stay until the session times out.
 ///
-/// On Linux it sets `TCP_NODELAY` on each connection that this process has to the keeper's servers, also on those that are not its
-/// own: what is sent together then arrives together. Where that is forbidden (`pidfd_getfd` in a sandbox) a lock that is free costs a
-/// round trip more, and nothing else changes.
+/// On Linux it sets `TCP_NODELAY` on each connection that this process has to the keeper's servers,
+/// also on those that are not its own: what is sent together then arrives together. Where that is
+/// forbidden (`pidfd_getfd` in a sandbox) a lock that is free costs a round trip more, and nothing
+/// else changes.
 ///
 /// # Examples
 ///
@@ -94,8 +95,8 @@ impl Keeper {
 
     /// Connects with the default options.
     ///
-    /// The connect string is ZooKeeper's: `host:port` pairs separated by commas (the port is 2181 when left out), then,
-    /// if wanted, a chroot that must exist: `zk1:2181,zk2:2181,zk3:2181/app`.
+    /// The connect string is ZooKeeper's: `host:port` pairs separated by commas (the port is 2181
+    /// when left out), then, if wanted, a chroot that must exist: `zk1:2181,zk2:2181,zk3:2181/app`.
     ///
     /// # Errors
     ///
@@ -147,7 +148,8 @@ impl Keeper {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`] with the rule that the name breaks; [`Error::InvalidOption`] for a limit of 0.
+    /// [`Error::InvalidName`] with the rule that the name breaks; [`Error::InvalidOption`] for a
+    /// limit of 0.
     pub fn semaphore<N>(&self, name: N, limit: u32) -> Result<Semaphore>
     where
         N: TryInto<LockName>,
@@ -172,13 +174,14 @@ impl Keeper {
         Ok(Election::new(acquirer))
     }
 
-    /// Makes a set of fair locks that are taken together, all or none, and without deadlocks. No I/O. Names that are given twice
-    /// count once.
+    /// Makes a set of fair locks that are taken together, all or none, and without deadlocks. No
+    /// I/O. Names that are given twice count once.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`] with the rule that a name breaks. [`Error::InvalidOption`] for no name at all, for more than 128, and
-    /// for names so long that one session could not watch them all (512 bytes each on average, with root and chroot).
+    /// [`Error::InvalidName`] with the rule that a name breaks. [`Error::InvalidOption`] for no
+    /// name at all, for more than 128, and for names so long that one session could not watch them
+    /// all (512 bytes each on average, with root and chroot).
     pub fn multi_lock<I>(&self, names: I) -> Result<MultiLock>
     where
         I: IntoIterator,
@@ -226,13 +229,14 @@ impl Keeper {
         lock.lock().await
     }
 
-    /// Lists the locks below the root that somebody holds or waits for, by name. It asks behind a `sync`: what was there before the
-    /// call, on whichever server, is in the list.
+    /// Lists the locks below the root that somebody holds or waits for, by name. It asks behind a
+    /// `sync`: what was there before the call, on whichever server, is in the list.
     ///
     /// # Errors
     ///
-    /// [`Error::Denied`] if we may not read the root; what we may not read below it is [said](LockSummary::is_denied). [`is_lost`](Error::is_lost) if the
-    /// session ended; [`Error::Unreachable`] if another one cannot be opened.
+    /// [`Error::Denied`] if we may not read the root; what we may not read below it is
+    /// [said](LockSummary::is_denied). [`is_lost`](Error::is_lost) if the session ended;
+    /// [`Error::Unreachable`] if another one cannot be opened.
     ///
     /// # Cancel safety
     ///
@@ -242,12 +246,13 @@ impl Keeper {
         view::locks(&session, &self.root).await
     }
 
-    /// Lists everybody in a lock's queue, in its order. Empty when nobody uses the lock. It asks behind a `sync`, as [`locks`](Self::locks)
-    /// does.
+    /// Lists everybody in a lock's queue, in its order. Empty when nobody uses the lock. It asks
+    /// behind a `sync`, as [`locks`](Self::locks) does.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`]; [`Error::Denied`] if we may not read its directory or one of its tickets; otherwise as [`locks`](Self::locks).
+    /// [`Error::InvalidName`]; [`Error::Denied`] if we may not read its directory or one of its
+    /// tickets; otherwise as [`locks`](Self::locks).
     ///
     /// # Cancel safety
     ///
@@ -262,20 +267,24 @@ impl Keeper {
             .await
     }
 
-    /// Removes a ticket that [`queue`](Self::queue) has shown, whosever it is: an operator's tool for a holder that hangs, or a
-    /// waiter that nobody wants any more. `true` if it was removed now, `false` if it was gone already, whoever stands in its
-    /// place: a ticket is known by its token, and no other one is touched.
+    /// Removes a ticket that [`queue`](Self::queue) has shown, whosever it is: an operator's tool
+    /// for a holder that hangs, or a waiter that nobody wants any more. `true` if it was removed
+    /// now, `false` if it was gone already, whoever stands in its place: a ticket is known by its
+    /// token, and no other one is touched.
     ///
-    /// Who is evicted is not asked. A guard of its learns that it is [lost](crate::GuardState::Lost) with the next beat of its session, within
-    /// a tenth of the session timeout for each hundred locks that the session holds, or at once from [`check`](crate::Guard::check); until then it may work on while the next in the queue is let in, which only
-    /// a resource that compares tokens notices. The call of one that waits ends with [`Error::PlaceLost`], but
-    /// not before whoever it waits for has left: only then does it look. A guest of an evicted holder stays, and is evicted
-    /// by its own entry.
+    /// Who is evicted is not asked. A guard of its learns that it is
+    /// [lost](crate::GuardState::Lost) with the next beat of its session, within a tenth of the
+    /// session timeout for each hundred locks that the session holds, or at once from
+    /// [`check`](crate::Guard::check); until then it may work on while the next in the queue is let
+    /// in, which only a resource that compares tokens notices. The call of one that waits ends with
+    /// [`Error::PlaceLost`], but not before whoever it waits for has left: only then does it look.
+    /// A guest of an evicted holder stays, and is evicted by its own entry.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`]; [`Error::InvalidOption`] if the entry is not of this lock. [`Error::Denied`] if we may not remove or read
-    /// the ticket. [`Error::Refused`] if it is another program's node and has children. Otherwise as [`locks`](Self::locks).
+    /// [`Error::InvalidName`]; [`Error::InvalidOption`] if the entry is not of this lock.
+    /// [`Error::Denied`] if we may not remove or read the ticket. [`Error::Refused`] if it is
+    /// another program's node and has children. Otherwise as [`locks`](Self::locks).
     ///
     /// # Cancel safety
     ///
@@ -308,19 +317,22 @@ impl Keeper {
             .await
     }
 
-    /// Asks whoever has a ticket that [`queue`](Self::queue) has shown to give it back, and once that is written waits for it, for at
-    /// most `grace`. `true` if the ticket is gone by then: released, lost, gone before, or exchanged for another one by a
-    /// [downgrade](crate::WriteGuard::downgrade), which hears the request too. A holder that listens ends its work and releases:
-    /// [`Guard::revoked`](crate::Guard::revoked), a command under `lockkeeper run`, Curator's revocable locks. One that does not keeps its
-    /// lock; [`evict`](Self::evict) removes it. Whoever waits hears of it once it holds.
+    /// Asks whoever has a ticket that [`queue`](Self::queue) has shown to give it back, and once
+    /// that is written waits for it, for at most `grace`. `true` if the ticket is gone by then:
+    /// released, lost, gone before, or exchanged for another one by a
+    /// [downgrade](crate::WriteGuard::downgrade), which hears the request too. A holder that
+    /// listens ends its work and releases: [`Guard::revoked`](crate::Guard::revoked), a command
+    /// under `lockkeeper run`, Curator's revocable locks. One that does not keeps its lock;
+    /// [`evict`](Self::evict) removes it. Whoever waits hears of it once it holds.
     ///
-    /// This adds a word to the data of our own tickets, and writes `__REVOKE__` into others, as Curator's `Revoker` does. It wakes the one
-    /// behind the ticket, once.
+    /// This adds a word to the data of our own tickets, and writes `__REVOKE__` into others, as
+    /// Curator's `Revoker` does. It wakes the one behind the ticket, once.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`]; [`Error::InvalidOption`] if the entry is not of this lock, or a candidate of an election: Curator's
-    /// `LeaderLatch` behind it would then miss its end. [`Error::Denied`] if we may not write into the ticket or read it. Otherwise as
+    /// [`Error::InvalidName`]; [`Error::InvalidOption`] if the entry is not of this lock, or a
+    /// candidate of an election: Curator's `LeaderLatch` behind it would then miss its end.
+    /// [`Error::Denied`] if we may not write into the ticket or read it. Otherwise as
     /// [`locks`](Self::locks).
     ///
     /// # Cancel safety
@@ -340,13 +352,13 @@ impl Keeper {
             .await
     }
 
-    /// The last holds of a lock that were written down, the oldest first, by the keepers that keep a
-    /// [journal](KeeperBuilder::journal). Empty if there are none.
+    /// The last holds of a lock that were written down, the oldest first, by the keepers that keep
+    /// a [journal](KeeperBuilder::journal). Empty if there are none.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`]; [`Error::Refused`] if another program keeps something there; [`Error::Denied`] if we may not read it.
-    /// Otherwise as [`locks`](Self::locks).
+    /// [`Error::InvalidName`]; [`Error::Refused`] if another program keeps something there;
+    /// [`Error::Denied`] if we may not read it. Otherwise as [`locks`](Self::locks).
     ///
     /// # Cancel safety
     ///
@@ -381,13 +393,15 @@ impl Keeper {
         journal::read(&self.pool, &self.root, &name.try_into()?).await
     }
 
-    /// The nodes of a lock whose access lists let others in than the keeper's [`acl`](KeeperBuilder::acl) does: its directories, a semaphore's
-    /// limit, and its page of the journal. None if the keeper's list is open. What `auth` stands for in it is known by the names of users as
-    /// long as the keeper has locked nothing.
+    /// The nodes of a lock whose access lists let others in than the keeper's
+    /// [`acl`](KeeperBuilder::acl) does: its directories, a semaphore's limit, and its page of the
+    /// journal. None if the keeper's list is open. What `auth` stands for in it is known by the
+    /// names of users as long as the keeper has locked nothing.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`]; [`Error::Denied`] if we may not read one of the nodes. Otherwise as [`locks`](Self::locks).
+    /// [`Error::InvalidName`]; [`Error::Denied`] if we may not read one of the nodes. Otherwise as
+    /// [`locks`](Self::locks).
     ///
     /// # Cancel safety
     ///
@@ -423,26 +437,28 @@ impl Keeper {
         queue.wider_acls(&self.root).await
     }
 
-    /// Follows the keeper's own session: lost, doubtful, opened again. Further sessions, which the keeper opens for very many waiters,
-    /// are not in it.
+    /// Follows the keeper's own session: lost, doubtful, opened again. Further sessions, which the
+    /// keeper opens for very many waiters, are not in it.
     pub fn session_events(&self) -> SessionEvents {
         self.pool.events()
     }
 
-    /// Closes the keeper and all its clones: waiting calls end with [`is_closed`](Error::is_closed), releases that were
-    /// under way are finished, and the sessions end, which removes every ticket that is left. Guards that are still alive
-    /// have then lost their locks.
+    /// Closes the keeper and all its clones: waiting calls end with
+    /// [`is_closed`](Error::is_closed), releases that were under way are finished, and the sessions
+    /// end, which removes every ticket that is left. Guards that are still alive have then lost
+    /// their locks.
     ///
-    /// A future of this keeper that is in the middle of a request and is kept without being polled keeps its session until it
-    /// is dropped.
+    /// A future of this keeper that is in the middle of a request and is kept without being polled
+    /// keeps its session until it is dropped.
     ///
-    /// Ends within about twice the session timeout that was granted even with every server dead, and half of one more with a
-    /// journal; the servers then remove the tickets when the session times out.
+    /// Ends within about twice the session timeout that was granted even with every server dead,
+    /// and half of one more with a journal; the servers then remove the tickets when the session
+    /// times out.
     ///
     /// # Cancel safety
     ///
-    /// Dropped at any await, the keeper is closed, but not everything was waited for: tickets may stay until it is closed once more, or all
-    /// that came from it is dropped.
+    /// Dropped at any await, the keeper is closed, but not everything was waited for: tickets may
+    /// stay until it is closed once more, or all that came from it is dropped.
     pub async fn close(&self) {
         self.local_holds.cohorts.give_back();
         if let Some(journal) = &self.journal {

@@ -1,8 +1,8 @@
-//! Asks servers what they are: why an address gave no session, since the client crate says the same bare error for all, and
-//! whether a server stands alone.
+//! Asks servers what they are: why an address gave no session, since the client crate says the same
+//! bare error for all, and whether a server stands alone.
 //!
-//! It resolves the name, connects, and asks with a four-letter word, so it never opens a session. It never decides
-//! anything.
+//! It resolves the name, connects, and asks with a four-letter word, so it never opens a session.
+//! It never decides anything.
 
 use std::collections::HashSet;
 use std::io;
@@ -114,7 +114,8 @@ pub(crate) fn with_port(address: &str) -> String {
     }
 }
 
-/// Sends `srvr` and reads the answer, or so many of its first bytes; an end without any is an empty answer.
+/// Sends `srvr` and reads the answer, or so many of its first bytes; an end without any is an empty
+/// answer.
 async fn ask(mut stream: TcpStream, most: usize) -> io::Result<Vec<u8>> {
     stream.write_all(b"srvr").await?;
     let mut answer = Vec::new();
@@ -122,7 +123,8 @@ async fn ask(mut stream: TcpStream, most: usize) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// A server answers with its version, says that it is not serving, or that the word is not on its white list.
+/// A server answers with its version, says that it is not serving, or that the word is not on its
+/// white list.
 fn is_zookeeper(answer: &[u8]) -> bool {
     let text = String::from_utf8_lossy(answer);
     text.starts_with("Zookeeper version")

@@ -1,9 +1,11 @@
 //! The link: the one seam between Lockkeeper and ZooKeeper.
 //!
-//! A link is one session. It offers plain operations and session events and knows nothing of locks. Invariants: an
-//! operation is sent when its method is *called*, in the order of the calls; nothing is sent that is larger than servers read;
-//! every operation ends within the link's deadline; and an operation that fails says either what the server answered or that the outcome is unknown, never
-//! anything else (FAILURES.md rows 53 and 56). Another store, or a simulated world, can stand behind the trait.
+//! A link is one session. It offers plain operations and session events and knows nothing of locks.
+//! Invariants: an operation is sent when its method is *called*, in the order of the calls; nothing
+//! is sent that is larger than servers read; every operation ends within the link's deadline; and
+//! an operation that fails says either what the server answered or that the outcome is unknown,
+//! never anything else (FAILURES.md rows 53 and 56). Another store, or a simulated world, can stand
+//! behind the trait.
 
 pub(crate) mod diagnose;
 pub(crate) mod pacer;
@@ -33,7 +35,8 @@ pub(crate) type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + S
 pub(crate) enum Fault {
     /// The server answered with an error: nothing was changed.
     Answered(Code),
-    /// Anything else: it may have happened, may still happen, or may never. The text says what was seen.
+    /// Anything else: it may have happened, may still happen, or may never. The text says what was
+    /// seen.
     Unknown(String),
 }
 
@@ -50,7 +53,8 @@ pub(crate) enum Code {
     Unauthenticated,
     /// No server was asked: it would have cut the connection.
     TooLarge(TooLarge),
-    /// Not now, in the server's words: it is throttled, or our session has moved. Nothing was changed; try again.
+    /// Not now, in the server's words: it is throttled, or our session has moved. Nothing was
+    /// changed; try again.
     NotNow(String),
     /// Every other code, in the server's words.
     Other(String),
@@ -213,17 +217,20 @@ impl<'a> Write<'a> {
     }
 }
 
-/// A watch on a node, or on a directory's children, that was armed. Dropping it takes it back from the server.
+/// A watch on a node, or on a directory's children, that was armed. Dropping it takes it back from
+/// the server.
 pub(crate) struct Watch {
-    /// The mutex is never locked: it lets whatever holds a watch be shared between threads, as a future alone cannot.
+    /// The mutex is never locked: it lets whatever holds a watch be shared between threads, as a
+    /// future alone cannot.
     told: Mutex<Pin<Box<dyn Future<Output = Change> + Send>>>,
     /// What it told, for whoever asks again.
     change: Option<Change>,
 }
 
 impl Watch {
-    /// A watch that tells when the future ends. A panic in there is the end of the session: the client crate panics when its
-    /// own task is gone, as in a runtime that shuts down (FAILURES.md row 60).
+    /// A watch that tells when the future ends. A panic in there is the end of the session: the
+    /// client crate panics when its own task is gone, as in a runtime that shuts down (FAILURES.md
+    /// row 60).
     pub(crate) fn new(told: impl Future<Output = Change> + Send + 'static) -> Self {
         let told = AssertUnwindSafe(told)
             .catch_unwind()
@@ -261,12 +268,14 @@ impl fmt::Debug for Watch {
 pub(crate) enum Change {
     /// The node is gone, or the directory whose children were watched.
     Deleted,
-    /// What was watched has changed: the node's data, or which children there are. The watch is spent.
+    /// What was watched has changed: the node's data, or which children there are. The watch is
+    /// spent.
     Changed,
     SessionOver,
 }
 
-/// What the client believes of its session. Not proof of anything (FAILURES.md row 59); good for waiting.
+/// What the client believes of its session. Not proof of anything (FAILURES.md row 59); good for
+/// waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SessionState {
     Connected,
@@ -286,11 +295,13 @@ pub(crate) trait Link: Send + Sync + fmt::Debug {
     fn delete(&self, path: &str) -> Reply<'_, ()>;
     /// Reads a node and watches it. On a missing node no watch is left.
     fn watch(&self, path: &str) -> Reply<'_, (Node, Watch)>;
-    /// Lists a directory's children, without their paths, and watches which there are. On a missing node no watch is left.
+    /// Lists a directory's children, without their paths, and watches which there are. On a missing
+    /// node no watch is left.
     fn watch_children(&self, path: &str) -> Reply<'_, (Vec<String>, Watch)>;
     fn multi_read(&self, reads: &[Read<'_>]) -> Reply<'_, Vec<Found>>;
     fn access_list(&self, path: &str) -> Reply<'_, AccessList>;
-    /// The paths of the nodes that were created, in the order of the writes that created them, with their numbers.
+    /// The paths of the nodes that were created, in the order of the writes that created them, with
+    /// their numbers.
     fn multi(&self, writes: &[Write<'_>]) -> Reply<'_, Vec<String>>;
     /// As `multi`, and tells which of the writes the server refused, and why.
     fn attempt(&self, writes: &[Write<'_>]) -> Reply<'_, Result<Vec<String>, (usize, Code)>>;
@@ -300,8 +311,9 @@ pub(crate) trait Link: Send + Sync + fmt::Debug {
     fn sync(&self, path: &str) -> Reply<'_, ()>;
     /// The session's states; they outlive the link and end with [`SessionState::Over`].
     fn states(&self) -> watch::Receiver<SessionState>;
-    /// The number of the connection that the session has now, once the server behind it has said that it stands alone. What is
-    /// sent and answered while this stays the same is answered by that server, on that connection.
+    /// The number of the connection that the session has now, once the server behind it has said
+    /// that it stands alone. What is sent and answered while this stays the same is answered by
+    /// that server, on that connection.
     fn standalone(&self) -> Option<u64> {
         None
     }

@@ -1,19 +1,22 @@
 //! How many bytes a request has on the wire. (pure)
 //!
-//! Servers cut a connection that sends more than they read, and with it goes whatever else is under way in the session; whoever
-//! asks again is cut again. Invariant: the count is what the client crate sends, to the byte (`tests/sent.rs` reads the frames), so
-//! nothing is refused that would be read.
+//! Servers cut a connection that sends more than they read, and with it goes whatever else is under
+//! way in the session; whoever asks again is cut again. Invariant: the count is what the client
+//! crate sends, to the byte (`tests/sent.rs` reads the frames), so nothing is refused that would be
+//! read.
 
 use crate::protocol::acl::Entry;
 
 use super::{Read, Write};
 
-/// The most bytes of a request that servers read, unless somebody has set another `jute.maxbuffer` there.
+/// The most bytes of a request that servers read, unless somebody has set another `jute.maxbuffer`
+/// there.
 pub(crate) const MOST: usize = 0xfffff;
 
 /// The number of a request and its kind.
 const HEADER: usize = 4 + 4;
-/// Before each operation of several, and after the last one: its kind, whether it is the end, and an error.
+/// Before each operation of several, and after the last one: its kind, whether it is the end, and
+/// an error.
 const PART: usize = 4 + 1 + 4;
 /// Before a string, data or a list.
 const LENGTH: usize = 4;

@@ -14,14 +14,15 @@ const ALL: u8 = 31;
 
 /// Who may do what with the nodes that a keeper makes: directories, tickets, permits, limits.
 ///
-/// Everybody who shares a lock needs all rights but `a` on its nodes: whoever waits reads them, whoever releases writes and deletes
-/// them, and the next one creates in the same directory. What is there already keeps the list with which it was made, and is refused if
-/// that is wider: see [`KeeperBuilder::strict_acl`](crate::KeeperBuilder::strict_acl) and `docs/security.md`.
+/// Everybody who shares a lock needs all rights but `a` on its nodes: whoever waits reads them,
+/// whoever releases writes and deletes them, and the next one creates in the same directory. What
+/// is there already keeps the list with which it was made, and is refused if that is wider: see
+/// [`KeeperBuilder::strict_acl`](crate::KeeperBuilder::strict_acl) and `docs/security.md`.
 ///
 /// # Examples
 ///
-/// The text is that of ZooKeeper's own tools: `scheme:id:rights`, separated by commas, with the rights **c**reate, **d**elete, **r**ead,
-/// **w**rite and **a**dminister; or `open`, or `creator`.
+/// The text is that of ZooKeeper's own tools: `scheme:id:rights`, separated by commas, with the
+/// rights **c**reate, **d**elete, **r**ead, **w**rite and **a**dminister; or `open`, or `creator`.
 ///
 /// ```
 /// use lockkeeper::Acl;
@@ -53,13 +54,14 @@ pub(crate) struct Entry {
 }
 
 impl Acl {
-    /// Everybody may do everything: the default without a [`credential`](crate::KeeperBuilder::credential).
+    /// Everybody may do everything: the default without a
+    /// [`credential`](crate::KeeperBuilder::credential).
     pub fn open() -> Self {
         Self::of("world", "anyone", ALL)
     }
 
-    /// Whoever proves to be whom we prove to be may do everything, and nobody else anything: the default with a
-    /// [`credential`](crate::KeeperBuilder::credential), which it needs.
+    /// Whoever proves to be whom we prove to be may do everything, and nobody else anything: the
+    /// default with a [`credential`](crate::KeeperBuilder::credential), which it needs.
     pub fn creator() -> Self {
         Self::of("auth", "", ALL)
     }
@@ -162,7 +164,8 @@ impl Allowed {
         Self { entries, by_name }
     }
 
-    /// The list itself. Servers put those in the place of `auth` whom we prove to be, and only they know all of them.
+    /// The list itself. Servers put those in the place of `auth` whom we prove to be, and only they
+    /// know all of them.
     pub(crate) fn asked(acl: &Acl, credentials: &[Credential]) -> Self {
         let resolve = |entry: &Entry| -> Vec<Entry> {
             if entry.scheme != "auth" {
@@ -186,9 +189,10 @@ impl Allowed {
         }
     }
 
-    /// The first entry of a node's list that allows somebody more than this one does, or may do so: its digests are covered then, and a
-    /// stranger with the name of one of our users looks the same. That we may read the list proves that one of its digests is ours, but
-    /// only where digests alone may.
+    /// The first entry of a node's list that allows somebody more than this one does, or may do so:
+    /// its digests are covered then, and a stranger with the name of one of our users looks the
+    /// same. That we may read the list proves that one of its digests is ours, but only where
+    /// digests alone may.
     pub(crate) fn beyond(&self, list: &[Entry]) -> Option<Entry> {
         let is_digest = |entry: &&Entry| entry.scheme == "digest";
         let is_covered = |entry: &Entry| entry.id.ends_with(":x");

@@ -1,7 +1,8 @@
 //! Dialects: whose tickets may stand in one queue. (pure)
 //!
-//! A lock is one queue for all its clients only if each sees the tickets of all others, and each library knows its own kinds of
-//! names. Invariant: names that no lock library has given are nobody's business here. It decides nothing about turns.
+//! A lock is one queue for all its clients only if each sees the tickets of all others, and each
+//! library knows its own kinds of names. Invariant: names that no lock library has given are
+//! nobody's business here. It decides nothing about turns.
 
 use uuid::Uuid;
 
@@ -10,20 +11,24 @@ use super::permits::{HELD, LIMIT};
 use super::ticket::{Recipe, Ticket, TicketData, in_order, is_hex, is_revoked, parse_digits};
 use crate::error::{Error, Result};
 
-/// Which other libraries a keeper shares its locks with: how its tickets are named, and with whose they may stand in a queue.
+/// Which other libraries a keeper shares its locks with: how its tickets are named, and with whose
+/// they may stand in a queue.
 ///
 /// One lock has one dialect. A ticket of another one in its directory is refused with
-/// [`Error::UnsafeMix`](crate::Error::UnsafeMix) when it is found, because one side would pass the other by.
+/// [`Error::UnsafeMix`](crate::Error::UnsafeMix) when it is found, because one side would pass the
+/// other by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Dialect {
-    /// Curator's: [`Mutex`](crate::Mutex) with `InterProcessMutex` and `LeaderSelector`, [`RwLock`](crate::RwLock) with
-    /// `InterProcessReadWriteLock`, [`Election`](crate::Election) with `LeaderLatch`; a mutex also with go-zookeeper's lock and the
-    /// client crate's, and with kazoo's in a subclass (see `docs/sharing.md`).
+    /// Curator's: [`Mutex`](crate::Mutex) with `InterProcessMutex` and `LeaderSelector`,
+    /// [`RwLock`](crate::RwLock) with `InterProcessReadWriteLock`, [`Election`](crate::Election)
+    /// with `LeaderLatch`; a mutex also with go-zookeeper's lock and the client crate's, and with
+    /// kazoo's in a subclass (see `docs/sharing.md`).
     #[default]
     Curator,
-    /// kazoo's as it comes: a mutex and an election with `Lock` and `Election`, a read-write lock with `ReadLock` and
-    /// `WriteLock`. Lock directories stay when they are empty, because kazoo makes them once.
+    /// kazoo's as it comes: a mutex and an election with `Lock` and `Election`, a read-write lock
+    /// with `ReadLock` and `WriteLock`. Lock directories stay when they are empty, because kazoo
+    /// makes them once.
     Kazoo,
 }
 
@@ -60,8 +65,8 @@ impl Dialect {
 /// So many nodes of each kind are in doubt at most.
 const MOST: usize = 16;
 
-/// Refuses the children of a lock's directory if one of them is a ticket that must not stand beside ours; nothing of ours
-/// is a ticket in a directory without a claim.
+/// Refuses the children of a lock's directory if one of them is a ticket that must not stand beside
+/// ours; nothing of ours is a ticket in a directory without a claim.
 pub(crate) fn check_neighbours<'a>(
     name: impl AsRef<str>,
     recipe: Option<Recipe>,
@@ -91,9 +96,9 @@ pub(crate) struct Doubt {
     what: &'static str,
 }
 
-/// Those whose names do not tell, a bounded number: names of other recipes and of a semaphore's nodes, which locks below this one may
-/// have as well; and tickets that may be .NET's, whose names are like ours, where others stand that .NET does not see, the nearest
-/// before `mine`.
+/// Those whose names do not tell, a bounded number: names of other recipes and of a semaphore's
+/// nodes, which locks below this one may have as well; and tickets that may be .NET's, whose names
+/// are like ours, where others stand that .NET does not see, the nearest before `mine`.
 pub(crate) fn in_doubt(
     recipe: Option<Recipe>,
     children: &[String],
@@ -186,8 +191,8 @@ impl Doubt {
     }
 }
 
-/// Whether a node ends with a session: neither a persistent one, nor a container, nor one with a time to live, which say so in the
-/// same field.
+/// Whether a node ends with a session: neither a persistent one, nor a container, nor one with a
+/// time to live, which say so in the same field.
 fn is_of_a_session(owner: i64) -> bool {
     owner != 0 && owner != i64::MIN && owner.to_be_bytes()[0] != 0xff
 }

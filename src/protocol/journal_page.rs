@@ -20,7 +20,8 @@ const MOST_BYTES: usize = 256 * 1024;
 pub struct JournalEntry {
     /// The fencing token of an exclusive hold. Of a guest it is its host's.
     pub token: Token,
-    /// The identity of its ticket, which [`QueueEntry::token`](crate::QueueEntry::token) shows while it is there.
+    /// The identity of its ticket, which [`QueueEntry::token`](crate::QueueEntry::token) shows
+    /// while it is there.
     pub ticket: Token,
     /// The name of its node.
     pub node: String,
@@ -38,10 +39,11 @@ pub struct JournalEntry {
     pub since_ms: u64,
     /// How long it waited.
     pub waited: Duration,
-    /// From the grant until its guard was released or dropped, which may be long after a loss; none as long as its end is not known.
+    /// From the grant until its guard was released or dropped, which may be long after a loss; none
+    /// as long as its end is not known.
     pub held: Option<Duration>,
-    /// How it ended. None if nobody wrote that: it is still held; it is lost, and its guard still there; or its process died, was cut off
-    /// for good, or could not write.
+    /// How it ended. None if nobody wrote that: it is still held; it is lost, and its guard still
+    /// there; or its process died, was cut off for good, or could not write.
     pub ending: Option<Ending>,
 }
 
@@ -64,7 +66,8 @@ impl fmt::Debug for JournalEntry {
 pub enum Ending {
     /// Its guard was released.
     Released,
-    /// Its guard was dropped; or its place was kept for others of its process ([`Mutex::linger`](crate::Mutex::linger)), and nobody came.
+    /// Its guard was dropped; or its place was kept for others of its process
+    /// ([`Mutex::linger`](crate::Mutex::linger)), and nobody came.
     Dropped,
     /// It was lost, and why.
     Lost(String),
@@ -187,8 +190,8 @@ impl Page {
         lines.collect::<Vec<_>>().join("\n").into_bytes()
     }
 
-    /// Puts a hold at its place, or its end beside its beginning. Tokens are given in the order of grants; those who share one are of one
-    /// owner or one process, mostly.
+    /// Puts a hold at its place, or its end beside its beginning. Tokens are given in the order of
+    /// grants; those who share one are of one owner or one process, mostly.
     pub(crate) fn put(&mut self, line: PageLine) {
         match self.0.iter_mut().find(|there| there.id == line.id) {
             // What ended does not begin again.

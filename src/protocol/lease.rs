@@ -1,39 +1,47 @@
 //! The lease: until when the servers surely still believe in our session. (pure)
 //!
-//! Time is an argument. Invariant: `valid_until` lies before the earliest moment at which the ensemble can have given our
-//! locks to somebody else, as long as clocks run at the same rate and the servers' tick is what the user declares, or at most
-//! half of the session timeout. A lease that has ended never comes back: what is answered afterwards begins another one.
+//! Time is an argument. Invariant: `valid_until` lies before the earliest moment at which the
+//! ensemble can have given our locks to somebody else, as long as clocks run at the same rate and
+//! the servers' tick is what the user declares, or at most half of the session timeout. A lease
+//! that has ended never comes back: what is answered afterwards begins another one.
 //!
-//! A follower tells the leader of our requests only when the leader pings it, up to half a tick later, whatever the
-//! request (ZooKeeper's `LearnerSessionTracker` and `LearnerHandler`). So an answer proves nothing of the request that it
-//! answers, only of older ones: the *anchor* is the newest request that had been answered a *lag* before this one was sent:
-//! 0.55 of a tick that is declared (half of it, and a tenth of that for the ping's way), otherwise a quarter of the timeout.
-//! The lease ends nine tenths of the timeout after the anchor was sent. An observer behind an ObserverMaster tells a follower
-//! first, which tells the leader: that takes a whole tick, and holds only for timeouts of at least four ticks, or with twice
-//! the tick declared. Simpler rules failed on a
-//! real ensemble: "the last answered request and six tenths" in 11 to 107 of 400 trials, and a lease on the first answer
-//! after a silence, which a follower gave 0.003 timeouts before the session was gone.
+//! A follower tells the leader of our requests only when the leader pings it, up to half a tick
+//! later, whatever the request (ZooKeeper's `LearnerSessionTracker` and `LearnerHandler`). So an
+//! answer proves nothing of the request that it answers, only of older ones: the *anchor* is the
+//! newest request that had been answered a *lag* before this one was sent: 0.55 of a tick that is
+//! declared (half of it, and a tenth of that for the ping's way), otherwise a quarter of the
+//! timeout. The lease ends nine tenths of the timeout after the anchor was sent. An observer behind
+//! an ObserverMaster tells a follower first, which tells the leader: that takes a whole tick, and
+//! holds only for timeouts of at least four ticks, or with twice the tick declared. Simpler rules
+//! failed on a real ensemble: "the last answered request and six tenths" in 11 to 107 of 400
+//! trials, and a lease on the first answer after a silence, which a follower gave 0.003 timeouts
+//! before the session was gone.
 //!
-//! A server that stands alone ends the session itself, and counts from each request when it comes, before it is answered
-//! (`ZooKeeperServer.submitRequestNow` and `touch`): while a lease lasts, each of its answers is an anchor by itself. Not when none
-//! does: `SessionTrackerImpl.run` takes the sessions that are due out of its queue first and marks one after the other as closing
-//! then, and what comes in between is still answered. Two answers with the lag between them have that behind them. Who answered is
-//! told with each answer, so nothing is to be taken back when the next one comes from somebody else: if that server was restarted
-//! as a member of an ensemble, all sessions have their whole timeout from then on.
+//! A server that stands alone ends the session itself, and counts from each request when it comes,
+//! before it is answered (`ZooKeeperServer.submitRequestNow` and `touch`): while a lease lasts,
+//! each of its answers is an anchor by itself. Not when none does: `SessionTrackerImpl.run` takes
+//! the sessions that are due out of its queue first and marks one after the other as closing then,
+//! and what comes in between is still answered. Two answers with the lag between them have that
+//! behind them. Who answered is told with each answer, so nothing is to be taken back when the next
+//! one comes from somebody else: if that server was restarted as a member of an ensemble, all
+//! sessions have their whole timeout from then on.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// A moment of the session's clock, which counts suspended time too: how long after the clock's zero.
+/// A moment of the session's clock, which counts suspended time too: how long after the clock's
+/// zero.
 pub(crate) type Moment = Duration;
 
 /// Until when the session is surely alive, folded over the requests that were answered.
 #[derive(Debug, Clone)]
 pub(crate) struct Lease {
     timeout: Duration,
-    /// How long after its answer a request is surely known to whoever ends the session, if that is not who answers.
+    /// How long after its answer a request is surely known to whoever ends the session, if that is
+    /// not who answers.
     lag: Duration,
-    /// Answered requests that are an anchor or may become one, in the order in which they were sent.
+    /// Answered requests that are an anchor or may become one, in the order in which they were
+    /// sent.
     answered: VecDeque<Answered>,
     valid_until: Option<Moment>,
 }
@@ -54,8 +62,8 @@ pub(crate) enum By {
 }
 
 impl Lease {
-    /// A session that was opened by a handshake sent and answered then, at servers that have this tick if it is known. Its creation is a commit of the quorum, and the
-    /// leader counts from it.
+    /// A session that was opened by a handshake sent and answered then, at servers that have this
+    /// tick if it is known. Its creation is a commit of the quorum, and the leader counts from it.
     pub(crate) fn new(timeout: Duration, tick: Option<Duration>, sent: Moment, at: Moment) -> Self {
         let mut lease = Self {
             timeout,
@@ -67,7 +75,8 @@ impl Lease {
         lease
     }
 
-    /// A server has answered a request of ours. Who that is is said of this answer alone: the next one may be another's.
+    /// A server has answered a request of ours. Who that is is said of this answer alone: the next
+    /// one may be another's.
     pub(crate) fn answered(&mut self, sent: Moment, now: Moment, by: By) {
         self.end_if_over(now);
         let settled = |old: &Answered| old.at + self.lag <= sent;
@@ -105,8 +114,8 @@ impl Lease {
         is_over
     }
 
-    /// When the next beat is to be sent: every sixth of the timeout, every tenth while something is held, or a lag after an answer
-    /// that may begin a lease.
+    /// When the next beat is to be sent: every sixth of the timeout, every tenth while something is
+    /// held, or a lag after an answer that may begin a lease.
     pub(crate) fn next_beat(&self, last_sent: Moment, is_holding: bool) -> Moment {
         let rhythm = if is_holding {
             self.timeout / 10
@@ -176,7 +185,8 @@ mod tests {
             let lease = after(beats[..count].iter().copied());
             let last = beats[count - 1];
 
-            // The anchor is the beat before the last but one: the last one was sent less than a quarter after it was answered.
+            // The anchor is the beat before the last but one: the last one was sent less than a
+            // quarter after it was answered.
             assert_eq!(lease.valid_until(ms(last + 1)), Some(ms(last - 400 + 1080)));
         }
     }
@@ -294,8 +304,8 @@ mod tests {
 
     #[test]
     fn a_silence_is_survived_that_is_shorter_than_the_lease_allows() {
-        // The silence begins right before a beat is answered, and its end is met by the first beat after it. A server that stands
-        // alone has not said so again by then.
+        // The silence begins right before a beat is answered, and its end is met by the first beat
+        // after it. A server that stands alone has not said so again by then.
         let long = ms(10_000);
         for (tick, by, survived) in [
             (None, By::Any, 1400),
@@ -386,7 +396,8 @@ mod tests {
         );
     }
 
-    /// Servers as those of ZooKeeper 3.8 are, which end a session at the first multiple of their tick after the timeout.
+    /// Servers as those of ZooKeeper 3.8 are, which end a session at the first multiple of their
+    /// tick after the timeout.
     #[derive(Debug)]
     struct Servers {
         tick: u64,
@@ -396,15 +407,17 @@ mod tests {
 
     #[derive(Debug)]
     enum Kind {
-        /// The client is connected to a follower, which notes who asked something. The leader pings it every half tick, learns from
-        /// the answer who did, and counts each of these sessions from then on.
+        /// The client is connected to a follower, which notes who asked something. The leader pings
+        /// it every half tick, learns from the answer who did, and counts each of these sessions
+        /// from then on.
         Ensemble {
             /// How long the leader's ping and its answer are on the way.
             ping: u64,
             is_noted: bool,
             next_ping: u64,
         },
-        /// It counts from each request. Once a session is due, it takes so long to mark it as closing, and answers until then.
+        /// It counts from each request. Once a session is due, it takes so long to mark it as
+        /// closing, and answers until then.
         Standalone { slow: u64 },
     }
 
@@ -434,7 +447,8 @@ mod tests {
             self.expires = self.expires.max((end / self.tick + 1) * self.tick);
         }
 
-        /// Goes on to a moment at which the client's request arrives, or says when the session ended before.
+        /// Goes on to a moment at which the client's request arrives, or says when the session
+        /// ended before.
         fn go_on(&mut self, now: u64) -> Result<(), u64> {
             while let Kind::Ensemble {
                 ping,
@@ -477,7 +491,8 @@ mod tests {
             Ok(())
         }
 
-        /// Nothing is asked any more; a follower may also be cut from its leader, which hears no more of what it has noted.
+        /// Nothing is asked any more; a follower may also be cut from its leader, which hears no
+        /// more of what it has noted.
         fn end(&mut self, is_cut: bool) -> u64 {
             if is_cut {
                 return self.expires;
@@ -512,8 +527,8 @@ mod tests {
         prop::collection::vec((0..2_u8, 0..1500_u64, 0..60_u64, 0..60_u64), 1..80)
     }
 
-    /// FAILURES.md S2b, against every rhythm of beats, pauses and pings: whatever was answered, the lease is over when the leader
-    /// ends the session, also where the follower is cut from it.
+    /// FAILURES.md S2b, against every rhythm of beats, pauses and pings: whatever was answered, the
+    /// lease is over when the leader ends the session, also where the follower is cut from it.
     #[test]
     fn no_lease_outlives_its_session() {
         let of = (
@@ -554,7 +569,8 @@ mod tests {
         );
     }
 
-    /// The same at a server that stands alone and says so sooner or later, and is started again as one of an ensemble, and back.
+    /// The same at a server that stands alone and says so sooner or later, and is started again as
+    /// one of an ensemble, and back.
     #[test]
     fn no_lease_outlives_its_session_at_a_server_that_stands_alone() {
         let of = (

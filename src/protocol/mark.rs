@@ -1,12 +1,14 @@
 //! What is written into a lock directory, and how a ticket leaves. (pure)
 //!
-//! A holder leaves a *mark* when it releases; a guest leaves a *note* when it comes, so that its host leaves without a mark; a
-//! leader *proclaims* a value. Invariant: a mark proves a turn only by the `czxid` of the ticket that was watched. By number alone it would prove a
-//! wrong one as soon as a directory was removed and made again (FAILURES.md row 74).
+//! A holder leaves a *mark* when it releases; a guest leaves a *note* when it comes, so that its
+//! host leaves without a mark; a leader *proclaims* a value. Invariant: a mark proves a turn only
+//! by the `czxid` of the ticket that was watched. By number alone it would prove a wrong one as
+//! soon as a directory was removed and made again (FAILURES.md row 74).
 
 use serde::{Deserialize, Serialize};
 
-/// Says that the ticket with this identity was granted and then released: everything before it had gone already.
+/// Says that the ticket with this identity was granted and then released: everything before it had
+/// gone already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Mark {
     pub(crate) czxid: i64,
@@ -18,12 +20,13 @@ pub(crate) struct Mark {
 pub(crate) enum ReleasePlan {
     /// By its name alone, which is read first: it never held.
     Plain,
-    /// Only while the directory is still at this version, and without a word: it shared, or had guests, or the directory's
-    /// data is another program's.
+    /// Only while the directory is still at this version, and without a word: it shared, or had
+    /// guests, or the directory's data is another program's.
     Unmarked { version: i32 },
     /// With the mark of a holder, written only while the directory is still at this version.
     Marked { mark: Vec<u8>, version: i32 },
-    /// Together with its directory if it is the last one in there, so that numbers start again; otherwise as inside.
+    /// Together with its directory if it is the last one in there, so that numbers start again;
+    /// otherwise as inside.
     LastOut(Box<Self>),
 }
 
@@ -45,7 +48,8 @@ impl ReleasePlan {
         }
     }
 
-    /// The version of the directory, whose data was then ours to write over, at which the mark is left.
+    /// The version of the directory, whose data was then ours to write over, at which the mark is
+    /// left.
     pub(crate) fn marks_at(&self) -> Option<i32> {
         match self {
             Self::Marked { version, .. } => Some(*version),
@@ -99,7 +103,8 @@ enum MarkLine {
 
 impl MarkLine {
     fn to_bytes(&self) -> Vec<u8> {
-        // Numbers and text: serde_json cannot fail on them, and an empty line proves nothing, which is safe.
+        // Numbers and text: serde_json cannot fail on them, and an empty line proves nothing, which
+        // is safe.
         serde_json::to_vec(self).unwrap_or_default()
     }
 }
@@ -141,8 +146,9 @@ impl DirectoryData {
         matches!(self, Self::Marked(mark) if mark.czxid == czxid)
     }
 
-    /// Whether whoever stood before the ticket with this number held and released, or nobody ever did. Their identity decides if
-    /// it is known. A directory that is removed when it is empty forgets what was in it before.
+    /// Whether whoever stood before the ticket with this number held and released, or nobody ever
+    /// did. Their identity decides if it is known. A directory that is removed when it is empty
+    /// forgets what was in it before.
     pub(crate) fn ended_well(&self, ahead: Option<i64>, seq: i32, forgets: bool) -> bool {
         match (self, ahead) {
             (Self::Marked(mark), Some(czxid)) => mark.czxid == czxid,

@@ -1,6 +1,7 @@
 //! The rules, pure: bytes, names and times come in as arguments, and verdicts go out.
 //!
-//! Nothing here sends, waits, reads a clock or writes a log, so the exhaustive search and property tests drive the real code.
+//! Nothing here sends, waits, reads a clock or writes a log, so the exhaustive search and property
+//! tests drive the real code.
 
 pub(crate) mod acl;
 pub(crate) mod dialect;

@@ -1,9 +1,11 @@
 //! Permits: the nodes that hold them, the stored limit, and whether some more fit. (pure)
 //!
-//! Invariants: what is not named as a permit is none and is never counted; a sum cannot overflow; and nothing fits beside more
-//! than the limit allows, as after a resize down. It never decides who may take them: that is the head of the queue alone.
+//! Invariants: what is not named as a permit is none and is never counted; a sum cannot overflow;
+//! and nothing fits beside more than the limit allows, as after a resize down. It never decides who
+//! may take them: that is the head of the queue alone.
 
-/// What is below a semaphore's name: the tickets of those who wait, the permits that are held, and the limit.
+/// What is below a semaphore's name: the tickets of those who wait, the permits that are held, and
+/// the limit.
 pub(crate) const QUEUE: &str = "queue";
 pub(crate) const HELD: &str = "held";
 pub(crate) const LIMIT: &str = "limit";

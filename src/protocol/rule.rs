@@ -1,8 +1,9 @@
 //! The rule of the queue: who waits for whom. (pure)
 //!
-//! Let *blockers* be the earlier tickets that conflict with mine. Granted when there are none; otherwise wait for the
-//! nearest blocker and judge again. Nodes never appear ahead of a ticket, so only removals matter, and while the nearest
-//! blocker lives I cannot be granted: one watch is enough and no release wakes a second waiter.
+//! Let *blockers* be the earlier tickets that conflict with mine. Granted when there are none;
+//! otherwise wait for the nearest blocker and judge again. Nodes never appear ahead of a ticket, so
+//! only removals matter, and while the nearest blocker lives I cannot be granted: one watch is
+//! enough and no release wakes a second waiter.
 
 use super::ticket::{Mode, Ticket, in_order};
 
@@ -39,8 +40,8 @@ pub(crate) fn first<'a>(children: impl IntoIterator<Item = &'a str>) -> Vec<Tick
     tickets
 }
 
-/// Whether the other stands before mine and conflicts. Equal numbers belong to one hold: a guest and its host, or a writer
-/// that has become a reader.
+/// Whether the other stands before mine and conflicts. Equal numbers belong to one hold: a guest
+/// and its host, or a writer that has become a reader.
 pub(crate) fn is_blocker(other: &Ticket, mine: &Ticket) -> bool {
     let conflicts = other.kind == Mode::Exclusive || mine.kind == Mode::Exclusive;
     conflicts && other.seq.wrapping_sub(mine.seq) < 0
@@ -78,7 +79,8 @@ mod tests {
         }
     }
 
-    // FAILURES.md row 44: whatever is missing and however the list is shuffled, also across the end of the counter.
+    // FAILURES.md row 44: whatever is missing and however the list is shuffled, also across the end
+    // of the counter.
     #[test]
     fn row_44_of_up_to_seven_children_the_nearest_lower_number_is_watched() {
         let mut judgements = 0;
@@ -167,7 +169,8 @@ mod tests {
             prop_assert_eq!(judged(20, &seqs), judged(20, &reversed));
         }
 
-        // Random releases, give-ups and expiries: whoever is first is always told, because its watched blocker goes.
+        // Random releases, give-ups and expiries: whoever is first is always told, because its
+        // watched blocker goes.
         #[test]
         fn no_wake_up_is_missed(removals in prop::collection::vec(any::<prop::sample::Index>(), 1..30)) {
             let mut queue: Vec<i32> = (0..=i32::try_from(removals.len()).unwrap_or(30)).collect();

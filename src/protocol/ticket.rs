@@ -1,8 +1,10 @@
-//! Tickets: the names of the nodes in a lock directory, their order, and the data line inside. (pure)
+//! Tickets: the names of the nodes in a lock directory, their order, and the data line inside.
+//! (pure)
 //!
-//! Invariant: `parse` after `format` is the identity, and nothing that ZooKeeper, Curator, go-zookeeper, .NET or kazoo
-//! did not number is ever taken for a ticket. A name is not an identity: a directory that was removed and made again
-//! starts its numbers again, so a ticket's identity is its `czxid`, always (DESIGN: "Names are not identities").
+//! Invariant: `parse` after `format` is the identity, and nothing that ZooKeeper, Curator,
+//! go-zookeeper, .NET or kazoo did not number is ever taken for a ticket. A name is not an
+//! identity: a directory that was removed and made again starts its numbers again, so a ticket's
+//! identity is its `czxid`, always (DESIGN: "Names are not identities").
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -42,7 +44,8 @@ impl Recipe {
             Self::Read => "__READ__",
             Self::Write => "__WRIT__",
             Self::Lead => "latch-",
-            // Kazoo looks for these anywhere in a name, so its own random digits before them can be left out.
+            // Kazoo looks for these anywhere in a name, so its own random digits before them can be
+            // left out.
             Self::KazooLock | Self::KazooWrite => "__lock__",
             Self::KazooRead => "__rlock__",
         }
@@ -87,7 +90,8 @@ pub(crate) struct Ticket {
     pub(crate) name: String,
 }
 
-/// Tags that stand right before the number, and what they mean. The order matters only where one ends in another.
+/// Tags that stand right before the number, and what they mean. The order matters only where one
+/// ends in another.
 const TAGS: [(&str, Mode); 8] = [
     ("__READ__", Mode::Shared),
     ("__WRIT__", Mode::Exclusive),
@@ -99,10 +103,12 @@ const TAGS: [(&str, Mode); 8] = [
     ("lock-", Mode::Exclusive),
 ];
 
-/// Bytes of the longest name that is a ticket, whoever made it: whatever reads as a UUID may stand before the longest tag.
+/// Bytes of the longest name that is a ticket, whoever made it: whatever reads as a UUID may stand
+/// before the longest tag.
 pub(crate) const LONGEST: usize = "_c_-".len() + Urn::LENGTH + "__rlock__-2147483648".len();
 
-/// From this number on, the last one out removes the directory, so that numbers start again before they run out.
+/// From this number on, the last one out removes the directory, so that numbers start again before
+/// they run out.
 const NEAR_END: i32 = i32::MAX - (1 << 16);
 
 impl Ticket {
@@ -115,8 +121,9 @@ impl Ticket {
         }
     }
 
-    /// The name of a guest's ticket beside this one: the same number under the same tag, which every client reads as a ticket.
-    /// It is Curator's form with a version of UUID that Curator never makes, so that ours are told from others.
+    /// The name of a guest's ticket beside this one: the same number under the same tag, which
+    /// every client reads as a ticket. It is Curator's form with a version of UUID that Curator
+    /// never makes, so that ours are told from others.
     pub(crate) fn guest(&self, attempt: Uuid) -> Self {
         let (_, bare) = self.name.split_at(self.tag().0);
         let id = uuid::Builder::from_custom_bytes(attempt.into_bytes()).into_uuid();
@@ -127,7 +134,8 @@ impl Ticket {
         }
     }
 
-    /// The ticket that this one becomes when it comes to share: the same number under the tag of readers.
+    /// The ticket that this one becomes when it comes to share: the same number under the tag of
+    /// readers.
     pub(crate) fn shared(&self) -> Self {
         let (before, bare) = self.name.split_at(self.tag().0);
         let digits = &bare[self.tag().1..];
@@ -187,8 +195,8 @@ impl Ticket {
 
     /// The ticket right before this one if it is one of ours and was taken for that, by arithmetic.
     ///
-    /// The first number of a directory has none. Numbers are unique in a directory and given in order, so if the name
-    /// is there, and older, it *is* the immediate predecessor.
+    /// The first number of a directory has none. Numbers are unique in a directory and given in
+    /// order, so if the name is there, and older, it *is* the immediate predecessor.
     pub(crate) fn predecessor(&self, recipe: Recipe) -> Option<Self> {
         (self.seq != 0).then(|| Self::ours(recipe, self.seq.wrapping_sub(1)))
     }
@@ -198,8 +206,8 @@ impl Ticket {
         self.order_from(other) == Ordering::Less
     }
 
-    /// The order of this ticket relative to another: by number with the wrap of a 32-bit counter, then by name, since
-    /// equal numbers are legal (guests, and writers that have become readers).
+    /// The order of this ticket relative to another: by number with the wrap of a 32-bit counter,
+    /// then by name, since equal numbers are legal (guests, and writers that have become readers).
     fn order_from(&self, other: &Self) -> Ordering {
         self.seq
             .wrapping_sub(other.seq)
@@ -207,20 +215,23 @@ impl Ticket {
             .then_with(|| self.name.cmp(&other.name))
     }
 
-    /// Whether the directory should be removed by whoever leaves it empty, so that numbers start again.
+    /// Whether the directory should be removed by whoever leaves it empty, so that numbers start
+    /// again.
     pub(crate) fn is_near_end(&self) -> bool {
         self.seq >= NEAR_END || self.seq < 0
     }
 
-    /// Whether the counter has no more order to give. At its end the server's counter sticks: the last number is given
-    /// again as soon as it is free, and numbers past it are given only while requests overlap. Such a ticket may be
-    /// younger than one that it seems to precede, so it is never used as a place.
+    /// Whether the counter has no more order to give. At its end the server's counter sticks: the
+    /// last number is given again as soon as it is free, and numbers past it are given only while
+    /// requests overlap. Such a ticket may be younger than one that it seems to precede, so it is
+    /// never used as a place.
     pub(crate) fn is_past_counting(&self) -> bool {
         self.seq == i32::MAX || self.seq < 0
     }
 }
 
-/// Puts tickets in the order of the queue. Numbers may have wrapped, so they are counted from one of their own.
+/// Puts tickets in the order of the queue. Numbers may have wrapped, so they are counted from one
+/// of their own.
 pub(crate) fn in_order(mut tickets: Vec<Ticket>) -> Vec<Ticket> {
     if let Some(pivot) = tickets.first().map(|ticket| ticket.seq) {
         tickets.sort_by(|a, b| {
@@ -256,8 +267,8 @@ pub(crate) fn parse_digits(text: &str) -> Option<i32> {
     (Digits(seq).to_string() == text).then_some(seq)
 }
 
-/// What may stand before the tag: nothing, Curator's and Go's `_c_<uuid>-`, or kazoo's 32 hexadecimal digits (with a
-/// dash in the subclass that shares a queue with Curator).
+/// What may stand before the tag: nothing, Curator's and Go's `_c_<uuid>-`, or kazoo's 32
+/// hexadecimal digits (with a dash in the subclass that shares a queue with Curator).
 fn is_protection(text: &str) -> bool {
     if text.is_empty() {
         return true;
@@ -276,8 +287,8 @@ pub(crate) fn is_hex(id: &str) -> bool {
     id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// The data line of a ticket: written once at create, and never again but to ask its holder for it, because that wakes the
-/// successor.
+/// The data line of a ticket: written once at create, and never again but to ask its holder for it,
+/// because that wakes the successor.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TicketData {
     /// The owner for reentrancy, when one was named.
@@ -320,7 +331,8 @@ pub(crate) fn is_revoked(data: &[u8]) -> bool {
     data == REVOKE || TicketData::parse(data).is_some_and(|line| line.revoked)
 }
 
-/// What asks the holder of a ticket with this in it: ours keep their line, by which we know them again.
+/// What asks the holder of a ticket with this in it: ours keep their line, by which we know them
+/// again.
 pub(crate) fn asking(data: &[u8]) -> Vec<u8> {
     match TicketData::parse(data) {
         Some(line) => TicketData {
@@ -335,7 +347,8 @@ pub(crate) fn asking(data: &[u8]) -> Vec<u8> {
 impl TicketData {
     /// The bytes for the node.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        // Strings and numbers only: serde_json cannot fail on them, and an empty line would only cost the display.
+        // Strings and numbers only: serde_json cannot fail on them, and an empty line would only
+        // cost the display.
         serde_json::to_vec(self).unwrap_or_default()
     }
 
@@ -344,8 +357,8 @@ impl TicketData {
         self.owner.as_deref() == Some(owner)
     }
 
-    /// Whether that is in a ticket which this attempt has made, at a path and in a session that were its own: Curator's `Revoker` may
-    /// have written over it.
+    /// Whether that is in a ticket which this attempt has made, at a path and in a session that
+    /// were its own: Curator's `Revoker` may have written over it.
     pub(crate) fn was_made_by(attempt: Uuid, data: &[u8], is_our_session: bool) -> bool {
         Self::parse(data).is_some_and(|line| line.attempt == attempt)
             || is_our_session && data == REVOKE
@@ -359,7 +372,8 @@ impl TicketData {
         })
     }
 
-    /// Reads any bytes; `None` when they are not one of our lines. Other programs write JSON too, but no attempt of ours.
+    /// Reads any bytes; `None` when they are not one of our lines. Other programs write JSON too,
+    /// but no attempt of ours.
     pub(crate) fn parse(data: &[u8]) -> Option<Self> {
         let line: Self = serde_json::from_slice(data).ok()?;
         (!line.attempt.is_nil()).then_some(line)
@@ -545,7 +559,8 @@ mod tests {
         }
     }
 
-    /// The zeros of scripts whose digits Java's `%010d` prints where the locale asks for them, and a few more.
+    /// The zeros of scripts whose digits Java's `%010d` prints where the locale asks for them, and
+    /// a few more.
     const ZEROS: [char; 6] = [
         '\u{660}',
         '\u{6f0}',

@@ -1,14 +1,16 @@
 //! The walk of a ticket to its turn: what to ask next, and what each answer means. (pure)
 //!
-//! Invariants: every snapshot that can give the turn also shows our own ticket, with our `czxid` (FAILURES.md rows 72 and 73), or a
-//! directory whose last change was its creation; a
-//! ticket waits for one other, the nearest that conflicts; a list of the children is the fallback of the exclusive way, never
-//! the way itself. It sends nothing and waits for nothing: the waiter does, and so does the exhaustive search of the tests.
+//! Invariants: every snapshot that can give the turn also shows our own ticket, with our `czxid`
+//! (FAILURES.md rows 72 and 73), or a directory whose last change was its creation; a ticket waits
+//! for one other, the nearest that conflicts; a list of the children is the fallback of the
+//! exclusive way, never the way itself. It sends nothing and waits for nothing: the waiter does,
+//! and so does the exhaustive search of the tests.
 //!
-//! The way: speculative read, which is asked for with the create: alone? (1 request); otherwise watch the number before mine (1). When the watched ticket goes, look (1): a
-//! mark with its `czxid` proves that it held and released, so everything before it was gone already. A shared ticket lists
-//! once instead of guessing. A ticket with an owner also lists, and asks whose the first ticket is: the same owner's lets it in
-//! as a guest.
+//! The way: speculative read, which is asked for with the create: alone? (1 request); otherwise
+//! watch the number before mine (1). When the watched ticket goes, look (1): a mark with its
+//! `czxid` proves that it held and released, so everything before it was gone already. A shared
+//! ticket lists once instead of guessing. A ticket with an owner also lists, and asks whose the
+//! first ticket is: the same owner's lets it in as a guest.
 
 use std::borrow::Cow;
 
@@ -32,7 +34,8 @@ pub(crate) struct Walk {
     phase: Phase,
 }
 
-/// Where a ticket is on its way. A phase is left only by an answer, so whoever stops asking can go on later.
+/// Where a ticket is on its way. A phase is left only by an answer, so whoever stops asking can go
+/// on later.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Phase {
     /// Just created.
@@ -41,12 +44,13 @@ enum Phase {
     Guessing { tried: usize },
     /// The arithmetic or the mark did not help.
     Listing,
-    /// Somebody is before mine; perhaps the first of all has my owner. (Boxed, as the next: a crowd has many walks, and few owners.)
+    /// Somebody is before mine; perhaps the first of all has my owner. (Boxed, as the next: a crowd
+    /// has many walks, and few owners.)
     Asking(Box<Asking>),
     /// The first has my owner: in as its guest.
     EnteringAsGuest(Box<GuestEntry>),
-    /// This ticket is the nearest before mine, by the list or, with its identity, by a watch that was spent on a change of
-    /// its data.
+    /// This ticket is the nearest before mine, by the list or, with its identity, by a watch that
+    /// was spent on a change of its data.
     Following { ahead: Ticket, czxid: Option<i64> },
     /// The ticket with this identity is before mine, and watched.
     Watching { ahead: Ticket, czxid: i64 },
@@ -66,7 +70,8 @@ struct Asking {
 /// What has to be done for the walk to go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step<'a> {
-    /// Read the directory, my ticket and, if asked for, the children and these tickets, all at one moment.
+    /// Read the directory, my ticket and, if asked for, the children and these tickets, all at one
+    /// moment.
     Look {
         with_children: bool,
         tickets: &'a [Ticket],
@@ -125,8 +130,8 @@ pub(crate) struct GuestEntry {
     pub(crate) token: i64,
     /// The directory's version before.
     pub(crate) version: i32,
-    /// What is written into the directory, so that the host leaves without a mark; nothing over another program's data, beside
-    /// which nobody leaves a mark.
+    /// What is written into the directory, so that the host leaves without a mark; nothing over
+    /// another program's data, beside which nobody leaves a mark.
     pub(crate) note: Option<Vec<u8>>,
     /// Whether whoever was before the host released, or nobody ever was.
     pub(crate) ended_well: bool,
@@ -184,9 +189,10 @@ impl Walk {
         }
     }
 
-    /// Takes in a speculative read, if nothing else was seen before. Where our create was the last change of the children, our ticket is
-    /// there; and if there is one child only, we are alone. Anything else gives no turn, and is a hint: who is wrong about others
-    /// being there finds nobody to wait for, and looks.
+    /// Takes in a speculative read, if nothing else was seen before. Where our create was the last
+    /// change of the children, our ticket is there; and if there is one child only, we are alone.
+    /// Anything else gives no turn, and is a hint: who is wrong about others being there finds
+    /// nobody to wait for, and looks.
     pub(crate) fn speculated(&mut self, speculative_read: &SpeculativeRead<'_>) {
         if self.phase != Phase::Joined {
             return;
@@ -236,11 +242,13 @@ impl Walk {
         Ok(())
     }
 
-    /// The ticket that was to be watched is there, under this identity, and is watched now. Whether it is the right one.
+    /// The ticket that was to be watched is there, under this identity, and is watched now. Whether
+    /// it is the right one.
     pub(crate) fn watched(&mut self, czxid: i64) -> bool {
         let (ahead, is_expected) = match &self.phase {
-            // The number before mine, if it is there and older, is the immediate predecessor: numbers are unique in a directory
-            // and given in order. A younger one has taken its place by a downgrade, or where the counter has stuck at its end.
+            // The number before mine, if it is there and older, is the immediate predecessor:
+            // numbers are unique in a directory and given in order. A younger one has taken its
+            // place by a downgrade, or where the counter has stuck at its end.
             Phase::Guessing { tried } => match self.guess(*tried) {
                 Some(ahead) => (ahead, czxid < self.czxid),
                 None => return false,
@@ -278,7 +286,8 @@ impl Walk {
         }
     }
 
-    /// The watch was spent on something else, and the ticket may be there: it is watched again, by identity.
+    /// The watch was spent on something else, and the ticket may be there: it is watched again, by
+    /// identity.
     pub(crate) fn watch_again(&mut self) {
         if let Phase::Watching { ahead, czxid } = &self.phase {
             self.phase = Phase::Following {
@@ -293,7 +302,8 @@ impl Walk {
         self.phase = Phase::Listing;
     }
 
-    /// The owner may have come to hold since the queue was looked at: looks at it again, unless that comes next anyway.
+    /// The owner may have come to hold since the queue was looked at: looks at it again, unless
+    /// that comes next anyway.
     pub(crate) fn nudged(&mut self) {
         if matches!(
             self.phase,
@@ -303,7 +313,8 @@ impl Walk {
         }
     }
 
-    /// Whether the walk stands behind a ticket whose identity it knows: it waits for it, or is about to again.
+    /// Whether the walk stands behind a ticket whose identity it knows: it waits for it, or is
+    /// about to again.
     pub(crate) fn is_behind_known(&self) -> bool {
         matches!(
             self.phase,
@@ -367,7 +378,8 @@ impl Walk {
                 token,
                 version: snapshot.version,
                 note: data.is_ours().then(|| DirectoryData::note(token)),
-                // The host may still be waiting for the end of the delay itself; but where a guest was let in, it is over.
+                // The host may still be waiting for the end of the delay itself; but where a guest
+                // was let in, it is over.
                 ended_well: data == DirectoryData::Noted(token)
                     || data.ended_well(None, host.seq, self.directories_forget),
                 host,
@@ -379,8 +391,8 @@ impl Walk {
         }
     }
 
-    /// Decides how the ticket will leave, from the directory as it was when the turn was seen; `ahead` was before it, if that is
-    /// known.
+    /// Decides how the ticket will leave, from the directory as it was when the turn was seen;
+    /// `ahead` was before it, if that is known.
     fn turn(&self, snapshot: &Snapshot<'_>, ahead: Option<i64>) -> Phase {
         let data = DirectoryData::parse(snapshot.data);
         let version = snapshot.version;
@@ -409,7 +421,8 @@ impl Walk {
         })
     }
 
-    /// Whether our release proves anything: not beside others who share, nor when guests came before we knew of our turn.
+    /// Whether our release proves anything: not beside others who share, nor when guests came
+    /// before we knew of our turn.
     fn marks(&self, snapshot: &Snapshot<'_>) -> bool {
         let is_beside = |child: &String| {
             Ticket::parse(child)

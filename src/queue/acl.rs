@@ -1,7 +1,9 @@
-//! The access lists of a lock's nodes: whoever may write there can forge a mark, a note, a permit or a limit.
+//! The access lists of a lock's nodes: whoever may write there can forge a mark, a note, a permit
+//! or a limit.
 //!
-//! Invariant: what was read of a directory counts only if its list is known to let in nobody beyond ours: the list of the same node
-//! (`czxid`), as it was when that was read (`aversion`). Nothing is asked where our own list is open.
+//! Invariant: what was read of a directory counts only if its list is known to let in nobody beyond
+//! ours: the list of the same node (`czxid`), as it was when that was read (`aversion`). Nothing is
+//! asked where our own list is open.
 
 use std::fmt;
 
@@ -16,7 +18,8 @@ use crate::session::{Failure, Session, failed};
 
 const CHECKING: &str = "check the access list of";
 
-/// A node of a lock that lets others in than the keeper's access list does; from [`Keeper::wider_acls`](crate::Keeper::wider_acls).
+/// A node of a lock that lets others in than the keeper's access list does; from
+/// [`Keeper::wider_acls`](crate::Keeper::wider_acls).
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WiderAcl {
@@ -36,7 +39,8 @@ impl fmt::Debug for WiderAcl {
 }
 
 impl Queue {
-    /// The directories of a lock, and what else its access lists protect, as far as they are wider than ours.
+    /// The directories of a lock, and what else its access lists protect, as far as they are wider
+    /// than ours.
     pub(crate) async fn wider_acls(&self, root: &str) -> Result<Vec<WiderAcl>> {
         let session = self.pool.home(CHECKING, &self.name).await?;
         let mut wider = Vec::new();
@@ -63,7 +67,8 @@ impl Queue {
 }
 
 impl TicketPlace {
-    /// Whether a node of the lock, as it was read, is open to nobody beyond our list. `false` if it has changed since: read it again.
+    /// Whether a node of the lock, as it was read, is open to nobody beyond our list. `false` if it
+    /// has changed since: read it again.
     pub(super) async fn checks_acl(
         &self,
         name: impl ToString + Copy,
@@ -91,8 +96,8 @@ impl TicketPlace {
         judge(session, name, path, &list)
     }
 
-    /// Learns what the servers make of our list, of `auth` in particular, from our own ticket. `false` if that is gone, which the next
-    /// look says.
+    /// Learns what the servers make of our list, of `auth` in particular, from our own ticket.
+    /// `false` if that is gone, which the next look says.
     async fn settle_own(&self, name: impl ToString + Copy) -> Result<bool> {
         let (Some(mine), Some((_, czxid))) = (self.path(), self.ticket()) else {
             return Ok(false);
@@ -113,7 +118,8 @@ impl TicketPlace {
     }
 }
 
-/// As [`TicketPlace::checks_acl`], for whoever has no ticket: what `auth` stands for may be known by the names of users only.
+/// As [`TicketPlace::checks_acl`], for whoever has no ticket: what `auth` stands for may be known
+/// by the names of users only.
 pub(super) async fn check(
     session: &Session,
     name: impl ToString + Copy,

@@ -1,7 +1,8 @@
 //! Lock directories: made on demand, and removed when their counter has run out.
 //!
-//! Invariant: a directory is never removed while a ticket is in it (the server refuses). Directories are containers, so
-//! the server may remove an empty one at any time: whoever creates in one starts over on `NoNode`.
+//! Invariant: a directory is never removed while a ticket is in it (the server refuses).
+//! Directories are containers, so the server may remove an empty one at any time: whoever creates
+//! in one starts over on `NoNode`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,8 @@ use crate::protocol::mark::DirectoryData;
 use crate::protocol::ticket::Ticket;
 use crate::session::{End, Failure, Session, failed, refused};
 
-/// Pause between two looks at a directory whose counter has run out; that happens once in two billion tickets.
+/// Pause between two looks at a directory whose counter has run out; that happens once in two
+/// billion tickets.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Where a lock's tickets are, and how the way there is made.
@@ -26,7 +28,8 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// The directory of a lock below a root, which is `/` or starts with `/` and does not end with it.
+    /// The directory of a lock below a root, which is `/` or starts with `/` and does not end with
+    /// it.
     pub(crate) fn new(root: &str, name: &LockName, kind: Create) -> Self {
         let root = if root == "/" { "" } else { root };
         Self {
@@ -49,7 +52,8 @@ impl Directory {
         self.kind == Create::Container
     }
 
-    /// Makes the directory and everything above it; all creates are sent at once and answered in order.
+    /// Makes the directory and everything above it; all creates are sent at once and answered in
+    /// order.
     pub(crate) async fn make(&self, session: &Session, name: &LockName) -> Result<()> {
         let doing = "make the directory";
         let link = session
@@ -102,7 +106,8 @@ impl Directory {
         })
     }
 
-    /// Waits until the directory is gone, and removes it as soon as it is empty, so that its numbers start again.
+    /// Waits until the directory is gone, and removes it as soon as it is empty, so that its
+    /// numbers start again.
     pub(crate) async fn wait_out(&self, session: &Session, name: &LockName) -> Result<()> {
         let doing = "start the numbers again in";
         let ended = |end: End| end.while_trying(doing, name);
@@ -130,8 +135,8 @@ impl Directory {
         }
     }
 
-    /// Whether the directory can go. What another program keeps in it would never be empty, or be lost: then it is better to
-    /// say so than to wait for ever.
+    /// Whether the directory can go. What another program keeps in it would never be empty, or be
+    /// lost: then it is better to say so than to wait for ever.
     async fn emptiness(&self, session: &Session) -> Result<Emptiness, Failure> {
         let found = session
             .read(|link| link.multi_read(&[Read::Data(&self.path), Read::Children(&self.path)]))

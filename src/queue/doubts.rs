@@ -1,6 +1,8 @@
-//! Doubts: reads those nodes in a lock's directory whose names do not tell whether they can share the queue.
+//! Doubts: reads those nodes in a lock's directory whose names do not tell whether they can share
+//! the queue.
 //!
-//! It only reads, a bounded number of nodes, and only where such names are; it decides nothing about turns.
+//! It only reads, a bounded number of nodes, and only where such names are; it decides nothing
+//! about turns.
 
 use crate::error::Result;
 use crate::link::{Code, Found, Read};

@@ -1,8 +1,10 @@
-//! The head of a semaphore's queue: it alone takes permits, its ticket in exchange for them, all that it asked for or none.
+//! The head of a semaphore's queue: it alone takes permits, its ticket in exchange for them, all
+//! that it asked for or none.
 //!
-//! Invariants: what is decided on is read in one request together with our own ticket, and commits only while the limit and the
-//! queue are as they were read; nobody else takes permits meanwhile, because nobody else is the head. So a release wakes the
-//! head, and a grant the next one, whatever the limit and however many wait.
+//! Invariants: what is decided on is read in one request together with our own ticket, and commits
+//! only while the limit and the queue are as they were read; nobody else takes permits meanwhile,
+//! because nobody else is the head. So a release wakes the head, and a grant the next one, whatever
+//! the limit and however many wait.
 
 use std::sync::Arc;
 
@@ -27,7 +29,8 @@ use crate::session::watching::WatchSlot;
 use crate::session::{End, Failure, Session, failed, refused};
 
 impl Queue {
-    /// Makes this the queue of those who want permits, below the name, and says where the permits are.
+    /// Makes this the queue of those who want permits, below the name, and says where the permits
+    /// are.
     pub(crate) fn permits(&mut self, limit: u32) -> PermitPool {
         let base: Directory = self.directory.clone();
         let permits = PermitPool::new(self.name.clone(), base, limit);
@@ -47,7 +50,8 @@ impl Queue {
     ///
     /// # Cancel safety
     ///
-    /// Dropped at any await, the ticket or the permits, whichever is there, are removed by the janitor.
+    /// Dropped at any await, the ticket or the permits, whichever is there, are removed by the
+    /// janitor.
     pub(crate) async fn take_permits(
         &self,
         permits: &PermitPool,
@@ -61,7 +65,8 @@ impl Queue {
         Box::pin(Head::new(self, place, permits, asked).take()).await
     }
 
-    /// As [`take_permits`](Self::take_permits), if nobody is in the queue and they are there now. Writes nothing otherwise.
+    /// As [`take_permits`](Self::take_permits), if nobody is in the queue and they are there now.
+    /// Writes nothing otherwise.
     pub(crate) async fn try_take_permits(
         &self,
         permits: &PermitPool,
@@ -132,7 +137,8 @@ impl Queue {
         permits.resize(&*self.home().await?, limit).await
     }
 
-    /// Sees to it that a limit is stored and that it is ours, and refuses what would never be there.
+    /// Sees to it that a limit is stored and that it is ours, and refuses what would never be
+    /// there.
     async fn introduce(&self, permits: &PermitPool, asked: u32) -> Result<Arc<Session>> {
         permits.check_own(asked)?;
         let session = self.home().await?;
@@ -192,8 +198,9 @@ struct HeadSnapshot {
 
 impl<'a> Head<'a> {
     fn new(queue: &'a Queue, mut place: TicketPlace, permits: &'a PermitPool, asked: u32) -> Self {
-        // The version of the queue tells who took permits in it, the first of whom has moved the limit's version on. Whoever gives
-        // up must not count among them: a request that saw an older queue, of the same version, would be let through.
+        // The version of the queue tells who took permits in it, the first of whom has moved the
+        // limit's version on. Whoever gives up must not count among them: a request that saw an
+        // older queue, of the same version, would be let through.
         place.forgo_mark();
         let mut held = place.slot().take();
         let limit = held.part(queue.pool.sent_len(permits.limit.len()));
@@ -212,8 +219,8 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Takes the permits as soon as they are there. A release, or another limit, is told by a watch, after which everything is
-    /// read again; so it is after a watch was armed.
+    /// Takes the permits as soon as they are there. A release, or another limit, is told by a
+    /// watch, after which everything is read again; so it is after a watch was armed.
     async fn take(mut self) -> Result<(TicketPlace, LeaseEntry)> {
         loop {
             match self.try_take().await? {
@@ -228,7 +235,8 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Before the next try, unless it is the first: others have changed what it looked at, or the server is busy.
+    /// Before the next try, unless it is the first: others have changed what it looked at, or the
+    /// server is busy.
     async fn pause(&mut self) -> Result<()> {
         let pause = self.tries.pause_after_a_race();
         let back = self.place.session().reconnected(pause).await;
@@ -255,8 +263,9 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// The only read that can give permits: the queue, our own ticket, the permits and the limit, all at one moment. `None` if
-    /// the limit was not there, an access list has changed meanwhile, or somebody is beside it who may be about to leave.
+    /// The only read that can give permits: the queue, our own ticket, the permits and the limit,
+    /// all at one moment. `None` if the limit was not there, an access list has changed meanwhile,
+    /// or somebody is beside it who may be about to leave.
     async fn look(&mut self) -> Result<Option<HeadSnapshot>> {
         let snapshot = self.look_once().await?;
         let seems_too_low = |snapshot: &HeadSnapshot| snapshot.verdict == PermitVerdict::Never;
@@ -327,7 +336,8 @@ impl<'a> Head<'a> {
         }))
     }
 
-    /// The permits in exchange for the ticket, only while the limit and the queue are as they were seen.
+    /// The permits in exchange for the ticket, only while the limit and the queue are as they were
+    /// seen.
     async fn exchange(&mut self, snapshot: &HeadSnapshot, held: i32) -> Result<Tried> {
         let Some((ticket, czxid)) = self.place.ticket() else {
             return Err(self.lost("the place was given up"));
@@ -353,8 +363,9 @@ impl<'a> Head<'a> {
         } else {
             Write::Check { path, version }
         };
-        // The version of a directory that was removed and made again starts again, and a request of ours that is still under way
-        // would take it for the old one. So whoever cannot tell, or is the first in a new one, moves the limit's version on.
+        // The version of a directory that was removed and made again starts again, and a request of
+        // ours that is still under way would take it for the old one. So whoever cannot tell, or is
+        // the first in a new one, moves the limit's version on.
         let (path, version) = (&*self.permits.limit, snapshot.limit.version);
         let limit = permits::limit_to_bytes(snapshot.limit.value);
         let within_limit = if marks && snapshot.queue.version > 0 {
@@ -460,7 +471,8 @@ impl<'a> Head<'a> {
         Ok(())
     }
 
-    /// Begins the hold of permits that were taken. They are there without a lease, but nobody may rely on them.
+    /// Begins the hold of permits that were taken. They are there without a lease, but nobody may
+    /// rely on them.
     async fn begin_hold(&mut self) -> Result<LeaseEntry> {
         loop {
             if let Some(entry) = self.place.begin_hold(self.name).await? {

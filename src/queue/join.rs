@@ -1,8 +1,8 @@
 //! Joining: a ticket at the end of one queue, or of several in one transaction.
 //!
-//! Invariants: something of ours answers for whatever a create made, from before it is sent; tickets of several queues stand in
-//! all of them or in none, also after a lost reply, so that any two sets are in the same order wherever they meet. It grants
-//! nothing.
+//! Invariants: something of ours answers for whatever a create made, from before it is sent;
+//! tickets of several queues stand in all of them or in none, also after a lost reply, so that any
+//! two sets are in the same order wherever they meet. It grants nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -135,7 +135,8 @@ impl<'a> Joining<'a> {
             room = match self.settle(asked).await? {
                 Joined::Seated(waiters) => return Ok(waiters),
                 Joined::NoDirectory(again) => {
-                    // At once: that is how a new lock begins, and a chroot that has gone is to be said soon.
+                    // At once: that is how a new lock begins, and a chroot that has gone is to be
+                    // said soon.
                     setbacks.pause();
                     let make = |queue: &'a Queue| queue.directory.make(&again.session, &queue.name);
                     try_join_all(self.queues.iter().map(make)).await?;
@@ -203,8 +204,8 @@ impl<'a> Joining<'a> {
         })
     }
 
-    /// Settles a create, whatever its outcome. Apart from the wait for it, and on the heap wherever it is rare to wait again, so
-    /// that a crowd that joins takes little memory.
+    /// Settles a create, whatever its outcome. Apart from the wait for it, and on the heap wherever
+    /// it is rare to wait again, so that a crowd that joins takes little memory.
     async fn settle(&self, asked: CreateAnswer) -> Result<Joined> {
         let CreateAnswer {
             session,
@@ -245,7 +246,8 @@ impl<'a> Joining<'a> {
                     return Ok(Joined::Nothing(Room::again(session, places)));
                 }
                 let Some(all) = found.iter().cloned().collect() else {
-                    // Somebody has removed the others; what is left of the set must not stand in our own way.
+                    // Somebody has removed the others; what is left of the set must not stand in
+                    // our own way.
                     return Box::pin(self.give_up_rest(places, found)).await;
                 };
                 all
@@ -291,8 +293,9 @@ impl<'a> Joining<'a> {
         Ok(Joined::Seated(waiters))
     }
 
-    /// Sends one request for all tickets. What the server refuses comes with its place in the list. A read of its
-    /// directory follows the create of a single ticket before that is answered: so a lock that is free costs one round trip.
+    /// Sends one request for all tickets. What the server refuses comes with its place in the list.
+    /// A read of its directory follows the create of a single ticket before that is answered: so a
+    /// lock that is free costs one round trip.
     async fn send(
         &self,
         session: &Session,
@@ -302,7 +305,8 @@ impl<'a> Joining<'a> {
         if let [queue] = self.queues {
             let (start, line) = queue.asks(attempt);
             let created = link.create(&start, &line, Create::EphemeralSequential);
-            // It is on its way; what is kept until the answer, a crowd keeps as often as it is large.
+            // It is on its way; what is kept until the answer, a crowd keeps as often as it is
+            // large.
             drop(line);
             let directory = &self.first.directory.path;
             let speculative_read = self
@@ -324,7 +328,8 @@ impl<'a> Joining<'a> {
         }
     }
 
-    /// The answer of a transaction has no identities; they are read, and with them whether anybody else is there.
+    /// The answer of a transaction has no identities; they are read, and with them whether anybody
+    /// else is there.
     async fn identify(
         &self,
         session: &Session,
@@ -374,7 +379,8 @@ impl<'a> Joining<'a> {
         let settled = join_all(each).await.into_iter().zip(self.queues);
         let found = settled.map(|(settled, queue)| {
             let found = settled.map_err(|end| self.ended(end))?;
-            // What makes no sense is left to the janitor: a server that names our node otherwise is none that we know.
+            // What makes no sense is left to the janitor: a server that names our node otherwise is
+            // none that we know.
             found
                 .map(|(name, czxid)| Ok((queue.ticket(&name)?, czxid, None)))
                 .transpose()
@@ -382,7 +388,8 @@ impl<'a> Joining<'a> {
         found.collect()
     }
 
-    /// A number at the end of the counter orders nothing: leaves, and waits until numbers start again.
+    /// A number at the end of the counter orders nothing: leaves, and waits until numbers start
+    /// again.
     async fn give_up_number(
         &self,
         at: usize,
@@ -394,7 +401,8 @@ impl<'a> Joining<'a> {
         Ok(Joined::Nothing(self.reserve().await?))
     }
 
-    /// Removes the tickets that a create made where others of the same transaction are gone already.
+    /// Removes the tickets that a create made where others of the same transaction are gone
+    /// already.
     async fn give_up_rest(
         &self,
         places: Vec<TicketPlace>,

@@ -1,7 +1,9 @@
-//! The journal: who had a lock, for how long, and how that ended; the last few holds of each lock, if a keeper is asked for it.
+//! The journal: who had a lock, for how long, and how that ended; the last few holds of each lock,
+//! if a keeper is asked for it.
 //!
-//! Invariants: no call waits for it, it keeps a bounded number of lines, and no session alive; what is not its own is left as it is. It
-//! decides nothing: a hold whose process died without a word has no end in it, and one that was lost has none while its guard is there.
+//! Invariants: no call waits for it, it keeps a bounded number of lines, and no session alive; what
+//! is not its own is left as it is. It decides nothing: a hold whose process died without a word
+//! has no end in it, and one that was lost has none while its guard is there.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -31,12 +33,14 @@ use crate::session::{End, Failure, Session, failed, refused};
 
 const READING: &str = "read the journal of";
 const WRITING: &str = "write the journal of";
-/// Others write the same page at the same moment only where many share a lock, or it changes hands very fast.
+/// Others write the same page at the same moment only where many share a lock, or it changes hands
+/// very fast.
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(10);
 /// Until servers that gave no session are asked again.
 const OUTAGE_PAUSE: Duration = Duration::from_secs(1);
-/// So many pages are written at the same time. What is noted meanwhile waits for the slowest of them.
+/// So many pages are written at the same time. What is noted meanwhile waits for the slowest of
+/// them.
 const AT_ONCE: usize = 16;
 /// So many pages wait to be written at most.
 const MOST_PAGES: usize = 10_000;
@@ -62,7 +66,8 @@ pub(crate) struct JournalWriter {
 struct PendingLines {
     pages: HashMap<LockName, Page>,
     is_writing: bool,
-    /// Holds that have begun, by the identity of their lines. Whoever takes one out of here tells its end.
+    /// Holds that have begun, by the identity of their lines. Whoever takes one out of here tells
+    /// its end.
     open: HashMap<Uuid, OpenHold>,
     /// So many of those that were taken out are being released.
     releasing: usize,
@@ -88,8 +93,8 @@ impl JournalWriter {
         })
     }
 
-    /// The keeper is about to be closed, and with it all holds end that are not being released. Waits until everything is written, for so
-    /// long at most.
+    /// The keeper is about to be closed, and with it all holds end that are not being released.
+    /// Waits until everything is written, for so long at most.
     pub(crate) async fn close(self: &Arc<Self>, limit: Duration) {
         let open = {
             let mut pending = self.pending();
@@ -112,7 +117,8 @@ impl JournalWriter {
         self.pending.lock()
     }
 
-    /// Says whether all is written, with the pending as it is now, and wakes who waits for it when nobody has the pending.
+    /// Says whether all is written, with the pending as it is now, and wakes who waits for it when
+    /// nobody has the pending.
     fn put_down(&self, pending: Latched<'_, PendingLines>) {
         latch::set(&self.is_idle, pending.is_idle());
         drop(pending);
@@ -232,7 +238,8 @@ impl JournalWriter {
     }
 }
 
-/// Somebody is writing, until the pending is empty. Dropped before, with its runtime, it does not keep others from it.
+/// Somebody is writing, until the pending is empty. Dropped before, with its runtime, it does not
+/// keep others from it.
 struct Shift {
     journal: Arc<JournalWriter>,
     is_over: bool,

@@ -1,8 +1,8 @@
 //! The queue: joining it. With the waiter it is the only algorithm; every recipe rides on it.
 //!
-//! Invariants: whatever a create made, something of ours answers for it; nothing on the usual path depends on the length of
-//! the queue; `try_join` writes nothing while somebody is there. It grants nothing: that is the waiter's. Recipes see no node
-//! name, no watch and no child list.
+//! Invariants: whatever a create made, something of ours answers for it; nothing on the usual path
+//! depends on the length of the queue; `try_join` writes nothing while somebody is there. It grants
+//! nothing: that is the waiter's. Recipes see no node name, no watch and no child list.
 
 pub(crate) mod acl;
 pub(crate) mod directory;
@@ -197,7 +197,8 @@ impl Queue {
     }
 
     async fn walk_in(&self, joining: Option<Joining<'_>>) -> Result<Waiter> {
-        // On the heap: it is over long before the wait, and would otherwise make every waiter's future as large.
+        // On the heap: it is over long before the wait, and would otherwise make every waiter's
+        // future as large.
         let joined = match joining {
             Some(joining) => Box::pin(joining.walk_in()).await?.pop(),
             None => None,
@@ -230,7 +231,8 @@ impl Queue {
         let guest = self.line.owner.as_ref().map_or(0, |_| GUEST_LEN);
         let directory = self.directory.path.len();
         Need {
-            // Whoever is before it, in whose names ever, and then what the first in the queue watches.
+            // Whoever is before it, in whose names ever, and then what the first in the queue
+            // watches.
             watched: self.watched_len().max(self.head_watches),
             ticket: self
                 .pool
@@ -245,7 +247,8 @@ impl Queue {
             .sent_len(self.directory.path.len() + slash + ticket::LONGEST)
     }
 
-    /// What the user gives is in every ticket, and servers refuse large nodes by dropping the connection.
+    /// What the user gives is in every ticket, and servers refuse large nodes by dropping the
+    /// connection.
     fn check_line(&self) -> Result<()> {
         let TicketData {
             owner,
@@ -265,7 +268,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Joins only if a look says that nobody is there, and stays only if that was true. Writes nothing on a held lock.
+    /// Joins only if a look says that nobody is there, and stays only if that was true. Writes
+    /// nothing on a held lock.
     pub(crate) async fn try_join(&self) -> Result<Option<(Waiter, LeaseEntry)>> {
         if self.is_busy().await? {
             return Ok(None);
@@ -279,8 +283,9 @@ impl Queue {
         Ok(None)
     }
 
-    /// Whether a ticket that conflicts is in the queue. The holder of a lock that releases with marks is one number above the
-    /// mark, so the answer costs two small reads whatever the length of the queue; a list is the fallback.
+    /// Whether a ticket that conflicts is in the queue. The holder of a lock that releases with
+    /// marks is one number above the mark, so the answer costs two small reads whatever the length
+    /// of the queue; a list is the fallback.
     async fn is_busy(&self) -> Result<bool> {
         let session = self.pool.home("look at", &self.name).await?;
         let path = &*self.directory.path;

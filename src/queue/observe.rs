@@ -1,7 +1,7 @@
 //! Looking at the leaders of a queue: once, or for as long as somebody wants to follow them.
 //!
-//! It only reads, but for the directory, which it makes when there is none to watch. No ticket, no task. What is asked next, and
-//! what an answer means, the watch decides.
+//! It only reads, but for the directory, which it makes when there is none to watch. No ticket, no
+//! task. What is asked next, and what an answer means, the watch decides.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,16 +22,19 @@ use crate::session::{End, Failure, Session};
 const LOOKING: &str = "look for the leader of";
 const FOLLOWING: &str = "follow the leaders of";
 
-/// Follows the leaders of an election without standing; from [`Election::observe`](crate::Election::observe).
+/// Follows the leaders of an election without standing; from
+/// [`Election::observe`](crate::Election::observe).
 ///
-/// Works as a [`tokio::sync::watch`] receiver does: it knows the leader that was last seen, and whoever looks seldom misses those in
-/// between. Each leader is shown once, in the order of their tokens, and so is each new value of the same leader, and that
-/// nobody leads any more. A leader that is there when [`changed`](Self::changed) looks is never missed.
+/// Works as a [`tokio::sync::watch`] receiver does: it knows the leader that was last seen, and
+/// whoever looks seldom misses those in between. Each leader is shown once, in the order of their
+/// tokens, and so is each new value of the same leader, and that nobody leads any more. A leader
+/// that is there when [`changed`](Self::changed) looks is never missed.
 ///
-/// It does nothing unless asked. While asked it watches the leader's ticket and the election's directory, so a change of
-/// leaders wakes it for five requests and a new value for two, whatever the number of candidates; while nobody stands each
-/// coming of a ticket wakes it. It makes the election's directory if there is none. It outlives sessions: with the keeper's
-/// next one it goes on.
+/// It does nothing unless asked. While asked it watches the leader's ticket and the election's
+/// directory, so a change of leaders wakes it for five requests and a new value for two, whatever
+/// the number of candidates; while nobody stands each coming of a ticket wakes it. It makes the
+/// election's directory if there is none. It outlives sessions: with the keeper's next one it goes
+/// on.
 ///
 /// # Examples
 ///
@@ -90,23 +93,26 @@ impl Observer {
         }
     }
 
-    /// The leader that was last seen. Nobody before the first call of [`changed`](Self::changed) has ended.
+    /// The leader that was last seen. Nobody before the first call of [`changed`](Self::changed)
+    /// has ended.
     pub fn borrow(&self) -> Option<&Leader> {
         self.watch.leader()
     }
 
-    /// Waits until there is another leader than the one that was last seen, or another value, or nobody who leads. The first call
-    /// waits for the first leader.
+    /// Waits until there is another leader than the one that was last seen, or another value, or
+    /// nobody who leads. The first call waits for the first leader.
     ///
     /// # Errors
     ///
-    /// [`is_closed`](Error::is_closed) if the keeper was closed. [`Error::Unreachable`] if a new session was needed and no server
-    /// gave one within the connect timeout. [`Error::Denied`] or [`Error::Refused`] if the server refuses what is needed. After any
-    /// of them it can be asked again.
+    /// [`is_closed`](Error::is_closed) if the keeper was closed. [`Error::Unreachable`] if a new
+    /// session was needed and no server gave one within the connect timeout. [`Error::Denied`] or
+    /// [`Error::Refused`] if the server refuses what is needed. After any of them it can be asked
+    /// again.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing that it saw is lost. What it watches stays watched until it is asked again or dropped.
+    /// Cancel safe: nothing that it saw is lost. What it watches stays watched until it is asked
+    /// again or dropped.
     pub async fn changed(&mut self) -> Result<()> {
         while !self.watch.take_news() {
             if self.watch.step() == LeaderStep::Wait {
@@ -202,7 +208,8 @@ impl Observer {
         }
     }
 
-    /// Finds room to watch in a session, and has its server catch up with what another one has shown already.
+    /// Finds room to watch in a session, and has its server catch up with what another one has
+    /// shown already.
     async fn take_post(&mut self) -> Result<()> {
         let queue = &self.queue;
         let (path, longest) = (queue.path(), queue.watched_len());

@@ -1,7 +1,8 @@
 //! The permits of a semaphore: the directory of the permits that are held, and the stored limit.
 //!
-//! Invariants: the stored limit is the only one that counts, and changes only at the version that was read; a handle that has
-//! never looked refuses a stored limit which differs from its own. It takes no permits: the head does.
+//! Invariants: the stored limit is the only one that counts, and changes only at the version that
+//! was read; a handle that has never looked refuses a stored limit which differs from its own. It
+//! takes no permits: the head does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -117,8 +118,8 @@ impl PermitPool {
         }
     }
 
-    /// Refuses what is never there. What this handle has not looked for yet is judged by its own limit and costs nothing; a
-    /// stored limit may have grown since it was seen.
+    /// Refuses what is never there. What this handle has not looked for yet is judged by its own
+    /// limit and costs nothing; a stored limit may have grown since it was seen.
     pub(super) async fn check(&self, session: &Session, asked: u32) -> Result<()> {
         if asked <= self.limit() {
             return Ok(());
@@ -158,7 +159,8 @@ impl PermitPool {
         }
     }
 
-    /// Looks at the stored limit, unless somebody did through this handle, and stores ours if there is none.
+    /// Looks at the stored limit, unless somebody did through this handle, and stores ours if there
+    /// is none.
     pub(super) async fn introduce(&self, session: &Session) -> Result<()> {
         let mut setbacks = Setbacks::default();
         let mut is_ours = false;
@@ -171,7 +173,8 @@ impl PermitPool {
         Ok(())
     }
 
-    /// Takes in a stored limit that was read. The first one must be this handle's own; then the handle follows it.
+    /// Takes in a stored limit that was read. The first one must be this handle's own; then the
+    /// handle follows it.
     pub(super) async fn learn(&self, session: &Session, stored: Limit) -> Result<()> {
         let mut stored = stored;
         if self.is_unknown() && stored.value != self.given {
@@ -201,8 +204,8 @@ impl PermitPool {
         }
     }
 
-    /// Stores a limit where none is stored, and says whether this call surely has. A directory that is not there is made, but not
-    /// for ever.
+    /// Stores a limit where none is stored, and says whether this call surely has. A directory that
+    /// is not there is made, but not for ever.
     pub(super) async fn store(
         &self,
         session: &Session,
@@ -223,7 +226,8 @@ impl PermitPool {
             }
             Err(Fault::Answered(Code::NodeExists)) => Ok(()),
             Err(Fault::Answered(Code::NoNode)) if setbacks.count() < MOST_SETBACKS => {
-                // At once: that is how a new semaphore begins, and a chroot that has gone is to be said soon.
+                // At once: that is how a new semaphore begins, and a chroot that has gone is to be
+                // said soon.
                 setbacks.pause();
                 self.base.make(session, &self.name).await
             }
@@ -236,11 +240,13 @@ impl PermitPool {
         again.map(|()| false)
     }
 
-    /// Stores another limit. A lost reply is settled by reading: the version lets one of two tries in.
+    /// Stores another limit. A lost reply is settled by reading: the version lets one of two tries
+    /// in.
     pub(super) async fn resize(&self, session: &Session, new: u32) -> Result<()> {
         let ended = |end: crate::session::End| end.while_trying(RESIZING, &self.name);
         let data = permits::limit_to_bytes(new);
-        // What a server that lags behind takes for the limit may have been changed, and what is stored already is not written.
+        // What a server that lags behind takes for the limit may have been changed, and what is
+        // stored already is not written.
         self.catch_up(session).await?;
         let mut setbacks = Setbacks::default();
         let mut is_ours = false;
@@ -269,7 +275,8 @@ impl PermitPool {
                     self.known.store(new, Ordering::Relaxed);
                     return Ok(());
                 }
-                // Somebody else was faster, or our own try whose reply was lost; or this server lags behind.
+                // Somebody else was faster, or our own try whose reply was lost; or this server
+                // lags behind.
                 Ok(Err((_, Code::BadVersion | Code::NoNode))) => {
                     let back = session.reconnected(setbacks.pause_after_a_race()).await;
                     back.map_err(ended)?;
@@ -286,8 +293,9 @@ impl PermitPool {
         }
     }
 
-    /// As [`stored`](Self::stored). If this call has stored the limit itself, beside a lock that came before it and is there to stay,
-    /// the name is that lock's, and the limit is removed again.
+    /// As [`stored`](Self::stored). If this call has stored the limit itself, beside a lock that
+    /// came before it and is there to stay, the name is that lock's, and the limit is removed
+    /// again.
     async fn stored_or_taken_back(
         &self,
         session: &Session,
@@ -300,9 +308,10 @@ impl PermitPool {
         stored
     }
 
-    /// Removes a limit that is as it was stored, while nobody has used the semaphore. Whoever has a ticket may have a grant under
-    /// way that relies on the limit and its version, and a new limit has the same; so it stays where there is a queue, even
-    /// an empty one. It stays as well if the server is busy, or its answer is lost: then people remove it.
+    /// Removes a limit that is as it was stored, while nobody has used the semaphore. Whoever has a
+    /// ticket may have a grant under way that relies on the limit and its version, and a new limit
+    /// has the same; so it stays where there is a queue, even an empty one. It stays as well if the
+    /// server is busy, or its answer is lost: then people remove it.
     async fn take_back(&self, session: &Session) {
         let Ok(link) = session.link() else { return };
         let queue = format!("{}/{QUEUE}", self.base.path);
@@ -321,7 +330,8 @@ impl PermitPool {
         tracing::debug!(name = %self.name, is_gone, "a limit beside a lock is taken back");
     }
 
-    /// The limit as it is stored, if it is. Refuses a directory that another library's semaphore, or another recipe, has in use.
+    /// The limit as it is stored, if it is. Refuses a directory that another library's semaphore,
+    /// or another recipe, has in use.
     async fn stored(&self, session: &Session) -> Result<Option<Limit>> {
         let mut setbacks = 0;
         loop {
@@ -377,8 +387,9 @@ impl PermitPool {
         }
     }
 
-    /// Whether nobody is in the way. Beside a limit whoever joins the queue of another lock is refused and leaves at once, and must
-    /// not take us along: so only whoever stays refuses us. `false` after a pause.
+    /// Whether nobody is in the way. Beside a limit whoever joins the queue of another lock is
+    /// refused and leaves at once, and must not take us along: so only whoever stays refuses us.
+    /// `false` after a pause.
     pub(super) async fn is_alone(
         &self,
         session: &Session,
@@ -400,7 +411,8 @@ impl PermitPool {
         }
     }
 
-    /// What has to be read for a snapshot, in one request. Whoever may write in the lowest directory could put another limit there.
+    /// What has to be read for a snapshot, in one request. Whoever may write in the lowest
+    /// directory could put another limit there.
     pub(super) fn reads(&self, session: &Session) -> Vec<Read<'_>> {
         let held = &*self.held.path;
         let mut reads = vec![
@@ -414,8 +426,9 @@ impl PermitPool {
         reads
     }
 
-    /// Takes in what the reads found, with who stands in the name's own queue: with the limit stored nobody comes to be the first
-    /// in there, so whoever does was there before it, and is seen here.
+    /// Takes in what the reads found, with who stands in the name's own queue: with the limit
+    /// stored nobody comes to be the first in there, so whoever does was there before it, and is
+    /// seen here.
     pub(super) fn snapshot(
         &self,
         session: &Session,

@@ -1,7 +1,8 @@
 //! A place in a queue: it owns one ticket, from before the create is sent until the ticket is gone.
 //!
-//! Invariant: whatever happens to its owner, the ticket is removed exactly once and nobody else's is. This is the only
-//! `Drop` that reaches the wire, through the janitor. It decides nothing about turns.
+//! Invariant: whatever happens to its owner, the ticket is removed exactly once and nobody else's
+//! is. This is the only `Drop` that reaches the wire, through the janitor. It decides nothing about
+//! turns.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -24,9 +25,10 @@ use crate::session::roll::{Coming, There};
 use crate::session::watching::WatchSlot;
 use crate::session::{End, Failure, Session, failed};
 
-/// For how long a ticket that was read and was ours may be removed by its name alone. No request can ask for an identity
-/// and delete, so there is always a moment between the two; an operator would have to break the ticket, and the server to
-/// remove the directory and somebody to take the same number at the same version of the new one, all within it.
+/// For how long a ticket that was read and was ours may be removed by its name alone. No request
+/// can ask for an identity and delete, so there is always a moment between the two; an operator
+/// would have to break the ticket, and the server to remove the directory and somebody to take the
+/// same number at the same version of the new one, all within it.
 const FRESH: Duration = Duration::from_secs(1);
 
 impl DeleteProgress {
@@ -59,7 +61,8 @@ pub(crate) struct TicketPlace {
     written: OnceLock<Box<Mutex<Option<i32>>>>,
 }
 
-/// Another ticket in exchange for the one that is there: both and whatever belongs to it in one transaction.
+/// Another ticket in exchange for the one that is there: both and whatever belongs to it in one
+/// transaction.
 #[derive(Debug)]
 pub(crate) struct Exchange<'a> {
     /// Where the new ticket is to be.
@@ -92,7 +95,8 @@ pub(crate) enum Exchanged {
 enum PlaceState {
     /// A create may be on its way; this finds what it made.
     Armed(Coming),
-    /// The ticket is in the queue and leaves by this exit. `seen`: when it was last read and was ours.
+    /// The ticket is in the queue and leaves by this exit. `seen`: when it was last read and was
+    /// ours.
     Seated {
         ticket: Ticket,
         there: There,
@@ -105,7 +109,8 @@ enum PlaceState {
 }
 
 impl TicketPlace {
-    /// Takes responsibility for whatever a create with this attempt makes. To be called before the create is sent.
+    /// Takes responsibility for whatever a create with this attempt makes. To be called before the
+    /// create is sent.
     pub(crate) fn arm(reservation: Reservation, directory: Arc<str>, attempt: Uuid) -> Self {
         let session = Arc::clone(reservation.session());
         session.heartbeat.ticket_comes();
@@ -164,8 +169,9 @@ impl TicketPlace {
         }
     }
 
-    /// The directory's version, if its data is ours to write over and nobody else wrote there since the grant. Whoever writes
-    /// there while the ticket is held keeps it meanwhile, and notes the version that is left: the exit rests on it.
+    /// The directory's version, if its data is ours to write over and nobody else wrote there since
+    /// the grant. Whoever writes there while the ticket is held keeps it meanwhile, and notes the
+    /// version that is left: the exit rests on it.
     pub(crate) async fn version(&self) -> MutexGuard<'_, Option<i32>> {
         let mut version = self.written.get_or_init(Box::default).lock().await;
         if let (None, PlaceState::Seated { plan, .. }) = (*version, &self.state) {
@@ -197,8 +203,8 @@ impl TicketPlace {
             plan, begun, seen, ..
         } = &mut self.state
         {
-            // Without a mark nothing ties the delete to this directory, and the grant may have been read from a server that
-            // lags behind.
+            // Without a mark nothing ties the delete to this directory, and the grant may have been
+            // read from a server that lags behind.
             *begun = if matches!(by, ReleasePlan::Plain) {
                 DeleteProgress::Doubtful
             } else {
@@ -248,8 +254,8 @@ impl TicketPlace {
         }
     }
 
-    /// Begins the hold of a ticket whose turn it is. That is not enough: the session must surely be alive, and the ticket its own.
-    /// `None` if that took a wait.
+    /// Begins the hold of a ticket whose turn it is. That is not enough: the session must surely be
+    /// alive, and the ticket its own. `None` if that took a wait.
     pub(crate) async fn begin_hold(
         &self,
         name: impl ToString + Copy,
@@ -283,7 +289,8 @@ impl TicketPlace {
         Err(ended.while_trying(WAITING, name))
     }
 
-    /// Whether an exchange that was dropped on its way was done. `false` also if nobody can tell any more.
+    /// Whether an exchange that was dropped on its way was done. `false` also if nobody can tell
+    /// any more.
     pub(crate) async fn was_exchanged(&self) -> bool {
         let Some((directory, attempt)) = self.unsettled() else {
             return false;
@@ -307,19 +314,21 @@ impl TicketPlace {
         Some((Arc::clone(&coming.directory), coming.attempt))
     }
 
-    /// Exchanges the ticket for another. It was seen to be ours a moment ago, and `with` sees to it that this has not changed.
+    /// Exchanges the ticket for another. It was seen to be ours a moment ago, and `with` sees to it
+    /// that this has not changed.
     ///
     /// # Cancel safety
     ///
-    /// Dropped at any await, this place answers for both tickets, and its drop removes whichever is there. Asked for again, the
-    /// same exchange goes on where it was.
+    /// Dropped at any await, this place answers for both tickets, and its drop removes whichever is
+    /// there. Asked for again, the same exchange goes on where it was.
     pub(crate) async fn exchange(&mut self, exchange: Exchange<'_>) -> Result<Exchanged, Failure> {
         if let Some((directory, attempt)) = self.unsettled() {
             let is_done = self.catch_up(directory, attempt, &exchange).await?;
             return Ok(match (is_done, &self.state) {
                 (true, _) => Exchanged::Done,
                 (false, PlaceState::Gone) => Exchanged::Gone,
-                // What the exchange rests on was seen long ago: a name may be somebody else's by now.
+                // What the exchange rests on was seen long ago: a name may be somebody else's by
+                // now.
                 (false, _) => Exchanged::Nothing,
             });
         }
@@ -456,7 +465,8 @@ impl TicketPlace {
         left.into_iter().next().unwrap_or(ReleaseOutcome::WasGone)
     }
 
-    /// Removes tickets of one session, in one transaction if they can all go at once, and tells what became of each.
+    /// Removes tickets of one session, in one transaction if they can all go at once, and tells
+    /// what became of each.
     ///
     /// # Cancel safety
     ///
@@ -523,8 +533,8 @@ impl TicketPlace {
                         .map(|place| place.gone(ReleaseOutcome::Now))
                         .collect();
                 }
-                // Nothing was changed: the server is busy, a mark is refused, or a ticket is gone. Each leaves by itself, and
-                // with its mark unless that may be what was refused.
+                // Nothing was changed: the server is busy, a mark is refused, or a ticket is gone.
+                // Each leaves by itself, and with its mark unless that may be what was refused.
                 Err(Fault::Answered(code)) => {
                     let is_own = places.len() == 1 && !matches!(code, Code::NotNow(_));
                     for place in &mut *places {
@@ -572,7 +582,8 @@ impl TicketPlace {
         join_all(rest).await
     }
 
-    /// Reads tickets that were not seen for long, all at once, so that those that are still ours can leave together.
+    /// Reads tickets that were not seen for long, all at once, so that those that are still ours
+    /// can leave together.
     async fn see_again(places: &mut [Self], session: &Session, link: &dyn Link) {
         let is_old = |place: &&mut Self| {
             let PlaceState::Seated { plan, begun, .. } = &place.state else {

@@ -1,8 +1,10 @@
-//! Revocation: somebody asks the holder for its lock back, in Curator's words, and the holder hears of it.
+//! Revocation: somebody asks the holder for its lock back, in Curator's words, and the holder hears
+//! of it.
 //!
-//! To ask is to write into the holder's ticket. It is a request and no more: nothing here removes a ticket, and a holder that
-//! does not listen keeps its lock. Invariant: what is written to is the ticket that was shown, by its `czxid`, as far as one look
-//! before the write can tell, and never that of a candidate: Curator's `LeaderLatch` would miss its end (FEATURES.md 4.6).
+//! To ask is to write into the holder's ticket. It is a request and no more: nothing here removes a
+//! ticket, and a holder that does not listen keeps its lock. Invariant: what is written to is the
+//! ticket that was shown, by its `czxid`, as far as one look before the write can tell, and never
+//! that of a candidate: Curator's `LeaderLatch` would miss its end (FEATURES.md 4.6).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,7 +68,8 @@ async fn follow(
 }
 
 impl Queue {
-    /// Asks whoever has this ticket to give it back, and waits for that so long. Whether it is gone.
+    /// Asks whoever has this ticket to give it back, and waits for that so long. Whether it is
+    /// gone.
     ///
     /// # Cancel safety
     ///

@@ -1,8 +1,9 @@
 //! Several tickets of one transaction on their way to their turns.
 //!
-//! They were created together, so whoever is before one of them in some queue is before each of them wherever both stand: sets
-//! cannot wait for each other in a circle, whatever the order of their names. Invariant: no hold begins before all tickets
-//! have their turn and were seen at one moment to be ours. It decides nothing about turns.
+//! They were created together, so whoever is before one of them in some queue is before each of
+//! them wherever both stand: sets cannot wait for each other in a circle, whatever the order of
+//! their names. Invariant: no hold begins before all tickets have their turn and were seen at one
+//! moment to be ours. It decides nothing about turns.
 
 use futures_util::future::try_join_all;
 
@@ -52,7 +53,8 @@ impl Awaited {
 }
 
 impl Several {
-    /// Puts a ticket at the end of each queue, in one transaction, and waits until all have their turn.
+    /// Puts a ticket at the end of each queue, in one transaction, and waits until all have their
+    /// turn.
     ///
     /// # Cancel safety
     ///
@@ -67,7 +69,8 @@ impl Several {
         Ok(several.waiters.into_iter().zip(entries).collect())
     }
 
-    /// Joins only if looks say that nobody is in any of the queues, and stays only if that was true. Writes nothing otherwise.
+    /// Joins only if looks say that nobody is in any of the queues, and stays only if that was
+    /// true. Writes nothing otherwise.
     pub(crate) async fn try_take(queues: &[Queue]) -> Result<Option<Granted>> {
         Joining::of(queues).map_or(Ok(()), |joining| joining.check())?;
         let looks = try_join_all(queues.iter().map(Queue::is_busy)).await?;
@@ -104,7 +107,8 @@ impl Several {
     }
 
     async fn granted(&mut self, awaited: &Awaited) -> Result<Vec<LeaseEntry>> {
-        // Whether all were seen at one moment, since which nobody had to wait. One alone is seen with its turn.
+        // Whether all were seen at one moment, since which nobody had to wait. One alone is seen
+        // with its turn.
         let mut are_seen = self.waiters.len() == 1 || self.waiters.iter().all(Waiter::is_first);
         loop {
             let each = self.waiters.iter_mut().map(|waiter| async {
@@ -114,7 +118,8 @@ impl Several {
             });
             try_join_all(each).await?;
             if !are_seen || !self.waiters.iter().all(Waiter::has_turn) {
-                // Some had their turn while others had not, and somebody may have removed them meanwhile.
+                // Some had their turn while others had not, and somebody may have removed them
+                // meanwhile.
                 self.look_again().await?;
                 are_seen = true;
             } else if let Some(entries) = self.begin_hold().await? {

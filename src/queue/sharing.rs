@@ -1,7 +1,8 @@
-//! A ticket that excluded others comes to share, and keeps its number: how a writer becomes a reader.
+//! A ticket that excluded others comes to share, and keeps its number: how a writer becomes a
+//! reader.
 //!
-//! Invariant: at each transaction of the ensemble one of the two tickets is there, and nobody between; so no one who waits
-//! behind is let in but by the rule. It begins no hold.
+//! Invariant: at each transaction of the ensemble one of the two tickets is there, and nobody
+//! between; so no one who waits behind is let in but by the rule. It begins no hold.
 
 use uuid::Uuid;
 
@@ -19,12 +20,13 @@ use crate::session::{failed, refused};
 const DOWNGRADING: &str = "downgrade";
 
 impl TicketPlace {
-    /// Exchanges our ticket for one that shares, with the same number. From then on the old one's hold is told of nothing but
-    /// the end of its lease and its session.
+    /// Exchanges our ticket for one that shares, with the same number. From then on the old one's
+    /// hold is told of nothing but the end of its lease and its session.
     ///
     /// # Cancel safety
     ///
-    /// Dropped at any await, this place answers for both tickets, and its drop removes whichever is there.
+    /// Dropped at any await, this place answers for both tickets, and its drop removes whichever is
+    /// there.
     pub(crate) async fn share(&mut self, name: &LockName) -> Result<()> {
         let lost = |why| Error::PlaceLost {
             name: name.to_string(),

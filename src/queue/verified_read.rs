@@ -1,7 +1,7 @@
 //! The look: the directory, a ticket of ours and whatever else is asked for, all at one moment.
 //!
-//! Invariant: a look that does not show our own ticket, with its identity, is an error and nothing else (FAILURES.md rows 72
-//! and 73). It decides nothing.
+//! Invariant: a look that does not show our own ticket, with its identity, is an error and nothing
+//! else (FAILURES.md rows 72 and 73). It decides nothing.
 
 use super::place::TicketPlace;
 use crate::error::{Error, Result};
@@ -41,7 +41,8 @@ impl VerifiedRead {
 }
 
 impl TicketPlace {
-    /// Reads the directory, our ticket, the children if they are asked for, and other tickets, all at one moment.
+    /// Reads the directory, our ticket, the children if they are asked for, and other tickets, all
+    /// at one moment.
     pub(super) async fn look(
         &self,
         doing: &'static str,

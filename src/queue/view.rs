@@ -1,6 +1,7 @@
 //! Looking at queues from outside: who holds, who waits, which locks there are.
 //!
-//! It only reads, behind all that was committed before it was asked. What it says is old by the time it is read: nothing here may grant.
+//! It only reads, behind all that was committed before it was asked. What it says is old by the
+//! time it is read: nothing here may grant.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,7 +25,8 @@ use crate::token::Token;
 const AT_ONCE: usize = 100;
 const LOOKING: &str = "look at";
 
-/// One ticket in the queue of a lock, or the permits of one holder, as [`Keeper::queue`](crate::Keeper::queue) saw them.
+/// One ticket in the queue of a lock, or the permits of one holder, as
+/// [`Keeper::queue`](crate::Keeper::queue) saw them.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueEntry {
@@ -32,7 +34,8 @@ pub struct QueueEntry {
     pub node: String,
     /// The ticket's token: its identity, and the fencing token of an exclusive hold.
     pub token: Token,
-    /// Whether it holds, or is about to because nobody stands before it. With a semaphore: whether it has its permits.
+    /// Whether it holds, or is about to because nobody stands before it. With a semaphore: whether
+    /// it has its permits.
     pub is_holder: bool,
     /// What it is for.
     pub kind: EntryKind,
@@ -44,8 +47,8 @@ pub struct QueueEntry {
     pub label: Option<String>,
     /// The trace that its work belongs to, if one was given.
     pub trace_id: Option<String>,
-    /// The value of a candidate; of another program's ticket, what it wrote into its node (the id of Curator's `LeaderLatch` and
-    /// `LeaderSelector`, the identifier of kazoo's locks).
+    /// The value of a candidate; of another program's ticket, what it wrote into its node (the id
+    /// of Curator's `LeaderLatch` and `LeaderSelector`, the identifier of kazoo's locks).
     pub value: Option<String>,
     /// The host that took the ticket; `None` for tickets of foreign clients.
     pub host: Option<String>,
@@ -72,9 +75,11 @@ impl fmt::Debug for QueueEntry {
 }
 
 impl QueueEntry {
-    /// Whether this ticket and another one of the same lock are each seen by whoever has the other one. If not, both may hold at once: they
-    /// are of recipes or libraries that cannot share a lock (see `docs/sharing.md`), and whoever came last was not refused with
-    /// [`Error::UnsafeMix`](crate::Error::UnsafeMix), because it is another program, or could not see it.
+    /// Whether this ticket and another one of the same lock are each seen by whoever has the other
+    /// one. If not, both may hold at once: they are of recipes or libraries that cannot share a
+    /// lock (see `docs/sharing.md`), and whoever came last was not refused with
+    /// [`Error::UnsafeMix`](crate::Error::UnsafeMix), because it is another program, or could not
+    /// see it.
     pub fn shares_with(&self, other: &Self) -> bool {
         let is_of_semaphore = |entry: &Self| matches!(entry.kind, EntryKind::Permit { .. });
         if is_of_semaphore(self) || is_of_semaphore(other) {
@@ -135,7 +140,8 @@ pub struct LockSummary {
     pub name: String,
     /// How many hold it or wait for it.
     pub tickets: usize,
-    /// We may not look into its directory: `tickets` is zero, and what is there, or below it, is not known. It may be no lock at all.
+    /// We may not look into its directory: `tickets` is zero, and what is there, or below it, is
+    /// not known. It may be no lock at all.
     pub is_denied: bool,
 }
 
@@ -150,7 +156,8 @@ impl fmt::Debug for LockSummary {
 }
 
 impl Queue {
-    /// Everybody in the queue, in its order; with a semaphore, those who hold permits and then those who wait.
+    /// Everybody in the queue, in its order; with a semaphore, those who hold permits and then
+    /// those who wait.
     pub(crate) async fn entries(&self) -> Result<Vec<QueueEntry>> {
         let session = self.pool.home(LOOKING, &self.name).await?;
         let path = &*self.directory.path;
@@ -243,8 +250,8 @@ impl Queue {
         Ok(permits.collect())
     }
 
-    /// Reads the nodes of some children; without those that left since the list. Who may not be read is an error: without it others would
-    /// seem to hold.
+    /// Reads the nodes of some children; without those that left since the list. Who may not be
+    /// read is an error: without it others would seem to hold.
     async fn nodes_of<T>(
         &self,
         session: &Session,
@@ -389,7 +396,8 @@ impl Census {
     }
 }
 
-/// The locks below a root that have tickets or permits, by name. Reads every directory once, many in one request.
+/// The locks below a root that have tickets or permits, by name. Reads every directory once, many
+/// in one request.
 pub(crate) async fn locks(session: &Session, root: &str) -> Result<Vec<LockSummary>> {
     let base = if root == "/" { "" } else { root };
     let failed = |failure| failed(session, "list the locks below", root, root, failure);

@@ -1,8 +1,9 @@
 //! The waiter: takes a ticket through its walk, on the wire, and begins the hold.
 //!
-//! Invariants: what the walk asks for is asked in one request, and an answer is taken in only when it is there, so a waiter
-//! whose future was dropped goes on from the same step; a hold begins only under a lease. It decides nothing about turns
-//! (the walk does), and creates nothing but a guest's ticket in exchange for its own.
+//! Invariants: what the walk asks for is asked in one request, and an answer is taken in only when
+//! it is there, so a waiter whose future was dropped goes on from the same step; a hold begins only
+//! under a lease. It decides nothing about turns (the walk does), and creates nothing but a guest's
+//! ticket in exchange for its own.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -115,7 +116,8 @@ impl Waiter {
         ticket.map_or("", |(ticket, _)| &*ticket.name)
     }
 
-    /// The token of the hold that this ticket gives: its own identity, or, for a guest, that of its host.
+    /// The token of the hold that this ticket gives: its own identity, or, for a guest, that of its
+    /// host.
     pub(crate) fn token(&self) -> i64 {
         match self.stage {
             Stage::Inside { token, .. } => token,
@@ -163,7 +165,8 @@ impl Waiter {
         self.seen = at;
     }
 
-    /// Takes in what was found at this moment of a ticket whose turn it is: being the first does not end by itself.
+    /// Takes in what was found at this moment of a ticket whose turn it is: being the first does
+    /// not end by itself.
     pub(super) async fn seen_again(
         &mut self,
         at: Moment,
@@ -237,7 +240,8 @@ impl Waiter {
         loop {
             match self.stage {
                 Stage::First { .. } | Stage::Inside { .. } if self.is_recent() => return Ok(()),
-                // A held ticket is looked at with each beat, and somebody may have removed this one meanwhile.
+                // A held ticket is looked at with each beat, and somebody may have removed this one
+                // meanwhile.
                 Stage::First { .. } => self.look_again(),
                 Stage::Inside { .. } => {
                     let looked = Box::pin(self.look(false, &[])).await;
@@ -261,8 +265,8 @@ impl Waiter {
         self.stage = Stage::Walking;
     }
 
-    /// Begins the hold. Being the first is not enough: the session must surely be alive, and the ticket its own. `None` if that
-    /// took a wait.
+    /// Begins the hold. Being the first is not enough: the session must surely be alive, and the
+    /// ticket its own. `None` if that took a wait.
     pub(super) async fn begin_hold(&self) -> Result<Option<LeaseEntry>> {
         self.place.begin_hold(&self.name).await
     }
@@ -342,7 +346,8 @@ impl Waiter {
     async fn advance(&mut self) -> Result<()> {
         match (&self.stage, self.walk.step()) {
             (Stage::Walking, Step::Wait) => self.wait().await,
-            // On the heap, so that a waiter's future is no larger than its wait, in which it spends its life.
+            // On the heap, so that a waiter's future is no larger than its wait, in which it spends
+            // its life.
             _ => Box::pin(self.ask()).await,
         }
     }
@@ -416,7 +421,8 @@ impl Waiter {
         }
     }
 
-    /// Reads those whose names do not tell whether they can share the queue. Whether there were any.
+    /// Reads those whose names do not tell whether they can share the queue. Whether there were
+    /// any.
     async fn asks_doubts(&self, children: &[String]) -> Result<bool> {
         let mine = self.place.ticket().map(|(mine, _)| mine);
         let doubts = dialect::in_doubt(Some(self.walk.recipe()), children, mine);
@@ -482,7 +488,8 @@ impl Waiter {
             end = session.ended() => return Err(end.while_trying(WAITING, &self.name)),
         }
         match self.walk.step() {
-            // Beside this hold only: it may be over before we are in, and then others are before us.
+            // Beside this hold only: it may be over before we are in, and then others are before
+            // us.
             Step::GuestEntry(guest_entry) => self.sat_out = Some(guest_entry.token),
             _ => self.delay = None,
         }
@@ -490,8 +497,9 @@ impl Waiter {
         Ok(())
     }
 
-    /// Goes in as a guest: our ticket for one with the host's number, only while the host's is there. The note in the directory
-    /// has the host leave without a mark, which would call the next one in beside us.
+    /// Goes in as a guest: our ticket for one with the host's number, only while the host's is
+    /// there. The note in the directory has the host leave without a mark, which would call the
+    /// next one in beside us.
     async fn guest_entry(&mut self, guest_entry: GuestEntry) -> Result<()> {
         let attempt = Uuid::new_v4();
         let ticket = guest_entry.host.guest(attempt);
@@ -581,7 +589,8 @@ impl Waiter {
             .await
     }
 
-    /// What shows another ticket in the place of ours ends what was known of ours: by its name it would be the other one's end.
+    /// What shows another ticket in the place of ours ends what was known of ours: by its name it
+    /// would be the other one's end.
     fn in_place<T>(&mut self, looked: Result<T>) -> Result<T> {
         if matches!(looked, Err(Error::PlaceLost { .. })) {
             self.place.leave_in_doubt();

@@ -1,6 +1,8 @@
-//! The acquirer: the way that recipes share into a queue, again after the end of a session, and in again for an owner.
+//! The acquirer: the way that recipes share into a queue, again after the end of a session, and in
+//! again for an owner.
 //!
-//! It knows what a call is for and how long it may take; turns are the queue's, and what is held the hold's.
+//! It knows what a call is for and how long it may take; turns are the queue's, and what is held
+//! the hold's.
 
 use std::future::Future;
 use std::sync::{Arc, Weak};
@@ -251,7 +253,8 @@ impl Acquirer {
         Ok((waiter, entry))
     }
 
-    /// As [`turn`](Self::turn), but with each stroke of the wake it looks whether the owner has come to hold elsewhere.
+    /// As [`turn`](Self::turn), but with each stroke of the wake it looks whether the owner has
+    /// come to hold elsewhere.
     async fn take_by(&self, wake: &Notify) -> Result<Arc<Hold>> {
         loop {
             match self.take_once_by(wake).await {
@@ -286,15 +289,15 @@ impl Acquirer {
         }
     }
 
-    /// Gets the hold that the owner has in this keeper, or takes one. The owner's other calls wait for the outcome, because it may
-    /// be theirs as well.
+    /// Gets the hold that the owner has in this keeper, or takes one. The owner's other calls wait
+    /// for the outcome, because it may be theirs as well.
     async fn take_again(&self, owner: &Owner, waits: bool) -> Result<Option<Arc<Hold>>> {
         let (slot, wake) = self.local_holds.slot_with_wake(self.queue.path(), owner);
         let mut held = match slot.try_lock() {
             Ok(held) => held,
             Err(_) if waits => {
-                // Whoever is on its way joined the queue before this call: the owner may hold elsewhere by now, and even wait for
-                // this call to come in.
+                // Whoever is on its way joined the queue before this call: the owner may hold
+                // elsewhere by now, and even wait for this call to come in.
                 wake.notify_one();
                 slot.lock().await
             }

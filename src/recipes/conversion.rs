@@ -1,7 +1,9 @@
-//! A hold that changes its kind: a writer's that becomes a reader's, and a reader's that becomes a writer's.
+//! A hold that changes its kind: a writer's that becomes a reader's, and a reader's that becomes a
+//! writer's.
 //!
-//! Invariants: a writer that becomes a reader never lets go in between, and is watched all the time; a reader that becomes a
-//! writer waits for nobody. An owner's other calls wait at the slot until the outcome is known, because it is theirs as well.
+//! Invariants: a writer that becomes a reader never lets go in between, and is watched all the
+//! time; a reader that becomes a writer waits for nobody. An owner's other calls wait at the slot
+//! until the outcome is known, because it is theirs as well.
 
 use std::sync::Arc;
 
@@ -44,7 +46,8 @@ impl Acquirer {
                 return Err(error);
             }
             loop {
-                // The old hold goes on until the new one has begun: without a word of it there was no gap.
+                // The old hold goes on until the new one has begun: without a word of it there was
+                // no gap.
                 let next = place.begin_hold(&name).await?;
                 if let Some(loss) = entry.loss() {
                     return Err(loss.while_trying("downgrade", &name));
@@ -70,7 +73,8 @@ impl Acquirer {
         }
     }
 
-    /// What a reader holds by, for a writer, if nobody else holds or waits in front. Otherwise the reader's, and why.
+    /// What a reader holds by, for a writer, if nobody else holds or waits in front. Otherwise the
+    /// reader's, and why.
     pub(crate) async fn upgraded(&self, hold: Arc<Hold>) -> Result<Arc<Hold>, (Arc<Hold>, Error)> {
         if let Some(loss) = hold.loss() {
             return Err((hold, loss));

@@ -1,5 +1,5 @@
-//! The election: an exclusive ticket with a value. A thin layer over the queue, as the mutex; what a leader publishes, and who
-//! follows it, are elsewhere.
+//! The election: an exclusive ticket with a value. A thin layer over the queue, as the mutex; what
+//! a leader publishes, and who follows it, are elsewhere.
 
 use std::fmt;
 use std::future::Future;
@@ -25,13 +25,15 @@ use crate::token::Token;
 
 /// An election: of those who stand, one leads at a time, in the order in which they came.
 ///
-/// Who stands has a value, its address say, which everybody can read while it leads, and which it can change
-/// ([`Leadership::proclaim`]). Others follow the leaders without standing ([`observe`](Self::observe)).
+/// Who stands has a value, its address say, which everybody can read while it leads, and which it
+/// can change ([`Leadership::proclaim`]). Others follow the leaders without standing
+/// ([`observe`](Self::observe)).
 ///
-/// It holds no state and does no I/O until asked: make one from a [`Keeper`](crate::Keeper), clone it, share it. It stands in
-/// the same kind of queue as a [`Mutex`](crate::Mutex), with the same guarantees and the same costs: a leader that resigns costs
-/// the next one a single small read, and wakes nobody else. Curator's `LeaderLatch` on the same path takes part in it, with
-/// its id for a value.
+/// It holds no state and does no I/O until asked: make one from a [`Keeper`](crate::Keeper), clone
+/// it, share it. It stands in the same kind of queue as a [`Mutex`](crate::Mutex), with the same
+/// guarantees and the same costs: a leader that resigns costs the next one a single small read, and
+/// wakes nobody else. Curator's `LeaderLatch` on the same path takes part in it, with its id for a
+/// value.
 ///
 /// A candidate is not reentrant: standing again while we lead waits behind ourselves.
 ///
@@ -96,26 +98,29 @@ impl Election {
         self
     }
 
-    /// Makes calls fail with [`is_session_over`](Error::is_session_over) when the session ends while they wait. Otherwise they stand
-    /// again, at the end of the queue, with the keeper's next session.
+    /// Makes calls fail with [`is_session_over`](Error::is_session_over) when the session ends
+    /// while they wait. Otherwise they stand again, at the end of the queue, with the keeper's next
+    /// session.
     #[must_use]
     pub fn without_rejoin(mut self) -> Self {
         self.acquirer.never_rejoin();
         self
     }
 
-    /// Stands with a value, of at most 64 KiB, and waits until we lead, however long that takes: through disconnects and also,
-    /// unless [`without_rejoin`](Self::without_rejoin) says otherwise, through the end of the session, which costs the place in
-    /// the queue. The value is written once, into our ticket.
+    /// Stands with a value, of at most 64 KiB, and waits until we lead, however long that takes:
+    /// through disconnects and also, unless [`without_rejoin`](Self::without_rejoin) says
+    /// otherwise, through the end of the session, which costs the place in the queue. The value is
+    /// written once, into our ticket.
     ///
     /// # Errors
     ///
-    /// [`is_invalid`](Error::is_invalid) if the value or the label is too long; nothing was sent. Otherwise as
-    /// [`Mutex::lock`](crate::Mutex::lock).
+    /// [`is_invalid`](Error::is_invalid) if the value or the label is too long; nothing was sent.
+    /// Otherwise as [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropped at any await, we stand no more, and nobody is blocked. The place in the queue is lost.
+    /// Cancel safe: dropped at any await, we stand no more, and nobody is blocked. The place in the
+    /// queue is lost.
     pub async fn campaign(&self, value: impl Into<String>) -> Result<Leadership> {
         // On the heap, so that a candidate's future is about as small as a waiter's.
         let acquirer = Box::new(self.standing_with(value.into()));
@@ -138,11 +143,13 @@ impl Election {
         Ok(hold.map(Self::won))
     }
 
-    /// Stands for at most `limit`. Then we stand no more, and the call returns within 100 ms, even with every server dead.
+    /// Stands for at most `limit`. Then we stand no more, and the call returns within 100 ms, even
+    /// with every server dead.
     ///
     /// # Errors
     ///
-    /// [`is_timeout`](Error::is_timeout) when the time is over, otherwise as [`campaign`](Self::campaign).
+    /// [`is_timeout`](Error::is_timeout) when the time is over, otherwise as
+    /// [`campaign`](Self::campaign).
     ///
     /// # Cancel safety
     ///
@@ -155,22 +162,25 @@ impl Election {
         self.acquirer.within(limit, self.campaign(value)).await
     }
 
-    /// Leads again and again: stands, calls `f` each time we are elected, and resigns when what `f` returned has ended. Then, if
-    /// that was [`Continue`](ControlFlow::Continue), it stands again, at the end of the queue; [`Break`](ControlFlow::Break) ends
-    /// the call.
+    /// Leads again and again: stands, calls `f` each time we are elected, and resigns when what `f`
+    /// returned has ended. Then, if that was [`Continue`](ControlFlow::Continue), it stands again,
+    /// at the end of the queue; [`Break`](ControlFlow::Break) ends the call.
     ///
-    /// Leadership is given away only after `f` has ended, and there is never a second `f` before. So `f` must end when leadership is
-    /// lost: it watches [`Leadership::lost`], or does its work in [`Leadership::run`]. Until it has ended, we do not stand again.
-    /// `f` borrows the leadership and cannot keep it.
+    /// Leadership is given away only after `f` has ended, and there is never a second `f` before.
+    /// So `f` must end when leadership is lost: it watches [`Leadership::lost`], or does its work
+    /// in [`Leadership::run`]. Until it has ended, we do not stand again. `f` borrows the
+    /// leadership and cannot keep it.
     ///
     /// # Errors
     ///
-    /// As [`campaign`](Self::campaign), of the standing; a lost leadership is no error, but a reason to stand again if `f` says so.
-    /// [`Error::Denied`] if our permission to resign was taken away and `f` wants to stand again.
+    /// As [`campaign`](Self::campaign), of the standing; a lost leadership is no error, but a
+    /// reason to stand again if `f` says so. [`Error::Denied`] if our permission to resign was
+    /// taken away and `f` wants to stand again.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropped at any await, what `f` returned is dropped first, and then leadership is given away in the background.
+    /// Cancel safe: dropped at any await, what `f` returned is dropped first, and then leadership
+    /// is given away in the background.
     ///
     /// # Examples
     ///
@@ -220,12 +230,13 @@ impl Election {
         }
     }
 
-    /// Who leads now, or is about to: the first of those who stand. What it reads may be a moment old.
+    /// Who leads now, or is about to: the first of those who stand. What it reads may be a moment
+    /// old.
     ///
     /// # Errors
     ///
-    /// [`is_lost`](Error::is_lost) if the session ended; [`Error::Unreachable`] if another one cannot be opened. [`Error::Denied`] or
-    /// [`Error::Refused`] if the server refuses to tell.
+    /// [`is_lost`](Error::is_lost) if the session ended; [`Error::Unreachable`] if another one
+    /// cannot be opened. [`Error::Denied`] or [`Error::Refused`] if the server refuses to tell.
     ///
     /// # Cancel safety
     ///
@@ -234,8 +245,9 @@ impl Election {
         self.acquirer.queue.leader().await
     }
 
-    /// Everybody who stands, in order: the first one leads, or is about to. Each with the value that it stood with; what the leader
-    /// has proclaimed since is [`leader`](Self::leader)'s to say.
+    /// Everybody who stands, in order: the first one leads, or is about to. Each with the value
+    /// that it stood with; what the leader has proclaimed since is [`leader`](Self::leader)'s to
+    /// say.
     ///
     /// # Errors
     ///
@@ -270,13 +282,14 @@ impl Election {
     }
 }
 
-/// What a function that leads returns: its work, boxed, which says whether to stand again. See [`Election::lead`].
+/// What a function that leads returns: its work, boxed, which says whether to stand again. See
+/// [`Election::lead`].
 pub type Reign<'a, T> = Pin<Box<dyn Future<Output = ControlFlow<T>> + Send + 'a>>;
 
 /// A leadership that we have.
 ///
-/// Drop it to resign in the background, or [`resign`](Self::resign) to know the answer. It promises what a
-/// [`Guard`](crate::Guard) promises, and is lost in the same ways.
+/// Drop it to resign in the background, or [`resign`](Self::resign) to know the answer. It promises
+/// what a [`Guard`](crate::Guard) promises, and is lost in the same ways.
 #[must_use = "we resign when the leadership is dropped"]
 #[clippy::has_significant_drop]
 pub struct Leadership {
@@ -288,28 +301,32 @@ place_methods!(Leadership);
 exclusive_methods!(Leadership);
 
 impl Leadership {
-    /// Publishes another value, of at most 64 KiB, for everybody who asks for the leader or follows it. It lasts as long as this
-    /// leadership. Sends one request; wakes the observers, and no candidate. Calls that overlap publish one after the other; one that
-    /// was begun and is kept without being polled holds up those after it.
+    /// Publishes another value, of at most 64 KiB, for everybody who asks for the leader or follows
+    /// it. It lasts as long as this leadership. Sends one request; wakes the observers, and no
+    /// candidate. Calls that overlap publish one after the other; one that was begun and is kept
+    /// without being polled holds up those after it.
     ///
-    /// The value is written into the election's directory, together with a check of our ticket; so it is never published after
-    /// another one leads.
+    /// The value is written into the election's directory, together with a check of our ticket; so
+    /// it is never published after another one leads.
     ///
     /// # Errors
     ///
-    /// [`is_lost`](Error::is_lost) if leadership was lost before it was surely published; observers may have seen it.
-    /// [`is_invalid`](Error::is_invalid) if the value is too long. [`Error::Refused`] if the directory holds another program's data,
-    /// which is not written over; [`Error::Denied`] if we may not write there.
+    /// [`is_lost`](Error::is_lost) if leadership was lost before it was surely published; observers
+    /// may have seen it. [`is_invalid`](Error::is_invalid) if the value is too long.
+    /// [`Error::Refused`] if the directory holds another program's data, which is not written over;
+    /// [`Error::Denied`] if we may not write there.
     ///
     /// # Cancel safety
     ///
-    /// Dropped at any await, the value may be published or not; leadership stays ours. The next leader then may need a request or
-    /// two more to take over, and waits out a [`lock_delay`](crate::KeeperBuilder::lock_delay) if there is one.
+    /// Dropped at any await, the value may be published or not; leadership stays ours. The next
+    /// leader then may need a request or two more to take over, and waits out a
+    /// [`lock_delay`](crate::KeeperBuilder::lock_delay) if there is one.
     pub async fn proclaim(&self, value: impl Into<String>) -> Result<()> {
         proclaim::proclaim(&self.hold, &value.into()).await
     }
 
-    /// As [`release`](Self::release): gives leadership away, and waits until the server has confirmed it.
+    /// As [`release`](Self::release): gives leadership away, and waits until the server has
+    /// confirmed it.
     ///
     /// # Errors
     ///

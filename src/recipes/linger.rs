@@ -1,8 +1,10 @@
-//! Lingering: a mutex that keeps its place for a moment after a release, for the next task of the same keeper.
+//! Lingering: a mutex that keeps its place for a moment after a release, for the next task of the
+//! same keeper.
 //!
-//! Invariants: a place is kept only where nobody else was in the queue at the grant, and for as long as no word of anybody has come
-//! since: the directory's children are watched, and any change among them ends it. A hold is followed until nobody uses it, so that
-//! its loss is known here too. What is passed on is the cohort's.
+//! Invariants: a place is kept only where nobody else was in the queue at the grant, and for as
+//! long as no word of anybody has come since: the directory's children are watched, and any change
+//! among them ends it. A hold is followed until nobody uses it, so that its loss is known here too.
+//! What is passed on is the cohort's.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -35,7 +37,8 @@ impl Linger {
         Self { cohort, time }
     }
 
-    /// Waits for the turn in the cohort, and takes over what is kept or waits for the turn of a new ticket.
+    /// Waits for the turn in the cohort, and takes over what is kept or waits for the turn of a new
+    /// ticket.
     pub(crate) async fn lock(&self, acquirer: &Acquirer) -> Result<Guard> {
         let acquire = async {
             let waiting = acquirer.queue.metrics().wait();
@@ -125,13 +128,14 @@ impl Linger {
     }
 }
 
-/// Ends the passing on of one hold when it is dropped, so also with the runtime of the task that follows it. Whoever waits for the
-/// baton then need not wait for whoever has it: a ticket of its own is always right.
+/// Ends the passing on of one hold when it is dropped, so also with the runtime of the task that
+/// follows it. Whoever waits for the baton then need not wait for whoever has it: a ticket of its
+/// own is always right.
 struct TurnEnd(Arc<Cohort>, Arc<Handoff>);
 
 impl TurnEnd {
-    /// Follows one hold: first until it is over for passing, and then, while somebody uses it, until it is lost. Who has a guard
-    /// that is lost may keep it for long.
+    /// Follows one hold: first until it is over for passing, and then, while somebody uses it,
+    /// until it is lost. Who has a guard that is lost may keep it for long.
     async fn follow(self, watch: impl Future<Output = Option<WatchSlot>>, mut lost: Lost) {
         let Self(cohort, handoff) = &self;
         let watch = tokio::select! {
@@ -152,7 +156,8 @@ impl TurnEnd {
         }
     }
 
-    /// Waits until anything has changed in the queue, the hold is lost, or nobody has used it for too long.
+    /// Waits until anything has changed in the queue, the hold is lost, or nobody has used it for
+    /// too long.
     async fn when_over(&self, mut watch: WatchSlot, lost: &mut Lost) {
         let Self(cohort, handoff) = self;
         loop {

@@ -1,4 +1,5 @@
-//! The recipes: what a caller locks. Each is a thin layer over the way in that they share ([`acquire`]).
+//! The recipes: what a caller locks. Each is a thin layer over the way in that they share
+//! ([`acquire`]).
 
 pub(crate) mod acquire;
 pub(crate) mod conversion;

@@ -1,4 +1,5 @@
-//! Several locks held together: one ticket in each queue, all made in one transaction. A thin layer over the queues.
+//! Several locks held together: one ticket in each queue, all made in one transaction. A thin layer
+//! over the queues.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -28,22 +29,26 @@ use crate::token::Token;
 /// The most locks of a set.
 const MOST: usize = 128;
 
-/// Several locks that are taken together, all or none; from [`Keeper::multi_lock`](crate::Keeper::multi_lock).
+/// Several locks that are taken together, all or none; from
+/// [`Keeper::multi_lock`](crate::Keeper::multi_lock).
 ///
-/// It takes a ticket in the queue of each lock, all in one transaction. So any two sets are in the same order in every queue in which
-/// they meet, and can **never wait for each other in a circle**, in whatever order their names are given, by whatever process. In each
-/// queue the ticket is one like any other: fair among [mutexes](crate::Mutex), readers and writers of the same name and clients in
-/// other languages. While one of the locks is waited for, those whose turn it is are kept from others.
+/// It takes a ticket in the queue of each lock, all in one transaction. So any two sets are in the
+/// same order in every queue in which they meet, and can **never wait for each other in a circle**,
+/// in whatever order their names are given, by whatever process. In each queue the ticket is one
+/// like any other: fair among [mutexes](crate::Mutex), readers and writers of the same name and
+/// clients in other languages. While one of the locks is waited for, those whose turn it is are
+/// kept from others.
 ///
-/// A set is not reentrant, and knows no owner: a task that holds one of its locks already waits for itself, with a `warn` event that
-/// says so.
+/// A set is not reentrant, and knows no owner: a task that holds one of its locks already waits for
+/// itself, with a `warn` event that says so.
 ///
 /// It holds no state and does no I/O until asked: clone it, share it.
 ///
 /// # Cost
 ///
-/// Without contention 2 requests, however many locks there are, and 1 to release them, or 3 after a second, when the tickets are read
-/// again first. Each lock that is waited for costs what it costs a mutex.
+/// Without contention 2 requests, however many locks there are, and 1 to release them, or 3 after a
+/// second, when the tickets are read again first. Each lock that is waited for costs what it costs
+/// a mutex.
 ///
 /// # Examples
 ///
@@ -80,12 +85,14 @@ impl fmt::Debug for MultiLock {
 
 /// Several locks that are held together.
 ///
-/// It promises of each lock what a [`Guard`](crate::Guard) promises, and ends with the first that is lost:
-/// [`lost`](Self::lost) and every error name that one. All its tickets are in one session, and were made in one transaction,
-/// whose number is the one [`token`](Self::token) for all of them.
+/// It promises of each lock what a [`Guard`](crate::Guard) promises, and ends with the first that
+/// is lost: [`lost`](Self::lost) and every error name that one. All its tickets are in one session,
+/// and were made in one transaction, whose number is the one [`token`](Self::token) for all of
+/// them.
 ///
-/// [`release`](Self::release) gives all of them back in one transaction where that is possible, which it is unless a ticket was
-/// removed by somebody else; otherwise ticket by ticket, until each is gone. Dropping it does that in the background, ticket by ticket.
+/// [`release`](Self::release) gives all of them back in one transaction where that is possible,
+/// which it is unless a ticket was removed by somebody else; otherwise ticket by ticket, until each
+/// is gone. Dropping it does that in the background, ticket by ticket.
 #[must_use = "the locks are released when the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct MultiGuard {
@@ -102,7 +109,8 @@ impl MultiGuard {
         self.hold.all_held().iter().map(|held| &held.name)
     }
 
-    /// The names of our nodes in the locks' directories, in the same order, as `lockkeeper queue` shows them.
+    /// The names of our nodes in the locks' directories, in the same order, as `lockkeeper queue`
+    /// shows them.
     pub fn nodes(&self) -> impl Iterator<Item = &str> {
         let tickets = self
             .hold
@@ -121,7 +129,8 @@ impl MultiLock {
         queue: impl Fn(LockName) -> Queue,
     ) -> Result<Self> {
         let mut seen = HashSet::new();
-        // One transaction, one identity: two tickets of a set in the same queue could not be told apart.
+        // One transaction, one identity: two tickets of a set in the same queue could not be told
+        // apart.
         let names = names.into_iter().filter(|name| seen.insert(name.clone()));
         let queues: Vec<Queue> = names.map(queue).collect();
         let refuse = |given: String, why: String| Error::InvalidOption {
@@ -155,7 +164,8 @@ impl MultiLock {
         self.queues.iter().map(Queue::name)
     }
 
-    /// Sets a short text that the queues show beside our tickets: see [`Mutex::with_label`](crate::Mutex::with_label).
+    /// Sets a short text that the queues show beside our tickets: see
+    /// [`Mutex::with_label`](crate::Mutex::with_label).
     #[must_use]
     pub fn with_label(mut self, label: impl Into<String>) -> Self {
         let label = label.into();
@@ -184,34 +194,41 @@ impl MultiLock {
         self
     }
 
-    /// Makes calls fail with [`is_session_over`](Error::is_session_over) when the session ends while they wait. Otherwise they join
-    /// all queues again, at their ends, with the keeper's next session.
+    /// Makes calls fail with [`is_session_over`](Error::is_session_over) when the session ends
+    /// while they wait. Otherwise they join all queues again, at their ends, with the keeper's next
+    /// session.
     #[must_use]
     pub fn without_rejoin(mut self) -> Self {
         self.rejoins = false;
         self
     }
 
-    /// Waits until it is our turn at every lock, however long that takes, through disconnects and also, unless
-    /// [`without_rejoin`](Self::without_rejoin) says otherwise, through the end of the session, which costs all places.
+    /// Waits until it is our turn at every lock, however long that takes, through disconnects and
+    /// also, unless [`without_rejoin`](Self::without_rejoin) says otherwise, through the end of the
+    /// session, which costs all places.
     ///
     /// # Errors
     ///
-    /// [`is_lost`](Error::is_lost) if one of our tickets was removed by somebody else, with the name of that lock, or the keeper was
-    /// closed while we waited; all other tickets leave their queues. [`Error::TooLarge`], before anything is sent, if servers do not read so
-    /// many tickets in one request, 1 MiB: each has its path, the label, the trace id and the access list. [`Error::Unreachable`] if a new session was needed and no server
-    /// gave one within the connect timeout. [`Error::Denied`] or [`Error::Refused`] if the server refuses what is needed.
+    /// [`is_lost`](Error::is_lost) if one of our tickets was removed by somebody else, with the
+    /// name of that lock, or the keeper was closed while we waited; all other tickets leave their
+    /// queues. [`Error::TooLarge`], before anything is sent, if servers do not read so many tickets
+    /// in one request, 1 MiB: each has its path, the label, the trace id and the access list.
+    /// [`Error::Unreachable`] if a new session was needed and no server gave one within the connect
+    /// timeout. [`Error::Denied`] or [`Error::Refused`] if the server refuses what is needed.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropped at any await, all our tickets leave in the background, and nobody is blocked. The places are lost.
+    /// Cancel safe: dropped at any await, all our tickets leave in the background, and nobody is
+    /// blocked. The places are lost.
     pub async fn lock(&self) -> Result<MultiGuard> {
         self.take(&Awaited::default()).await
     }
 
-    /// Takes the locks if nobody holds or waits for any of them. Reads first: if one is held it writes nothing.
+    /// Takes the locks if nobody holds or waits for any of them. Reads first: if one is held it
+    /// writes nothing.
     ///
-    /// What it reads may be a moment old: right after a release elsewhere it can still say "not now".
+    /// What it reads may be a moment old: right after a release elsewhere it can still say "not
+    /// now".
     ///
     /// # Errors
     ///
@@ -231,13 +248,13 @@ impl MultiLock {
         Ok(taken.map(|granted| span.in_scope(|| self.guard(granted))))
     }
 
-    /// Waits for at most `limit`, for all of them together. Then all our tickets leave, and the call returns within 100 ms, even with
-    /// every server dead.
+    /// Waits for at most `limit`, for all of them together. Then all our tickets leave, and the
+    /// call returns within 100 ms, even with every server dead.
     ///
     /// # Errors
     ///
-    /// [`is_timeout`](Error::is_timeout) when the time is over, with the names of the locks that were still waited for, otherwise as
-    /// [`lock`](Self::lock).
+    /// [`is_timeout`](Error::is_timeout) when the time is over, with the names of the locks that
+    /// were still waited for, otherwise as [`lock`](Self::lock).
     ///
     /// # Cancel safety
     ///

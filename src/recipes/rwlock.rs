@@ -1,5 +1,5 @@
-//! The read-write lock: tickets that share and tickets that exclude, in one queue. A thin layer; all state lives in places and
-//! guards.
+//! The read-write lock: tickets that share and tickets that exclude, in one queue. A thin layer;
+//! all state lives in places and guards.
 
 use std::fmt;
 use std::future::Future;
@@ -18,22 +18,25 @@ use crate::token::Token;
 
 /// A fair distributed read-write lock: many readers together, or one writer.
 ///
-/// Granted in the order in which tickets reach the server, so that neither readers nor writers starve: a reader waits for every
-/// writer who came before it, also for one who waits himself, and readers behind a writer are let in together. It holds no state
-/// and does no I/O until asked: make one from a [`Keeper`](crate::Keeper), clone it, share it. Its tickets have Curator's names
+/// Granted in the order in which tickets reach the server, so that neither readers nor writers
+/// starve: a reader waits for every writer who came before it, also for one who waits himself, and
+/// readers behind a writer are let in together. It holds no state and does no I/O until asked: make
+/// one from a [`Keeper`](crate::Keeper), clone it, share it. Its tickets have Curator's names
 /// (`__READ__`, `__WRIT__`), and a queue can be shared with Curator.
 ///
-/// Reentrant for an [`Owner`] only ([`with_owner`](Self::with_owner)): without one, a task that asks again for what conflicts with
-/// what it holds waits for itself, for ever, with a `warn` event that says so.
+/// Reentrant for an [`Owner`] only ([`with_owner`](Self::with_owner)): without one, a task that
+/// asks again for what conflicts with what it holds waits for itself, for ever, with a `warn` event
+/// that says so.
 ///
 /// # Cost
 ///
-/// An uncontended `read` or `write` sends 2 requests and a release 1. A writer who waits sends 3 to queue up (4 behind a reader)
-/// and 1 when his turn comes, or 2 if it was not a writer who let him in, whatever the length of the queue. A reader lists the
-/// queue once when it joins. A release wakes those who waited for that very ticket: readers behind a writer, or one writer.
+/// An uncontended `read` or `write` sends 2 requests and a release 1. A writer who waits sends 3 to
+/// queue up (4 behind a reader) and 1 when his turn comes, or 2 if it was not a writer who let him
+/// in, whatever the length of the queue. A reader lists the queue once when it joins. A release
+/// wakes those who waited for that very ticket: readers behind a writer, or one writer.
 ///
-/// Readers leave no mark. With a [`lock_delay`](crate::KeeperBuilder::lock_delay) it is therefore sat out behind readers too, unless the one
-/// before was a writer who released.
+/// Readers leave no mark. With a [`lock_delay`](crate::KeeperBuilder::lock_delay) it is therefore
+/// sat out behind readers too, unless the one before was a writer who released.
 ///
 /// # Examples
 ///
@@ -51,7 +54,8 @@ use crate::token::Token;
 ///
 /// let writer = table.write().await?; // alone
 /// println!("write with token {}", writer.token());
-/// let reader = writer.downgrade().await?; // others may read now, and nobody has written in between
+/// // Others may read now, and nobody has written in between.
+/// let reader = writer.downgrade().await?;
 /// reader.release().await?;
 /// # keeper.close().await;
 /// # Ok(())
@@ -88,8 +92,9 @@ impl RwLock {
         self.acquirers.read.name()
     }
 
-    /// Sets a short text, of at most 1024 bytes, that [`Keeper::queue`](crate::Keeper::queue) and `lockkeeper queue` show beside our tickets: what the
-    /// work is, say. It is written into each ticket. A longer one is refused when the lock is asked for.
+    /// Sets a short text, of at most 1024 bytes, that [`Keeper::queue`](crate::Keeper::queue) and
+    /// `lockkeeper queue` show beside our tickets: what the work is, say. It is written into each
+    /// ticket. A longer one is refused when the lock is asked for.
     #[must_use]
     pub fn with_label(self, label: impl Into<String>) -> Self {
         let label = label.into();
@@ -109,29 +114,33 @@ impl RwLock {
         self.with(|acquirer| acquirer.set_class(class))
     }
 
-    /// Locks in the name of an owner: while the owner holds the lock, its further calls get the same hold again. The lock is free for
-    /// others when the last of its guards is gone.
+    /// Locks in the name of an owner: while the owner holds the lock, its further calls get the
+    /// same hold again. The lock is free for others when the last of its guards is gone.
     ///
-    /// From this keeper that costs no round trip. A read in a read and a write in a write share the hold; so does a read in a write,
-    /// whose guard keeps other readers out as well, also when the writer has gone before it. A write in a read is refused at
-    /// once with [`Error::HeldForReading`], because it would wait for itself: see [`ReadGuard::try_upgrade`].
+    /// From this keeper that costs no round trip. A read in a read and a write in a write share the
+    /// hold; so does a read in a write, whose guard keeps other readers out as well, also when the
+    /// writer has gone before it. A write in a read is refused at once with
+    /// [`Error::HeldForReading`], because it would wait for itself: see [`ReadGuard::try_upgrade`].
     ///
-    /// From another keeper, in another process say, the owner goes in beside itself while it *writes*, to read or to write, as
-    /// [`Mutex::with_owner`](crate::Mutex::with_owner) says. While it reads there, a call here waits in the queue like any other.
+    /// From another keeper, in another process say, the owner goes in beside itself while it
+    /// *writes*, to read or to write, as [`Mutex::with_owner`](crate::Mutex::with_owner) says.
+    /// While it reads there, a call here waits in the queue like any other.
     #[must_use]
     pub fn with_owner(self, owner: &Owner) -> Self {
         self.with(|acquirer| acquirer.set_owner(owner))
     }
 
-    /// Makes calls fail with [`is_session_over`](Error::is_session_over) when the session ends while they wait. Otherwise they join
-    /// the queue again, at its end, with the keeper's next session.
+    /// Makes calls fail with [`is_session_over`](Error::is_session_over) when the session ends
+    /// while they wait. Otherwise they join the queue again, at its end, with the keeper's next
+    /// session.
     #[must_use]
     pub fn without_rejoin(self) -> Self {
         self.with(Acquirer::never_rejoin)
     }
 
-    /// Waits until no writer is before us, however long that takes, through disconnects and also, unless
-    /// [`without_rejoin`](Self::without_rejoin) says otherwise, through the end of the session, which costs the place in the queue.
+    /// Waits until no writer is before us, however long that takes, through disconnects and also,
+    /// unless [`without_rejoin`](Self::without_rejoin) says otherwise, through the end of the
+    /// session, which costs the place in the queue.
     ///
     /// # Errors
     ///
@@ -139,8 +148,8 @@ impl RwLock {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropped at any await, our ticket leaves the queue in the background, and nobody is blocked. The place in
-    /// the queue is lost.
+    /// Cancel safe: dropped at any await, our ticket leaves the queue in the background, and nobody
+    /// is blocked. The place in the queue is lost.
     pub async fn read(&self) -> Result<ReadGuard> {
         self.acquirers
             .read
@@ -149,11 +158,13 @@ impl RwLock {
             .map(|held| self.reader(held))
     }
 
-    /// Waits until nobody is before us, neither writer nor reader, in the same way as [`read`](Self::read).
+    /// Waits until nobody is before us, neither writer nor reader, in the same way as
+    /// [`read`](Self::read).
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`](crate::Mutex::lock); [`Error::HeldForReading`] if our owner holds the lock for reading in this keeper.
+    /// As [`Mutex::lock`](crate::Mutex::lock); [`Error::HeldForReading`] if our owner holds the
+    /// lock for reading in this keeper.
     ///
     /// # Cancel safety
     ///
@@ -166,9 +177,11 @@ impl RwLock {
             .map(|held| self.writer(held))
     }
 
-    /// Takes the lock for reading if no writer holds it or waits for it. Reads first: where there is one it writes nothing.
+    /// Takes the lock for reading if no writer holds it or waits for it. Reads first: where there
+    /// is one it writes nothing.
     ///
-    /// What it reads may be a moment old: right after a release elsewhere it can still say "not now".
+    /// What it reads may be a moment old: right after a release elsewhere it can still say "not
+    /// now".
     ///
     /// # Errors
     ///
@@ -182,9 +195,11 @@ impl RwLock {
         Ok(held.map(|held| self.reader(held)))
     }
 
-    /// Takes the lock for writing if nobody holds it or waits for it. Reads first: on a held lock it writes nothing.
+    /// Takes the lock for writing if nobody holds it or waits for it. Reads first: on a held lock
+    /// it writes nothing.
     ///
-    /// What it reads may be a moment old: right after a release elsewhere it can still say "not now".
+    /// What it reads may be a moment old: right after a release elsewhere it can still say "not
+    /// now".
     ///
     /// # Errors
     ///
@@ -198,8 +213,8 @@ impl RwLock {
         Ok(held.map(|held| self.writer(held)))
     }
 
-    /// As [`read`](Self::read), for at most `limit`. Then our ticket leaves the queue, and the call returns within 100 ms, even
-    /// with every server dead.
+    /// As [`read`](Self::read), for at most `limit`. Then our ticket leaves the queue, and the call
+    /// returns within 100 ms, even with every server dead.
     ///
     /// # Errors
     ///
@@ -212,12 +227,13 @@ impl RwLock {
         self.acquirers.read.within(limit, self.read()).await
     }
 
-    /// As [`write`](Self::write), for at most `limit`. Then our ticket leaves the queue, and the call returns within 100 ms, even
-    /// with every server dead.
+    /// As [`write`](Self::write), for at most `limit`. Then our ticket leaves the queue, and the
+    /// call returns within 100 ms, even with every server dead.
     ///
     /// # Errors
     ///
-    /// [`is_timeout`](Error::is_timeout) when the time is over, otherwise as [`write`](Self::write).
+    /// [`is_timeout`](Error::is_timeout) when the time is over, otherwise as
+    /// [`write`](Self::write).
     ///
     /// # Cancel safety
     ///
@@ -246,8 +262,9 @@ impl RwLock {
 
 /// A read-write lock that is held for reading, with others who read.
 ///
-/// It promises what a [`Guard`](crate::Guard) does, but for the token: readers share, so their numbers order nothing. Drop it to
-/// release in the background, or [`release`](Self::release) it to know the answer.
+/// It promises what a [`Guard`](crate::Guard) does, but for the token: readers share, so their
+/// numbers order nothing. Drop it to release in the background, or [`release`](Self::release) it to
+/// know the answer.
 #[must_use = "the lock is released when the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct ReadGuard {
@@ -257,8 +274,8 @@ pub struct ReadGuard {
 
 /// A read-write lock that is held for writing, alone.
 ///
-/// It promises what a [`Guard`](crate::Guard) does. Drop it to release in the background, or [`release`](Self::release) it to
-/// know the answer.
+/// It promises what a [`Guard`](crate::Guard) does. Drop it to release in the background, or
+/// [`release`](Self::release) it to know the answer.
 #[must_use = "the lock is released when the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct WriteGuard {
@@ -275,18 +292,20 @@ place_methods!(WriteGuard);
 exclusive_methods!(WriteGuard);
 
 impl WriteGuard {
-    /// Goes on as a reader, in the same place of the queue: nobody writes in between, not even one who waits already. Readers who
-    /// wait behind us, up to the next writer, are let in.
+    /// Goes on as a reader, in the same place of the queue: nobody writes in between, not even one
+    /// who waits already. Readers who wait behind us, up to the next writer, are let in.
     ///
-    /// Sends 3 requests. While our owner has other guards of the same hold in this keeper, the lock is not shared with others: the
-    /// reader that is returned has the writers' hold as it is, and keeps others out for as long as any guard of that hold lives,
-    /// whatever the other guards do later. The same [`lost`](Self::lost) futures go on only until here: a loss after the downgrade
-    /// is told by the reader's.
+    /// Sends 3 requests. While our owner has other guards of the same hold in this keeper, the lock
+    /// is not shared with others: the reader that is returned has the writers' hold as it is, and
+    /// keeps others out for as long as any guard of that hold lives, whatever the other guards do
+    /// later. The same [`lost`](Self::lost) futures go on only until here: a loss after the
+    /// downgrade is told by the reader's.
     ///
     /// # Errors
     ///
-    /// [`is_lost`](Error::is_lost) if the hold had ended before or ends meanwhile, because somebody removed the ticket, say.
-    /// [`Error::Denied`] or [`Error::Refused`] if the server refuses the new ticket. Then the lock is released in the background.
+    /// [`is_lost`](Error::is_lost) if the hold had ended before or ends meanwhile, because somebody
+    /// removed the ticket, say. [`Error::Denied`] or [`Error::Refused`] if the server refuses the
+    /// new ticket. Then the lock is released in the background.
     ///
     /// # Cancel safety
     ///
@@ -299,20 +318,24 @@ impl WriteGuard {
 }
 
 impl ReadGuard {
-    /// Goes on as a writer if nobody else holds the lock or waits for it. It never waits for others, so that two readers who try
-    /// at the same time both come back: one of them may have been let in, or none.
+    /// Goes on as a writer if nobody else holds the lock or waits for it. It never waits for
+    /// others, so that two readers who try at the same time both come back: one of them may have
+    /// been let in, or none.
     ///
-    /// Reads first: where others are it writes nothing. Otherwise it takes a writer's ticket at the end of the queue, gives it up
-    /// at once if anything but its own ticket is before it, and else gives up the reader's. So nobody else writes in between.
+    /// Reads first: where others are it writes nothing. Otherwise it takes a writer's ticket at the
+    /// end of the queue, gives it up at once if anything but its own ticket is before it, and else
+    /// gives up the reader's. So nobody else writes in between.
     ///
-    /// Other guards of the same owner that read in this keeper count as others. A guard that its owner took while writing holds
-    /// as the writer does already, and becomes a writer of that same hold without a request.
+    /// Other guards of the same owner that read in this keeper count as others. A guard that its
+    /// owner took while writing holds as the writer does already, and becomes a writer of that same
+    /// hold without a request.
     ///
     /// # Errors
     ///
-    /// [`NotUpgraded`] with the guard, which is still held but for the errors that say otherwise, and one of these:
-    /// [`Error::NotUpgradable`] if others hold the lock or wait for it; [`is_lost`](Error::is_lost) if our hold, or the writer's
-    /// place, has ended; otherwise as [`RwLock::write`]. Whether the guard is still held it says itself
+    /// [`NotUpgraded`] with the guard, which is still held but for the errors that say otherwise,
+    /// and one of these: [`Error::NotUpgradable`] if others hold the lock or wait for it;
+    /// [`is_lost`](Error::is_lost) if our hold, or the writer's place, has ended; otherwise as
+    /// [`RwLock::write`]. Whether the guard is still held it says itself
     /// ([`is_held`](Self::is_held)).
     ///
     /// # Cancel safety
@@ -353,7 +376,8 @@ impl ReadGuard {
 
 /// A read lock that was not upgraded, with the reason.
 ///
-/// As an [`Error`] it is the reason alone, and the guard is dropped: a `?` releases the lock in the background.
+/// As an [`Error`] it is the reason alone, and the guard is dropped: a `?` releases the lock in the
+/// background.
 pub struct NotUpgraded {
     guard: ReadGuard,
     error: Error,

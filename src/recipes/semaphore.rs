@@ -1,5 +1,5 @@
-//! The semaphore: so many permits, handed out in the order of a queue. A thin layer over the queue; all state lives in the permits
-//! and at the servers.
+//! The semaphore: so many permits, handed out in the order of a queue. A thin layer over the queue;
+//! all state lives in the permits and at the servers.
 
 use std::fmt;
 use std::future::Future;
@@ -16,45 +16,52 @@ use crate::queue::permits::PermitPool;
 use crate::queue::view::QueueEntry;
 use crate::recipes::acquire::Acquirer;
 
-/// A fair distributed semaphore: a limit on how much may go on at the same time, across processes and machines.
+/// A fair distributed semaphore: a limit on how much may go on at the same time, across processes
+/// and machines.
 ///
-/// It has a number of permits, the *limit*, which is stored with it. A call takes one or [several](Self::acquire_many), waits
-/// until all that it asked for are there, and is served in the order in which calls reached the servers: who asks for many is not
-/// overtaken by those who ask for few, and never holds a part of what it asked for. Permits come back when the [`Permit`] is released
-/// or dropped, and by themselves when the session of their holder ends.
+/// It has a number of permits, the *limit*, which is stored with it. A call takes one or
+/// [several](Self::acquire_many), waits until all that it asked for are there, and is served in the
+/// order in which calls reached the servers: who asks for many is not overtaken by those who ask
+/// for few, and never holds a part of what it asked for. Permits come back when the [`Permit`] is
+/// released or dropped, and by themselves when the session of their holder ends.
 ///
-/// Cheap to clone. It holds no permits and does no I/O until asked: make one from a [`Keeper`](crate::Keeper).
+/// Cheap to clone. It holds no permits and does no I/O until asked: make one from a
+/// [`Keeper`](crate::Keeper).
 ///
 /// # The limit
 ///
 /// The first user stores its limit. A handle that gives another one is refused with
-/// [`Error::LimitMismatch`], the first time that it, or one of its clones, looks: two programs that disagree would otherwise let in
-/// more than one of them allows. After that a handle follows the stored limit, which [`resize`](Self::resize) changes for
-/// everybody at once.
+/// [`Error::LimitMismatch`], the first time that it, or one of its clones, looks: two programs that
+/// disagree would otherwise let in more than one of them allows. After that a handle follows the
+/// stored limit, which [`resize`](Self::resize) changes for everybody at once.
 ///
 /// # At the servers
 ///
-/// Below `<root>/<name>`: `queue` with a ticket for everybody who waits, `held` with a node for each permit holder, and
-/// `limit`. So no other lock can have one of these three names; other names below the semaphore's are free, also to locks. `limit`
-/// stays, and with it the name's own directory; to forget a semaphore that nobody uses any more, remove the node `limit`, after which
+/// Below `<root>/<name>`: `queue` with a ticket for everybody who waits, `held` with a node for
+/// each permit holder, and `limit`. So no other lock can have one of these three names; other names
+/// below the semaphore's are free, also to locks. `limit` stays, and with it the name's own
+/// directory; to forget a semaphore that nobody uses any more, remove the node `limit`, after which
 /// the servers remove the rest.
 ///
-/// The name is the semaphore's alone: while `limit` is there, or a permit in `held`, any other lock of the same name is refused with
-/// [`Error::UnsafeMix`], and so is the semaphore while somebody holds or waits for such a lock.
+/// The name is the semaphore's alone: while `limit` is there, or a permit in `held`, any other lock
+/// of the same name is refused with [`Error::UnsafeMix`], and so is the semaphore while somebody
+/// holds or waits for such a lock.
 ///
 /// The [lock delay](crate::KeeperBuilder::lock_delay) does not apply to semaphores.
 ///
 /// # What it promises
 ///
-/// At each transaction of the ensemble the permits that are held are at most as many as the limit was when the last of them was
-/// taken. As with a [`Guard`](crate::Guard), a holder that is paused or cut off can outlive its session without knowing, and then
-/// overlap with whoever got its permits; a permit says so as a guard does. There is no token, because permits order nothing.
+/// At each transaction of the ensemble the permits that are held are at most as many as the limit
+/// was when the last of them was taken. As with a [`Guard`](crate::Guard), a holder that is paused
+/// or cut off can outlive its session without knowing, and then overlap with whoever got its
+/// permits; a permit says so as a guard does. There is no token, because permits order nothing.
 ///
 /// # Cost
 ///
-/// An uncontended `acquire` sends 5 requests and a release 1. Whoever waits has one watch, and the first in the queue two more,
-/// whatever the limit and the number of waiters; a release wakes one client, and a grant the next one. The first in the queue lists the permits
-/// that are held, so the cost grows with the number of their holders: a few thousand are no trouble.
+/// An uncontended `acquire` sends 5 requests and a release 1. Whoever waits has one watch, and the
+/// first in the queue two more, whatever the limit and the number of waiters; a release wakes one
+/// client, and a grant the next one. The first in the queue lists the permits that are held, so the
+/// cost grows with the number of their holders: a few thousand are no trouble.
 ///
 /// # Examples
 ///
@@ -102,7 +109,8 @@ impl Semaphore {
     }
 
     /// Sets a short text, of at most 1024 bytes, that [`holders`](Self::holders) and
-    /// [`Keeper::queue`](crate::Keeper::queue) show beside our permits and tickets. A longer one is refused when permits are asked for.
+    /// [`Keeper::queue`](crate::Keeper::queue) show beside our permits and tickets. A longer one is
+    /// refused when permits are asked for.
     #[must_use]
     pub fn with_label(mut self, label: impl Into<String>) -> Self {
         self.acquirer.queue.set_label(label.into());
@@ -123,8 +131,9 @@ impl Semaphore {
         self
     }
 
-    /// Makes calls fail with [`is_session_over`](Error::is_session_over) when the session ends while they wait. Otherwise they join
-    /// the queue again, at its end, with the keeper's next session.
+    /// Makes calls fail with [`is_session_over`](Error::is_session_over) when the session ends
+    /// while they wait. Otherwise they join the queue again, at its end, with the keeper's next
+    /// session.
     #[must_use]
     pub fn without_rejoin(mut self) -> Self {
         self.acquirer.never_rejoin();
@@ -145,22 +154,24 @@ impl Semaphore {
     }
 
     /// Waits for so many permits at once, through disconnects and also, unless
-    /// [`without_rejoin`](Self::without_rejoin) says otherwise, through the end of the session, which costs the place in the queue.
+    /// [`without_rejoin`](Self::without_rejoin) says otherwise, through the end of the session,
+    /// which costs the place in the queue.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] for 0 permits. [`Error::TooManyPermits`] if so many are never there: before anything is sent if the
-    /// limit of this handle says so, and also in the middle of the wait if the semaphore was made smaller meanwhile.
-    /// [`Error::LimitMismatch`] if the stored limit is another one than this handle's.
-    /// [`Error::UnsafeMix`] if another lock has this name, or another library's semaphore.
-    /// [`is_lost`](Error::is_lost) if our ticket was removed by somebody else or the keeper was closed while we waited.
-    /// [`Error::Unreachable`] if a new session was needed and no server gave one within the connect timeout.
+    /// [`Error::InvalidOption`] for 0 permits. [`Error::TooManyPermits`] if so many are never
+    /// there: before anything is sent if the limit of this handle says so, and also in the middle
+    /// of the wait if the semaphore was made smaller meanwhile. [`Error::LimitMismatch`] if the
+    /// stored limit is another one than this handle's. [`Error::UnsafeMix`] if another lock has
+    /// this name, or another library's semaphore. [`is_lost`](Error::is_lost) if our ticket was
+    /// removed by somebody else or the keeper was closed while we waited. [`Error::Unreachable`] if
+    /// a new session was needed and no server gave one within the connect timeout.
     /// [`Error::Denied`] or [`Error::Refused`] if the server refuses what is needed.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropped at any await, our ticket leaves the queue and no permit stays taken, in the background. The place in
-    /// the queue is lost.
+    /// Cancel safe: dropped at any await, our ticket leaves the queue and no permit stays taken, in
+    /// the background. The place in the queue is lost.
     pub async fn acquire_many(&self, permits: u32) -> Result<Permit> {
         let taken = self.acquirer.take_permits(&self.permits, permits);
         taken.await.map(Permit::new)
@@ -179,7 +190,8 @@ impl Semaphore {
         self.try_acquire_many(1).await
     }
 
-    /// Takes so many permits if they are there and nobody waits. Reads first: otherwise it writes nothing.
+    /// Takes so many permits if they are there and nobody waits. Reads first: otherwise it writes
+    /// nothing.
     ///
     /// # Errors
     ///
@@ -193,12 +205,13 @@ impl Semaphore {
         Ok(taken.await?.map(Permit::new))
     }
 
-    /// Waits for a permit for at most `limit`. Then our ticket leaves the queue, and the call returns within 100 ms, even with every
-    /// server dead.
+    /// Waits for a permit for at most `limit`. Then our ticket leaves the queue, and the call
+    /// returns within 100 ms, even with every server dead.
     ///
     /// # Errors
     ///
-    /// [`is_timeout`](Error::is_timeout) when the time is over, otherwise as [`acquire_many`](Self::acquire_many).
+    /// [`is_timeout`](Error::is_timeout) when the time is over, otherwise as
+    /// [`acquire_many`](Self::acquire_many).
     ///
     /// # Cancel safety
     ///
@@ -207,11 +220,13 @@ impl Semaphore {
         self.acquirer.within(limit, self.acquire()).await
     }
 
-    /// Waits for so many permits for at most `limit`, as [`acquire_timeout`](Self::acquire_timeout).
+    /// Waits for so many permits for at most `limit`, as
+    /// [`acquire_timeout`](Self::acquire_timeout).
     ///
     /// # Errors
     ///
-    /// [`is_timeout`](Error::is_timeout) when the time is over, otherwise as [`acquire_many`](Self::acquire_many).
+    /// [`is_timeout`](Error::is_timeout) when the time is over, otherwise as
+    /// [`acquire_many`](Self::acquire_many).
     ///
     /// # Cancel safety
     ///
@@ -222,14 +237,14 @@ impl Semaphore {
             .await
     }
 
-    /// How many permits nobody holds. They may be meant for somebody who waits for more of them. It asks behind a `sync`: what was taken
-    /// or given back before the call, on whichever server, is counted. The answer may be old when it is there: it is for people and
-    /// gauges.
+    /// How many permits nobody holds. They may be meant for somebody who waits for more of them. It
+    /// asks behind a `sync`: what was taken or given back before the call, on whichever server, is
+    /// counted. The answer may be old when it is there: it is for people and gauges.
     ///
     /// # Errors
     ///
-    /// [`Error::LimitMismatch`]; [`is_lost`](Error::is_lost) if the session ended; [`Error::Unreachable`] if another one
-    /// cannot be opened.
+    /// [`Error::LimitMismatch`]; [`is_lost`](Error::is_lost) if the session ended;
+    /// [`Error::Unreachable`] if another one cannot be opened.
     ///
     /// # Cancel safety
     ///
@@ -238,8 +253,9 @@ impl Semaphore {
         self.acquirer.queue.permits_left(&self.permits).await
     }
 
-    /// How many permits there are in all, as it is stored; before anybody has used the semaphore, the limit of this handle.
-    /// It asks behind a `sync`, as [`available_permits`](Self::available_permits) does.
+    /// How many permits there are in all, as it is stored; before anybody has used the semaphore,
+    /// the limit of this handle. It asks behind a `sync`, as
+    /// [`available_permits`](Self::available_permits) does.
     ///
     /// # Errors
     ///
@@ -257,7 +273,8 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// [`is_lost`](Error::is_lost) if the session ended; [`Error::Unreachable`] if another one cannot be opened.
+    /// [`is_lost`](Error::is_lost) if the session ended; [`Error::Unreachable`] if another one
+    /// cannot be opened.
     ///
     /// # Cancel safety
     ///
@@ -266,17 +283,20 @@ impl Semaphore {
         self.acquirer.queue.permit_holders(&self.permits).await
     }
 
-    /// Stores another limit, for everybody who uses the semaphore. More permits go to whoever waits first. With fewer, nobody
-    /// loses what it holds: nothing is handed out until so many came back that it fits. Whoever waits for more than there are now
-    /// in all is told [`Error::TooManyPermits`] when its turn comes.
+    /// Stores another limit, for everybody who uses the semaphore. More permits go to whoever waits
+    /// first. With fewer, nobody loses what it holds: nothing is handed out until so many came back
+    /// that it fits. Whoever waits for more than there are now in all is told
+    /// [`Error::TooManyPermits`] when its turn comes.
     ///
-    /// Also the way to agree on a new limit: unlike the other calls it does not mind that the stored limit is another one than this
-    /// handle's, which follows the new one from then on. Programs that start later must give the new limit.
+    /// Also the way to agree on a new limit: unlike the other calls it does not mind that the
+    /// stored limit is another one than this handle's, which follows the new one from then on.
+    /// Programs that start later must give the new limit.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] for 0. [`is_lost`](Error::is_lost) if the session ended before the answer came: it may have been done.
-    /// Otherwise as [`available_permits`](Self::available_permits).
+    /// [`Error::InvalidOption`] for 0. [`is_lost`](Error::is_lost) if the session ended before the
+    /// answer came: it may have been done. Otherwise as
+    /// [`available_permits`](Self::available_permits).
     ///
     /// # Cancel safety
     ///
@@ -300,8 +320,9 @@ fn check_limit(limit: u32) -> Result<()> {
 
 /// Permits of a [`Semaphore`] that are held, taken and given back all at once.
 ///
-/// Drop it to give them back in the background, or [`release`](Self::release) it to know the answer. What it says of the hold, and
-/// on what that rests, is the same as of a [`Guard`](crate::Guard).
+/// Drop it to give them back in the background, or [`release`](Self::release) it to know the
+/// answer. What it says of the hold, and on what that rests, is the same as of a
+/// [`Guard`](crate::Guard).
 #[must_use = "the permits are given back when this is dropped"]
 #[clippy::has_significant_drop]
 pub struct Permit {

@@ -1,7 +1,8 @@
 //! Which directories are open to nobody whom the keeper's access list leaves out.
 //!
-//! Invariant: what is known of a node is known of this list of this node, by `czxid` and `aversion`: a directory that was made again, or
-//! whose list was changed, is read again. It asks no server.
+//! Invariant: what is known of a node is known of this list of this node, by `czxid` and
+//! `aversion`: a directory that was made again, or whose list was changed, is read again. It asks
+//! no server.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -87,7 +88,8 @@ impl AclCheck {
         !self.needs_own || self.known().is_settled
     }
 
-    /// Whether this node was compared, with the list that it had when it was read; `surely`: not by the names of users only.
+    /// Whether this node was compared, with the list that it had when it was read; `surely`: not by
+    /// the names of users only.
     pub(crate) fn knows(&self, path: &str, node: &Node, surely: bool) -> bool {
         let is_same = |compared: &Compared| {
             compared.czxid == node.czxid

@@ -1,6 +1,8 @@
-//! When an answer came, and not when somebody took it in: a future may be kept for long without being polled.
+//! When an answer came, and not when somebody took it in: a future may be kept for long without
+//! being polled.
 //!
-//! Whoever has an answer to give wakes whoever waits for it; that moment is noted here. It knows no requests.
+//! Whoever has an answer to give wakes whoever waits for it; that moment is noted here. It knows no
+//! requests.
 
 use std::future::poll_fn;
 use std::pin::pin;

@@ -1,7 +1,9 @@
-//! The clock of leases: it counts the time for which the machine was suspended, as the servers' clocks do.
+//! The clock of leases: it counts the time for which the machine was suspended, as the servers'
+//! clocks do.
 //!
-//! `CLOCK_BOOTTIME` on Linux, with timers that fire after a suspend too; the monotonic clock elsewhere, which stops while
-//! the machine sleeps. Never the time of day: nothing changes when that is set. It knows nothing of leases.
+//! `CLOCK_BOOTTIME` on Linux, with timers that fire after a suspend too; the monotonic clock
+//! elsewhere, which stops while the machine sleeps. Never the time of day: nothing changes when
+//! that is set. It knows nothing of leases.
 
 use std::fmt;
 

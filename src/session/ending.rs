@@ -46,7 +46,8 @@ pub(crate) struct EndListener {
     cry: Arc<Cry>,
 }
 
-/// What the end_notifier cries. No channel, whose receivers would be twice as large: a crowd waits for it.
+/// What the end_notifier cries. No channel, whose receivers would be twice as large: a crowd waits
+/// for it.
 #[derive(Debug, Default)]
 struct Cry {
     /// Told, or nobody is left to tell.
@@ -71,7 +72,8 @@ impl EndNotifier {
         let mut states = ending.states.clone();
         let mut renounced = ending.renounced.subscribe();
         tokio::select! {
-            // A closed channel means that the keeper itself is gone; then only the session's own end counts.
+            // A closed channel means that the keeper itself is gone; then only the session's own
+            // end counts.
             Ok(_) = closing.wait_for(|closing| *closing) => {}
             Ok(_) = renounced.wait_for(Option::is_some) => {}
             _ = over(&mut states) => {}

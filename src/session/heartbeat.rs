@@ -1,11 +1,11 @@
 //! The heartbeat of a session: the beats that keep its lease, and the holds that live by it.
 //!
-//! One task per session sends a beat every sixth of the session timeout for as long as the session lives, every tenth while
-//! something is held: a `sync` while no
-//! ticket of ours is in a queue, otherwise a commit without a change, which only a live quorum can answer
-//! (`multi{check(held tickets)}`; a deposed leader answers a `sync` for many ticks). Invariants: a hold begins only under a
-//! lease; it is lost at the latest when that lease ends, by the clock and not by a packet; and a loss is final. It sends
-//! nothing that changes a node, and removes nothing.
+//! One task per session sends a beat every sixth of the session timeout for as long as the session
+//! lives, every tenth while something is held: a `sync` while no ticket of ours is in a queue,
+//! otherwise a commit without a change, which only a live quorum can answer
+//! (`multi{check(held tickets)}`; a deposed leader answers a `sync` for many ticks). Invariants: a
+//! hold begins only under a lease; it is lost at the latest when that lease ends, by the clock and
+//! not by a packet; and a loss is final. It sends nothing that changes a node, and removes nothing.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -32,11 +32,12 @@ use crate::protocol::lease::{By, Lease, Moment};
 pub(super) const ANOTHER_SESSION: &str = "the server has given us another session";
 /// Registration tickets that one beat checks; more go round.
 const BATCH: usize = 100;
-/// Beats without an answer yet, at most; the link gives up each after a session timeout, which is ten beats of a holder.
+/// Beats without an answer yet, at most; the link gives up each after a session timeout, which is
+/// ten beats of a holder.
 const UNDER_WAY: usize = 12;
-/// So many beats in a row without an answer, on a connection that does not break, and the session is given up: the client can wait for
-/// ever for the rest of an answer that is none, and its pings then keep our tickets in their queues. That takes almost three
-/// session timeouts.
+/// So many beats in a row without an answer, on a connection that does not break, and the session
+/// is given up: the client can wait for ever for the rest of an answer that is none, and its pings
+/// then keep our tickets in their queues. That takes almost three session timeouts.
 const MOST_UNANSWERED: usize = 12;
 const DEAF: &str = "the server answers nothing";
 /// After so many beats a ticket is read too, because a check knows names only.
@@ -46,12 +47,14 @@ const READ_EVERY: u64 = 10;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LeaseStrength {
-    /// While we hold or wait, beats are commits without a change: a server that is cut off from its quorum cannot answer
-    /// them. One commit each sixth of the session timeout for each session that waits, each tenth for one that holds.
+    /// While we hold or wait, beats are commits without a change: a server that is cut off from its
+    /// quorum cannot answer them. One commit each sixth of the session timeout for each session
+    /// that waits, each tenth for one that holds.
     #[default]
     Quorum,
-    /// Beats are always `sync`s: no commits, but a leader that is cut off answers them for a few of its ticks, in which a guard
-    /// may believe too long. Refused where the server had to raise the session timeout to its minimum.
+    /// Beats are always `sync`s: no commits, but a leader that is cut off answers them for a few of
+    /// its ticks, in which a guard may believe too long. Refused where the server had to raise the
+    /// session timeout to its minimum.
     Sync,
 }
 
@@ -131,8 +134,8 @@ struct Registration {
     holding: Option<Holding>,
 }
 
-/// The state for a moment, after whatever the clock and the client have to say. A loss is seen from then on by everybody who looks,
-/// and told of when the latch is open again.
+/// The state for a moment, after whatever the clock and the client have to say. A loss is seen from
+/// then on by everybody who looks, and told of when the latch is open again.
 struct Observed<'a> {
     // Dropped in this order.
     state: Latched<'a, HeartbeatState>,
@@ -210,7 +213,8 @@ impl Heartbeat {
         self.tickets.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether the client has connected again and nobody has looked yet whose session it came back with; if so, how often it has.
+    /// Whether the client has connected again and nobody has looked yet whose session it came back
+    /// with; if so, how often it has.
     pub(crate) fn is_strange(&self) -> Option<u64> {
         let reconnects = self.reconnects.load(Ordering::Relaxed);
         (self.recognised.load(Ordering::Relaxed) < reconnects).then_some(reconnects)
@@ -290,8 +294,9 @@ impl Heartbeat {
             .unwrap_or_default();
     }
 
-    /// The state, after whatever the clock and the client have to say: everybody who looks sees a loss before acting. With the moment:
-    /// whoever asks the clock again may find that the lease has ended since, and nobody was told.
+    /// The state, after whatever the clock and the client have to say: everybody who looks sees a
+    /// loss before acting. With the moment: whoever asks the clock again may find that the lease
+    /// has ended since, and nobody was told.
     fn observed(&self) -> Observed<'_> {
         let state = self.state.lock();
         let untold = Untold {
@@ -373,7 +378,8 @@ impl Heartbeat {
                 }
                 Ok(()) = proofs.changed() => {
                     tracing::debug!("the server stands alone: the lease reckons with no lag");
-                    // Right after a silence each beat counts; a new session's lease is as long as any.
+                    // Right after a silence each beat counts; a new session's lease is as long as
+                    // any.
                     rounds.is_urgent |= self.reconnects.load(Ordering::Relaxed) > 0;
                 }
                 () = self.clock.until(next), if may_beat => {
@@ -406,7 +412,8 @@ impl Heartbeat {
             }
             .boxed();
         }
-        // After a reconnect: is this still our session? A server may have opened another one in silence.
+        // After a reconnect: is this still our session? A server may have opened another one in
+        // silence.
         let strange = self.is_strange().zip(batch.first());
         let owned = strange.map(|(reconnects, (_, ticket))| {
             let asked = (link.sync("/"), link.ephemerals(&ticket.path));
@@ -506,7 +513,8 @@ impl Heartbeat {
 }
 
 impl HeartbeatState {
-    /// The held tickets that were not looked at for longest, for the next beat, and whether they are to be read too.
+    /// The held tickets that were not looked at for longest, for the next beat, and whether they
+    /// are to be read too.
     fn next_batch(&mut self) -> (Vec<(u64, KnownTicket)>, bool) {
         self.beats += 1;
         let visible = self.entries.iter().filter(|(_, held)| !held.is_hidden);
@@ -594,8 +602,9 @@ impl DerefMut for Observed<'_> {
     }
 }
 
-/// With the task that nobody can listen to any more: whoever still has a ticket is told of the end, although nobody may ask. A
-/// session that is given up has none left, and what it held is being given back.
+/// With the task that nobody can listen to any more: whoever still has a ticket is told of the end,
+/// although nobody may ask. A session that is given up has none left, and what it held is being
+/// given back.
 #[derive(Debug)]
 pub(super) struct LastLook(pub(super) Arc<Heartbeat>);
 
@@ -629,7 +638,8 @@ struct Heard {
     batch: Vec<(u64, KnownTicket)>,
     answer: Result<Result<(), (usize, Code)>, Fault>,
     by: By,
-    /// This session's own tickets under the name of the first of the batch, if that was asked, and after how many reconnects.
+    /// This session's own tickets under the name of the first of the batch, if that was asked, and
+    /// after how many reconnects.
     owned: Option<(u64, Vec<String>)>,
     /// The batch was checked, and not only synced.
     is_checked: bool,
@@ -658,8 +668,8 @@ impl Heard {
         }
     }
 
-    /// Whether the first ticket of the batch is this session's, and after how many reconnects that was asked. A ticket that is
-    /// gone tells nothing.
+    /// Whether the first ticket of the batch is this session's, and after how many reconnects that
+    /// was asked. A ticket that is gone tells nothing.
     fn is_ours(&self) -> Option<(u64, bool)> {
         let (reconnects, owned) = self.owned.as_ref()?;
         let (_, first) = self.batch.first()?;
@@ -760,8 +770,8 @@ impl LossWatch {
         *self.loss.borrow()
     }
 
-    /// The ticket is about to be removed by us: from now on only the lease and the session decide. Says how the hold was lost
-    /// already, if it was.
+    /// The ticket is about to be removed by us: from now on only the lease and the session decide.
+    /// Says how the hold was lost already, if it was.
     pub(crate) fn begin_release(&self) -> Option<Loss> {
         self.heartbeat.observed().hide(self.id);
         *self.loss.borrow()
@@ -818,7 +828,8 @@ mod tests {
         }
     }
 
-    /// A heartbeat without a task, of a session that was opened at 0, and what keeps the session alive.
+    /// A heartbeat without a task, of a session that was opened at 0, and what keeps the session
+    /// alive.
     struct Alive {
         heartbeat: Arc<Heartbeat>,
         clock: Arc<Steps>,

@@ -1,8 +1,9 @@
 //! The janitor: one task per session that removes what was left behind, until that is confirmed.
 //!
-//! Invariants: it never repeats a delete without reading the ticket and comparing the `czxid` first, because the name
-//! may be a stranger's by then (FAILURES.md row 71); at most one delete of a ticket is under way; and it never acts for
-//! a session that is over, because the server removes those tickets. It never grants anything.
+//! Invariants: it never repeats a delete without reading the ticket and comparing the `czxid`
+//! first, because the name may be a stranger's by then (FAILURES.md row 71); at most one delete of
+//! a ticket is under way; and it never acts for a session that is over, because the server removes
+//! those tickets. It never grants anything.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -67,7 +68,8 @@ pub(crate) enum ReleaseOutcome {
     Closed,
     /// The server refuses for lack of permission: somebody changed an ACL.
     Refused { servers: String },
-    /// It has children, which none of ours ever has: another program's node that looks like a ticket.
+    /// It has children, which none of ours ever has: another program's node that looks like a
+    /// ticket.
     NotEmpty { servers: String },
 }
 
@@ -196,7 +198,8 @@ impl Janitor {
         });
     }
 
-    /// Finds out what a create with an unknown outcome made. If the caller is gone by then, it is removed.
+    /// Finds out what a create with an unknown outcome made. If the caller is gone by then, it is
+    /// removed.
     pub(crate) async fn settle(&self, directory: Arc<str>, attempt: Uuid) -> Settled {
         let (owner, told) = oneshot::channel();
         self.give(CleanUp::Settle {
@@ -207,7 +210,8 @@ impl Janitor {
         told.await.unwrap_or_else(|_| Err(self.end()))
     }
 
-    /// As [`settle`](Self::settle), but whoever asks answers for the ticket whether it waits for the answer or not.
+    /// As [`settle`](Self::settle), but whoever asks answers for the ticket whether it waits for
+    /// the answer or not.
     pub(crate) async fn find_out(&self, directory: Arc<str>, attempt: Uuid) -> Settled {
         let (asker, told) = oneshot::channel();
         self.give(CleanUp::Settle {
@@ -239,12 +243,13 @@ struct Work {
 }
 
 impl Work {
-    /// Serves until the handle is dropped or told to finish. A ticket that cannot be removed yet holds up no other.
+    /// Serves until the handle is dropped or told to finish. A ticket that cannot be removed yet
+    /// holds up no other.
     async fn serve(&self, mut inbox: mpsc::UnboundedReceiver<CleanUp>) {
         let mut batch = Vec::new();
         let mut under_way: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
-        // One search at a time, for everything that is wanted by then: what is asked for meanwhile shares the next one, and no
-        // orphan is removed twice.
+        // One search at a time, for everything that is wanted by then: what is asked for meanwhile
+        // shares the next one, and no orphan is removed twice.
         let mut wanted = Wanted::new();
         let mut searching: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
         let mut finish = None;
@@ -341,7 +346,8 @@ impl Work {
                         let servers = self.link.servers().into();
                         return ReleaseOutcome::NotEmpty { servers };
                     }
-                    // Nothing was changed, and whatever was wrong with the whole, it goes without its outer part.
+                    // Nothing was changed, and whatever was wrong with the whole, it goes without
+                    // its outer part.
                     Err(Fault::Answered(_)) => plan = plan.plainer(),
                     Err(Fault::Unknown(why)) => {
                         tracing::debug!(ticket = path, why, "a delete has an unknown outcome");
@@ -381,7 +387,8 @@ impl Work {
             link.multi_read(&[Read::Data(path)]),
         );
         match (synced.await, found.await) {
-            // A directory that is gone cannot be synced, and holds no ticket: that is an answer too.
+            // A directory that is gone cannot be synced, and holds no ticket: that is an answer
+            // too.
             (Err(Fault::Unknown(_) | Fault::Answered(Code::NotNow(_))), _) | (_, Err(_)) => {
                 Probed::Unknown
             }
@@ -412,7 +419,8 @@ impl Work {
         }
     }
 
-    /// Tells the callers what was found. A ticket whose caller is gone is removed, and so is what is lost.
+    /// Tells the callers what was found. A ticket whose caller is gone is removed, and so is what
+    /// is lost.
     async fn answer(&self, found: Vec<Orphan>, lost: Vec<TicketId>, mut wanted: Wanted) {
         // Somebody asks for these back, and nobody has them.
         let mut orphans = lost;
@@ -447,13 +455,14 @@ impl Work {
         }
     }
 
-    /// Finds our tickets by their attempts among this session's own nodes. A node of an older session of ours is not in
-    /// that list, so it is never taken for ours. Beside them those whose data somebody has written over, so that they cannot be found, if
-    /// nobody answers for them.
+    /// Finds our tickets by their attempts among this session's own nodes. A node of an older
+    /// session of ours is not in that list, so it is never taken for ours. Beside them those whose
+    /// data somebody has written over, so that they cannot be found, if nobody answers for them.
     async fn find(&self, wanted: &Wanted) -> Result<(Vec<Orphan>, Vec<TicketId>), String> {
         let link = &*self.link;
         let common = common_start(wanted.keys());
-        // One directory will do for all; if it is gone it cannot be synced everywhere, and that is an answer too.
+        // One directory will do for all; if it is gone it cannot be synced everywhere, and that is
+        // an answer too.
         let any = wanted.keys().next().map_or("/", |directory| &**directory);
         let (synced, listed) = (link.sync(any), link.ephemerals(&common));
         if let Err(Fault::Unknown(why) | Fault::Answered(Code::NotNow(why))) = synced.await {
@@ -483,8 +492,8 @@ impl Work {
         Ok((found, lost))
     }
 
-    /// What an attempt that is looked for has made, if this is it; or, without one, what was made by nobody knows which and is
-    /// nobody's.
+    /// What an attempt that is looked for has made, if this is it; or, without one, what was made
+    /// by nobody knows which and is nobody's.
     fn recognise(
         &self,
         path: &str,
@@ -513,7 +522,8 @@ impl Work {
         is_ours.then_some((attempt, id))
     }
 
-    /// Waits for the connection, with a pause if it is not seen to go; `Err` with the reason when the session is over.
+    /// Waits for the connection, with a pause if it is not seen to go; `Err` with the reason when
+    /// the session is over.
     async fn reconnected(&self, pause: Duration) -> Result<(), &'static str> {
         reconnected(&mut self.states.clone(), pause).await
     }

@@ -1,7 +1,8 @@
 //! One ZooKeeper session: who we are to the server.
 //!
-//! It hands out the link, waits for the connection to come back, and says when the session is over. Invariant: what it
-//! says of the end is final. It opens no other session in its place (the pool does) and knows nothing of queues.
+//! It hands out the link, waits for the connection to come back, and says when the session is over.
+//! Invariant: what it says of the end is final. It opens no other session in its place (the pool
+//! does) and knows nothing of queues.
 
 pub(crate) mod acls;
 mod arrival;
@@ -53,7 +54,8 @@ pub(crate) enum Failure {
 /// One session with its janitor and its heartbeat.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// Taken out by `close` or when we renounce it, because the server's session lives until the last reference to the link is gone.
+    /// Taken out by `close` or when we renounce it, because the server's session lives until the
+    /// last reference to the link is gone.
     link: Arc<GivenLink>,
     states: watch::Receiver<SessionState>,
     ending: EndListener,
@@ -67,7 +69,8 @@ pub(crate) struct Session {
     pub(crate) acls: Arc<AclCheck>,
     /// Bytes of paths that this session watches or is about to watch.
     watched_bytes: AtomicUsize,
-    /// Bytes of paths of tickets that this session has or is about to create; the pool keeps it below its limit.
+    /// Bytes of paths of tickets that this session has or is about to create; the pool keeps it
+    /// below its limit.
     ticket_bytes: AtomicUsize,
     envelope: Envelope,
     id: i64,
@@ -99,7 +102,8 @@ pub(crate) struct SessionConfig {
 }
 
 impl Session {
-    /// Wraps a fresh link, in the keeper's runtime. The tasks end when the session is dropped or closed.
+    /// Wraps a fresh link, in the keeper's runtime. The tasks end when the session is dropped or
+    /// closed.
     pub(crate) fn start(link: Arc<dyn Link>, around: SessionConfig) -> Arc<Self> {
         let id = link.session_id();
         tracing::info!(session = format_args!("{id:#x}"), "session begun");
@@ -124,7 +128,8 @@ impl Session {
             // Dropped after the beats, also where the task ends with its runtime.
             let (_open, _last_look) = (open, last_look);
             beating.await;
-            // Nobody else ends it: guards that are lost, and observers, may be kept for long, and whatever it has made would stay.
+            // Nobody else ends it: guards that are lost, and observers, may be kept for long, and
+            // whatever it has made would stay.
             if matches!(ended.end(), Some(End::Over(_))) {
                 tidying.abort();
                 give_up(&given_up);
@@ -195,8 +200,9 @@ impl Session {
         self.states.clone()
     }
 
-    /// Checks that a node which we have just made belongs to this session. A server may have opened another session in
-    /// silence, and the client follows it (FAILURES.md row 58); everything of ours then ends with the session that we had.
+    /// Checks that a node which we have just made belongs to this session. A server may have opened
+    /// another session in silence, and the client follows it (FAILURES.md row 58); everything of
+    /// ours then ends with the session that we had.
     pub(crate) fn recognise(&self, owner: i64) -> Result<(), End> {
         if owner == self.id {
             return Ok(());
@@ -212,14 +218,15 @@ impl Session {
         Err(self.end().unwrap_or(End::Over(reason)))
     }
 
-    /// As [`recognise`](Self::recognise), after the client has connected again: looks whether a ticket that was ours before is
-    /// ours still. One look answers for the whole session, until the next time.
+    /// As [`recognise`](Self::recognise), after the client has connected again: looks whether a
+    /// ticket that was ours before is ours still. One look answers for the whole session, until the
+    /// next time.
     pub(crate) async fn recognise_again(&self, path: &str) -> Result<(), Failure> {
         if self.heartbeat.is_strange().is_none() {
             return Ok(());
         }
-        // One asks, and the others have the answer. But whoever asks may be kept without being polled, and then each asks for
-        // itself in the end.
+        // One asks, and the others have the answer. But whoever asks may be kept without being
+        // polled, and then each asks for itself in the end.
         let _asking = timeout(LONGEST_PAUSE, self.recognising.lock()).await;
         let Some(reconnects) = self.heartbeat.is_strange() else {
             return Ok(());
@@ -251,7 +258,8 @@ impl Session {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost: a read has no effect, and a watch whose answer is dropped is taken back by the link.
+    /// Nothing is lost: a read has no effect, and a watch whose answer is dropped is taken back by
+    /// the link.
     pub(crate) async fn read<T>(
         &self,
         send: impl for<'a> Fn(&'a dyn Link) -> Reply<'a, T> + Send + Sync,
@@ -271,13 +279,15 @@ impl Session {
                 }
                 Err(Fault::Answered(code)) => return Err(Failure::Answered(code)),
             }
-            // On the heap, as whatever is rare: every request that is under way would otherwise be as large.
+            // On the heap, as whatever is rare: every request that is under way would otherwise be
+            // as large.
             let back = Box::pin(self.reconnected(setbacks.pause())).await;
             back.map_err(Failure::Ended)?;
         }
     }
 
-    /// Reads nodes as they are after this call has begun: behind all that was committed before, on whichever server.
+    /// Reads nodes as they are after this call has begun: behind all that was committed before, on
+    /// whichever server.
     pub(crate) async fn read_behind_sync(
         &self,
         path: &str,
@@ -307,8 +317,9 @@ impl Session {
         self.heartbeat.stamped(self.read(send)).await
     }
 
-    /// Asks for what is in a directory after all that was sent on this link before, in one request with others who ask now.
-    /// Unlike a read it is not repeated, and nothing comes of it if it fails.
+    /// Asks for what is in a directory after all that was sent on this link before, in one request
+    /// with others who ask now. Unlike a read it is not repeated, and nothing comes of it if it
+    /// fails.
     pub(crate) fn speculative_read(
         &self,
         link: &Arc<dyn Link>,
@@ -326,7 +337,8 @@ impl Session {
         }
     }
 
-    /// Ends the session: the janitor finishes what it was given, then the server is told, all within `limit`.
+    /// Ends the session: the janitor finishes what it was given, then the server is told, all
+    /// within `limit`.
     pub(crate) async fn close(&self, limit: Duration) {
         let mut states = self.states.clone();
         let deadline = Instant::now() + limit;
@@ -350,15 +362,16 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.beating.abort();
         if self.ending.is_renounced() {
-            // With its last reference the client tells the server of the end, which removes what is left.
+            // With its last reference the client tells the server of the end, which removes what is
+            // left.
             self.janitor.abort();
         }
         tracing::info!(session = format_args!("{:#x}", self.id), "session given up");
     }
 }
 
-/// Waits until the connection has gone and come back. That it has gone may be known a moment late, or it may not have gone
-/// at all: then for this pause.
+/// Waits until the connection has gone and come back. That it has gone may be known a moment late,
+/// or it may not have gone at all: then for this pause.
 pub(crate) async fn reconnected(
     states: &mut watch::Receiver<SessionState>,
     pause: Duration,
@@ -369,7 +382,8 @@ pub(crate) async fn reconnected(
     connected(states).await
 }
 
-/// Waits until the client says that it is connected; `Err` with the reason when the session is over.
+/// Waits until the client says that it is connected; `Err` with the reason when the session is
+/// over.
 async fn connected(states: &mut watch::Receiver<SessionState>) -> Result<(), &'static str> {
     match states
         .wait_for(|state| *state != SessionState::Disconnected)

@@ -1,6 +1,7 @@
 //! The monitor of a keeper's home session: says what becomes of it.
 //!
-//! It holds neither the keeper nor the session alive, and decides nothing about locks. The pool opens the next session.
+//! It holds neither the keeper nor the session alive, and decides nothing about locks. The pool
+//! opens the next session.
 
 use std::fmt;
 use std::sync::Weak;
@@ -50,8 +51,9 @@ impl SessionEvent {
     }
 }
 
-/// Follows a keeper's session, from [`Keeper::session_events`](crate::Keeper::session_events). Works as a
-/// [`tokio::sync::watch`] receiver does: it knows the latest event, and whoever looks seldom misses some in between.
+/// Follows a keeper's session, from [`Keeper::session_events`](crate::Keeper::session_events).
+/// Works as a [`tokio::sync::watch`] receiver does: it knows the latest event, and whoever looks
+/// seldom misses some in between.
 ///
 /// # Examples
 ///
@@ -90,8 +92,9 @@ impl SessionEvents {
         *self.0.borrow()
     }
 
-    /// Waits for an event that was not seen yet. After the keeper was closed it is [`SessionEvent::Closed`], at once and again and
-    /// again; also after it and its guards were dropped.
+    /// Waits for an event that was not seen yet. After the keeper was closed it is
+    /// [`SessionEvent::Closed`], at once and again and again; also after it and its guards were
+    /// dropped.
     ///
     /// # Cancel safety
     ///

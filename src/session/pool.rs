@@ -1,8 +1,10 @@
 //! The pool: the sessions of one keeper, with places spread over them by the bytes of their paths.
 //!
-//! No session is given more to watch than its client survives, nor more tickets than its end can name. Invariants: there is one home session for the keeper's life, opened again after it is over;
-//! further sessions live only as long as places on them do; at most one session is being opened, by a task of the pool, so
-//! that no impatient caller can throw it away. The pool never moves a place to another session.
+//! No session is given more to watch than its client survives, nor more tickets than its end can
+//! name. Invariants: there is one home session for the keeper's life, opened again after it is
+//! over; further sessions live only as long as places on them do; at most one session is being
+//! opened, by a task of the pool, so that no impatient caller can throw it away. The pool never
+//! moves a place to another session.
 
 use std::iter::Sum;
 use std::sync::atomic::Ordering;
@@ -32,8 +34,9 @@ use crate::protocol::lease::Moment;
 
 /// The pause between two tries to open a session when nobody asks for one.
 const REOPEN_PAUSE: Duration = Duration::from_secs(1);
-/// The most bytes of paths of tickets that one session has. Its end is one transaction that names them all, and servers
-/// choke on one that is larger than `jute.maxbuffer`, 1 MiB: followers drop out for good (ZOOKEEPER-4306, row 67).
+/// The most bytes of paths of tickets that one session has. Its end is one transaction that names
+/// them all, and servers choke on one that is larger than `jute.maxbuffer`, 1 MiB: followers drop
+/// out for good (ZOOKEEPER-4306, row 67).
 pub(crate) const TICKETS_LIMIT: usize = 512 * 1024;
 /// The pause before servers that refused are asked again.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
@@ -41,8 +44,8 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_REFUSED_PAUSE: Duration = Duration::from_secs(1);
 /// How long a connect takes at most that tries once.
 const ONE_TRY: Duration = Duration::from_secs(5);
-/// Servers grant 2 to 20 of their ticks. What is shorter than a round trip, or longer than a day and what was asked for, is no session
-/// that anybody can wait for, and no tick that anybody has.
+/// Servers grant 2 to 20 of their ticks. What is shorter than a round trip, or longer than a day
+/// and what was asked for, is no session that anybody can wait for, and no tick that anybody has.
 const LEAST_GRANTED: Duration = Duration::from_millis(10);
 const MOST_GRANTED: Duration = Duration::from_secs(24 * 3600);
 
@@ -64,7 +67,8 @@ pub(crate) struct Access {
 #[derive(Debug)]
 pub(crate) struct Pool {
     access: Access,
-    /// Where all tasks of the sessions run, whoever needs a session first: where the keeper was connected.
+    /// Where all tasks of the sessions run, whoever needs a session first: where the keeper was
+    /// connected.
     runtime: Latch<Handle>,
     sessions: Latch<Sessions>,
     /// The session timeout that was granted last; until then, what is asked for.
@@ -229,7 +233,8 @@ impl Pool {
         }
     }
 
-    /// Goes on in the caller's runtime if the keeper's own has ended, and with it all of its sessions.
+    /// Goes on in the caller's runtime if the keeper's own has ended, and with it all of its
+    /// sessions.
     async fn move_if_gone(&self) {
         let is_gone = self.runtime().spawn(async {}).await.is_err();
         if let (true, Ok(ours)) = (is_gone, Handle::try_current()) {
@@ -248,7 +253,8 @@ impl Pool {
         Ok(Arc::clone(room.session()))
     }
 
-    /// To be kept while something is waited for before [`close`](Self::close): dropped, it begins to close.
+    /// To be kept while something is waited for before [`close`](Self::close): dropped, it begins
+    /// to close.
     pub(crate) fn closes(&self) -> Closes<'_> {
         Closes(self)
     }
@@ -260,7 +266,8 @@ impl Pool {
         }
     }
 
-    /// Ends every session; what the janitors were given is finished first. Ends within about twice the session timeout.
+    /// Ends every session; what the janitors were given is finished first. Ends within about twice
+    /// the session timeout.
     pub(crate) async fn close(&self) {
         self.begin_to_close();
         let limit = self.session_timeout();
@@ -279,7 +286,8 @@ impl Pool {
         join_all(sessions.iter().map(|session| session.close(limit))).await;
         let home = self.sessions().home.take();
         drop((sessions, home));
-        // Sessions whose last place went a moment ago are no longer in the list, but their janitors may still work.
+        // Sessions whose last place went a moment ago are no longer in the list, but their janitors
+        // may still work.
         let mut all_gone = self.all_gone.lock().await;
         if timeout(limit, all_gone.recv()).await.is_err() {
             tracing::warn!("a janitor did not finish in time");
@@ -335,7 +343,8 @@ impl Pool {
 
     /// Room in a session that is there, or else the session that is being opened.
     fn room_or_opening(self: &Arc<Self>, need: Need) -> Result<Reservation, Opening> {
-        // Whatever is let go of here goes after the latch is open again: it may be the last of a session.
+        // Whatever is let go of here goes after the latch is open again: it may be the last of a
+        // session.
         let mut looked_at = Vec::new();
         let mut sessions = self.sessions();
         let mut home = sessions.home.iter().filter(|home| home.end().is_none());
@@ -370,8 +379,9 @@ impl Pool {
         Err(opening)
     }
 
-    /// Opens a session in a task of its own: it is not lost with the caller who was the first to need it, nor with the runtime of
-    /// that, and no handshake is dropped in the middle, which would leave a session at the server until it expires.
+    /// Opens a session in a task of its own: it is not lost with the caller who was the first to
+    /// need it, nor with the runtime of that, and no handshake is dropped in the middle, which
+    /// would leave a session at the server until it expires.
     fn begin_opening(self: &Arc<Self>, opened: oneshot::Sender<Result<Arc<Session>>>) {
         let pool = Arc::clone(self);
         let open = async move {
@@ -381,8 +391,9 @@ impl Pool {
         self.runtime().spawn(open.in_current_span());
     }
 
-    /// Connects within the connect timeout. Servers that gave no session, and names that do not resolve, are asked again, because
-    /// they come: they start beside us, elect a leader, or have too much to do. A connect timeout of zero is one try.
+    /// Connects within the connect timeout. Servers that gave no session, and names that do not
+    /// resolve, are asked again, because they come: they start beside us, elect a leader, or have
+    /// too much to do. A connect timeout of zero is one try.
     async fn connect(&self, is_first: bool) -> Result<Arc<dyn Link>> {
         let (started, mut pause) = (Instant::now(), REFUSED_PAUSE);
         let is_once = self.access.connect_timeout.is_zero();
@@ -415,8 +426,9 @@ impl Pool {
         }
     }
 
-    /// How long to wait before another session is opened: longer each time that one did not last for its timeout. What ends a
-    /// session as soon as it is used would otherwise be given the next one at once.
+    /// How long to wait before another session is opened: longer each time that one did not last
+    /// for its timeout. What ends a session as soon as it is used would otherwise be given the next
+    /// one at once.
     fn pause_after_the_last(&self) -> Duration {
         let now = self.access.clock.now();
         let timeout = self.session_timeout();
@@ -455,7 +467,8 @@ impl Pool {
         });
         let mut sessions = self.sessions();
         let over = sessions.opening.take();
-        // Looked at under the latch under which `close` looks for sessions: one of the two sees the other.
+        // Looked at under the latch under which `close` looks for sessions: one of the two sees the
+        // other.
         let is_closing = *self.closing.borrow();
         let mut before = None;
         let mut is_home = false;
@@ -502,7 +515,8 @@ impl Pool {
     }
 }
 
-/// Follows one home session to its end. The task is short-lived after that: the next session has a monitor of its own.
+/// Follows one home session to its end. The task is short-lived after that: the next session has a
+/// monitor of its own.
 async fn follow(
     session: Weak<Session>,
     pool: Weak<Pool>,
@@ -570,8 +584,8 @@ fn check_granted(access: &Access, link: &dyn Link) -> Result<()> {
     })
 }
 
-/// A session timeout of less than four ticks is too short for beats that are no commits. Servers tell no tick, but one that
-/// raises our timeout has raised it to two of its ticks.
+/// A session timeout of less than four ticks is too short for beats that are no commits. Servers
+/// tell no tick, but one that raises our timeout has raised it to two of its ticks.
 fn check_strength(access: &Access, granted: Duration) -> Result<()> {
     let asked = access.session_timeout;
     if access.strength == LeaseStrength::Quorum || granted <= asked {

@@ -1,8 +1,9 @@
 //! ReadBatcher: reads of directories that are asked for at the same time, and go in one request.
 //!
-//! Invariants: a speculative read is sent after whatever its caller had sent before it asked, and so sees that; and no speculative read waits for
-//! another caller, who may be dropped, kept without being polled, or on a runtime that nobody drives. It may come to nothing, and
-//! says no more than that. What is seen means nothing here.
+//! Invariants: a speculative read is sent after whatever its caller had sent before it asked, and
+//! so sees that; and no speculative read waits for another caller, who may be dropped, kept without
+//! being polled, or on a runtime that nobody drives. It may come to nothing, and says no more than
+//! that. What is seen means nothing here.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -50,8 +51,8 @@ impl ReadBatcher {
         }
     }
 
-    /// Asks for what is in a directory, together with all tasks that are ready to ask now. Nothing comes if it could not be
-    /// read, and nothing is repeated.
+    /// Asks for what is in a directory, together with all tasks that are ready to ask now. Nothing
+    /// comes if it could not be read, and nothing is repeated.
     pub(super) fn ask(
         &self,
         link: &Arc<dyn Link>,
@@ -87,8 +88,8 @@ impl ReadBatcher {
     }
 }
 
-/// Lets all that are ready run first. Unlike `yield_now`, whose task stays with its thread, it holds nobody up if one of them
-/// blocks: another thread takes it over.
+/// Lets all that are ready run first. Unlike `yield_now`, whose task stays with its thread, it
+/// holds nobody up if one of them blocks: another thread takes it over.
 async fn step_back() {
     let mut has_stepped = false;
     poll_fn(|context| {

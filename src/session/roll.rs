@@ -1,8 +1,9 @@
 //! The roll: which tickets of a session something of ours answers for.
 //!
-//! Invariant: from before a create is sent until its ticket is known to be gone, its attempt or its identity stands here. So a ticket of
-//! the session that stands here under neither was made by a create whose reply was lost, even if its data no longer says by which. It
-//! sends nothing, and removes nothing: the janitor does.
+//! Invariant: from before a create is sent until its ticket is known to be gone, its attempt or its
+//! identity stands here. So a ticket of the session that stands here under neither was made by a
+//! create whose reply was lost, even if its data no longer says by which. It sends nothing, and
+//! removes nothing: the janitor does.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -66,8 +67,9 @@ impl Roll {
         }
     }
 
-    /// Whether nobody answers for the ticket with this identity, which is none of those that these creates have made. If a create
-    /// under way may have made it, the directory is kept in mind until that is settled.
+    /// Whether nobody answers for the ticket with this identity, which is none of those that these
+    /// creates have made. If a create under way may have made it, the directory is kept in mind
+    /// until that is settled.
     pub(super) fn is_nobodys(
         &self,
         directory: &Arc<str>,

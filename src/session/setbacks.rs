@@ -1,4 +1,5 @@
-//! Pauses between tries: whatever is asked for again waits longer each time, so that servers which are busy get less to do. (pure)
+//! Pauses between tries: whatever is asked for again waits longer each time, so that servers which
+//! are busy get less to do. (pure)
 
 use std::time::Duration;
 
@@ -22,7 +23,8 @@ impl Setbacks {
         LONGEST_PAUSE.min(SHORTEST_PAUSE * (1 << doubled))
     }
 
-    /// As [`pause`](Self::pause), where another client was faster: the first time it is tried again at once.
+    /// As [`pause`](Self::pause), where another client was faster: the first time it is tried again
+    /// at once.
     pub(crate) fn pause_after_a_race(&mut self) -> Duration {
         let is_first = self.0 == 0;
         let pause = self.pause();

@@ -1,8 +1,9 @@
 //! What a session watches: room for each watch, and the only way to arm one.
 //!
-//! When it connects again, the client sends all paths that it watches, and loses its way once they are more than 128 KiB: it
-//! splits them into requests with one xid, and knows the answer to one of them only (FAILURES.md row 52). Invariant: what
-//! is watched is counted, from before its request is sent until the watch is dropped. The pool keeps the count below its limit.
+//! When it connects again, the client sends all paths that it watches, and loses its way once they
+//! are more than 128 KiB: it splits them into requests with one xid, and knows the answer to one of
+//! them only (FAILURES.md row 52). Invariant: what is watched is counted, from before its request
+//! is sent until the watch is dropped. The pool keeps the count below its limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,17 +14,19 @@ use tokio::time::sleep;
 use super::{Failure, Session};
 use crate::link::{Change, Link, Node, Reply, Watch};
 
-/// The most bytes of paths that one session watches. The rest of the 128 KiB is for watches that were dropped before their
-/// requests were answered: until then the client does not know that nobody wants them.
+/// The most bytes of paths that one session watches. The rest of the 128 KiB is for watches that
+/// were dropped before their requests were answered: until then the client does not know that
+/// nobody wants them.
 pub(crate) const WATCHED_LIMIT: usize = 96 * 1024;
 /// Between two looks whether there is room.
 const ROOM_PAUSE: Duration = Duration::from_millis(200);
 /// On the wire its length comes before a path.
 const LENGTH: usize = 4;
 
-/// Bytes of one path in the request that arms watches again, or that names a session's nodes. The client sends a path once for
-/// each kind of watch, with its chroot, however many there are (zookeeper-client 0.11.2, `session/watch.rs`,
-/// `resend_watches`), so the sum over all watches is never less than what is sent.
+/// Bytes of one path in the request that arms watches again, or that names a session's nodes. The
+/// client sends a path once for each kind of watch, with its chroot, however many there are
+/// (zookeeper-client 0.11.2, `session/watch.rs`, `resend_watches`), so the sum over all watches is
+/// never less than what is sent.
 pub(crate) fn sent_len(chroot: usize, path: usize) -> usize {
     LENGTH + chroot + path
 }
@@ -135,7 +138,8 @@ impl WatchSlot {
         watched.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// Waits until the watch tells something, after which it is spent, or the session ends. Ends at once if nothing is watched.
+    /// Waits until the watch tells something, after which it is spent, or the session ends. Ends at
+    /// once if nothing is watched.
     pub(crate) async fn changed(&mut self) -> Change {
         let Some(watch) = &mut self.watch else {
             return Change::Changed;

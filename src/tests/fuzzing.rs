@@ -1,7 +1,9 @@
-//! What the fuzz targets claim of any bytes: one function each, which panics if its claim does not hold.
+//! What the fuzz targets claim of any bytes: one function each, which panics if its claim does not
+//! hold.
 //!
-//! They are here, and not with the targets in `fuzz/`, because they look at what no user sees. Built for `fuzz/run`, which sets
-//! `fuzzing`, and for the tests below, which play the committed corpus without libFuzzer. Nothing of the library uses them.
+//! They are here, and not with the targets in `fuzz/`, because they look at what no user sees.
+//! Built for `fuzz/run`, which sets `fuzzing`, and for the tests below, which play the committed
+//! corpus without libFuzzer. Nothing of the library uses them.
 #![allow(clippy::missing_panics_doc, reason = "to panic is all that they do")]
 
 use uuid::Uuid;
@@ -39,7 +41,8 @@ const CLAIMS: [Recipe; 7] = [
     Recipe::KazooWrite,
 ];
 
-/// The children of a lock directory, a line each: which are tickets, in which order, and who may stand beside whom.
+/// The children of a lock directory, a line each: which are tickets, in which order, and who may
+/// stand beside whom.
 pub fn directory(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     // Enough for every rule, and few enough to be quick.
@@ -99,7 +102,8 @@ fn tickets_have_one_order(tickets: &[Ticket]) {
     };
     assert_eq!(names(&ordered), names(tickets), "nobody is lost");
 
-    // A queue is never half as long as the counter's range; beyond that there is no order to ask for.
+    // A queue is never half as long as the counter's range; beyond that there is no order to ask
+    // for.
     let place = |ticket: &Ticket| i64::from(ticket.seq.wrapping_sub(tickets[0].seq));
     let length = match (ordered.first(), ordered.last()) {
         (Some(first), Some(last)) => place(last) - place(first),

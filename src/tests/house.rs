@@ -1,11 +1,14 @@
-//! What is absent where: `protocol/` is pure, and a few acts that invariants rest on are written in one place each.
+//! What is absent where: `protocol/` is pure, and a few acts that invariants rest on are written in
+//! one place each.
 //!
-//! It reads the sources as text. Circles between folders are looked for by `cargo run -p lockkeeper-testbench --bin figures`.
+//! It reads the sources as text. Circles between folders are looked for by
+//! `cargo run -p lockkeeper-testbench --bin figures`.
 
 use std::fs;
 use std::path::Path;
 
-/// Every source file below `folder` with its path below `src` and its text, without comments and tests.
+/// Every source file below `folder` with its path below `src` and its text, without comments and
+/// tests.
 fn files(folder: &str) -> Vec<(String, String)> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut found = Vec::new();

@@ -1,5 +1,5 @@
-//! What tests of several rooms stand on: the exhaustive search, the simulated servers and their storms, the bytes that are sent, and
-//! the claims of the fuzz targets.
+//! What tests of several rooms stand on: the exhaustive search, the simulated servers and their
+//! storms, the bytes that are sent, and the claims of the fuzz targets.
 
 #[cfg(any(test, all(fuzzing, feature = "embedded")))]
 #[cfg_attr(

@@ -1,8 +1,8 @@
-//! What the beats of a session cost, counted: at most one commit each sixth of the session timeout, each tenth while something is
-//! held, and one read in ten of those.
+//! What the beats of a session cost, counted: at most one commit each sixth of the session timeout,
+//! each tenth while something is held, and one read in ten of those.
 //!
-//! Each size has a server to itself. A busy machine makes beats late, so nothing here is counted against the clock but the most
-//! that may be sent.
+//! Each size has a server to itself. A busy machine makes beats late, so nothing here is counted
+//! against the clock but the most that may be sent.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,8 @@ use crate::cost::load::model::{BEATS as IDLE, HELD_BEATS, PING, Wire, reads_of_a
 use testbench::{World, case, eventually};
 
 const T: Duration = Duration::from_millis(1500);
-/// Beats that are counted: three session timeouts of a holder, and three rounds of a thousand locks.
+/// Beats that are counted: three session timeouts of a holder, and three rounds of a thousand
+/// locks.
 const BEATS: u64 = 30;
 
 /// One session at a server of its own.
@@ -42,7 +43,8 @@ impl Bench {
         Self { server, keeper }
     }
 
-    /// Takes so many locks. One after the other, because those that are on their way would not all fit into one session.
+    /// Takes so many locks. One after the other, because those that are on their way would not all
+    /// fit into one session.
     async fn hold(&self, count: usize) -> Vec<Guard> {
         let mut guards = Vec::new();
         for number in 0..count {
@@ -53,8 +55,8 @@ impl Bench {
         guards
     }
 
-    /// Counts from one beat to another. A client that is not let run for so long that it connects again sends other things too:
-    /// then it is counted anew.
+    /// Counts from one beat to another. A client that is not let run for so long that it connects
+    /// again sends other things too: then it is counted anew.
     async fn count(&self, beat: Op) -> Sent {
         for _ in 0..5 {
             let sent = self.count_once(beat).await;

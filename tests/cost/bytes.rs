@@ -1,4 +1,5 @@
-//! What locking costs in bytes, counted: they grow with the path and with what stands in a ticket, and with nothing else.
+//! What locking costs in bytes, counted: they grow with the path and with what stands in a ticket,
+//! and with nothing else.
 
 use std::time::Duration;
 
@@ -90,7 +91,8 @@ async fn an_operation_is_as_many_bytes_as_its_path_and_its_line_make_it(_world: 
     }
 }
 
-/// The counters, when what was answered has been counted too: the bytes of a reply are, once it was written.
+/// The counters, when what was answered has been counted too: the bytes of a reply are, once it was
+/// written.
 async fn at_rest(server: &EmbeddedServer) -> Counters {
     let mut last = None;
     eventually("nothing is on its way", SOON, || {

@@ -1,7 +1,7 @@
 //! The load on an ensemble: what the model of `docs/scale.md` says, beside what servers count.
 //!
-//! Each case has a server to itself, so that it counts nobody else. The long forms are the sizes that the page shows; they print
-//! the rows of its tables.
+//! Each case has a server to itself, so that it counts nobody else. The long forms are the sizes
+//! that the page shows; they print the rows of its tables.
 
 pub(crate) mod capacity;
 pub(crate) mod memory;
@@ -21,8 +21,8 @@ use placed::{Part, Placed};
 use site::{Site, Told};
 use testbench::{World, case, eventually};
 
-/// What is counted is as the model says but for a tenth, and for one beat with a ping and a read of each session, because what
-/// is counted begins and ends anywhere between two beats.
+/// What is counted is as the model says but for a tenth, and for one beat with a ping and a read of
+/// each session, because what is counted begins and ends anywhere between two beats.
 const TOLERANCE: f64 = 0.1;
 
 /// Four hundred milliseconds from beat to beat.
@@ -93,8 +93,8 @@ async fn servers_say_of_a_fleet_what_the_model_says(world: World) {
     }
 }
 
-/// Whether this is what the model says that is there of a fleet. A follower may be behind for a moment, and a client may just be
-/// connecting again.
+/// Whether this is what the model says that is there of a fleet. A follower may be behind for a
+/// moment, and a client may just be connecting again.
 fn is_there(placed: &Placed, there: &Told) -> bool {
     let load = placed.load();
     let of = |value: usize| i64::try_from(value).unwrap();
@@ -271,7 +271,8 @@ async fn pass(lock: Mutex) {
     lock.lock().await.unwrap().release().await.unwrap();
 }
 
-/// Beats, pings and looks at a ticket that was held for more than a second come with time, and a few may.
+/// Beats, pings and looks at a ticket that was held for more than a second come with time, and a
+/// few may.
 fn check_work(what: &str, work: &Work, told: &Told) {
     println!("{what}: {work:?} / {told:?}");
     let (commits, requests) = (work.commits as f64, work.requests() as f64);

@@ -1,4 +1,5 @@
-//! What locking costs, counted: requests, watches and wake-ups, none of which may grow with the queue.
+//! What locking costs, counted: requests, watches and wake-ups, none of which may grow with the
+//! queue.
 
 pub(crate) mod beats;
 pub(crate) mod bytes;
@@ -28,8 +29,8 @@ async fn keeper(world: &World) -> Keeper {
     builder.connect().await.unwrap()
 }
 
-/// Requests but for those of the sessions themselves: pings come with time, and the close of a further session with the
-/// end of a crowd too large for one.
+/// Requests but for those of the sessions themselves: pings come with time, and the close of a
+/// further session with the end of a crowd too large for one.
 fn requests(counters: &Counters) -> u64 {
     counters.requests() - counters.get(Op::Ping) - counters.get(Op::CloseSession)
 }
@@ -157,8 +158,8 @@ async fn a_waiter_that_gives_up_costs_seven_requests_and_one_list_of_the_queue(w
         let before = server.counters();
 
         leaving[0].abort();
-        // It takes its watch back, asks whether the ticket is still its own, and removes it; the one behind it looks, lists, and
-        // watches another.
+        // It takes its watch back, asks whether the ticket is still its own, and removes it; the
+        // one behind it looks, lists, and watches another.
         let all = || async { requests(&server.counters().since(&before)) >= 7 };
         eventually("the next one watches", Duration::from_secs(5), all).await;
 

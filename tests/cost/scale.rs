@@ -1,7 +1,9 @@
-//! Crowds: tens of thousands of waiters and of locks, in a process of their own, so that memory can be measured.
+//! Crowds: tens of thousands of waiters and of locks, in a process of their own, so that memory can
+//! be measured.
 //!
-//! The process is this test binary again: with `LOCKKEEPER_CROWD` set, `main` runs [`child`] instead of the suite. It says
-//! `queued` and `done` with its figures on stdout, and goes on when it reads a line.
+//! The process is this test binary again: with `LOCKKEEPER_CROWD` set, `main` runs [`child`]
+//! instead of the suite. It says `queued` and `done` with its figures on stdout, and goes on when
+//! it reads a line.
 
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};

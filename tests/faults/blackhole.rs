@@ -99,8 +99,9 @@ async fn one_black_hole(world: &World, way: Way, round: usize) {
     b.close().await;
 }
 
-// A beat that was due stayed due until it was answered, so it was sent again and again. When each failed at once, because the
-// session was over, the only thread of a keeper had no time left to say so: seen in a command that took its core for itself.
+// A beat that was due stayed due until it was answered, so it was sent again and again. When each
+// failed at once, because the session was over, the only thread of a keeper had no time left to say
+// so: seen in a command that took its core for itself.
 #[case(embedded, within = 60)]
 async fn a_keeper_on_one_thread_stays_calm_until_its_session_ends(world: World) {
     let proxies = Proxies::before(&world);

@@ -1,4 +1,5 @@
-//! Every public call while no server answers: each ends, with an error that says why, and in the time that it promises.
+//! Every public call while no server answers: each ends, with an error that says why, and in the
+//! time that it promises.
 
 use std::future::Future;
 use std::ops::ControlFlow;
@@ -72,7 +73,8 @@ async fn calls(proxies: &Proxies) -> (Keeper, Vec<Call>) {
         lock("busy").enqueue().await.unwrap(),
         lock("busy").enqueue().await.unwrap(),
     );
-    // The client may take 1.8 T to know that its session is over, and then another one is tried for.
+    // The client may take 1.8 T to know that its session is over, and then another one is tried
+    // for.
     let over = T * 9 / 5 + CONNECT;
     let lease = T * 9 / 10;
     let (busy_lock, free, timed, tried, queued) = (

@@ -26,7 +26,8 @@ async fn a_healthy_holder_keeps_its_token_through_reconnects(world: World) {
     panic!("the machine stalled three times");
 }
 
-/// Cuts a holder's connection three times in each session timeout. False if the machine stalled, which is not health.
+/// Cuts a holder's connection three times in each session timeout. False if the machine stalled,
+/// which is not health.
 async fn reconnects(world: &World, round: usize) -> bool {
     let timeout = Duration::from_secs(World::times(3, 10) as u64);
     let lock = format!("healthy-{round}");
@@ -88,7 +89,8 @@ async fn a_healthy_holder_keeps_its_token_through_a_leader_change(_world: World)
     panic!("only {counted} of {} elections were short", 3 * wanted);
 }
 
-/// Kills the leader under a holder. False if the others took so long to find another one that the hold may be lost.
+/// Kills the leader under a holder. False if the others took so long to find another one that the
+/// hold may be lost.
 async fn one_leader_change(ensemble: &mut Ensemble, round: usize) -> bool {
     // An election is short beside it.
     const LONG: Duration = Duration::from_secs(10);
@@ -131,7 +133,8 @@ fn granting(world: &World, granted: Duration) -> (Proxies, KeeperBuilder) {
     (proxies, builder)
 }
 
-// The client crate looked for another connection after a fifth of what was asked for, when what was granted was almost over.
+// The client crate looked for another connection after a fifth of what was asked for, when what was
+// granted was almost over.
 #[case(within = 60)]
 async fn who_asked_for_more_than_was_granted_survives_a_silent_connection(world: World) {
     let granted = Duration::from_secs(3);

@@ -1,7 +1,8 @@
-//! What guards say while the world is being hurt: they tell the truth before anybody else gets the lock, and lie about no
-//! healthy hold.
+//! What guards say while the world is being hurt: they tell the truth before anybody else gets the
+//! lock, and lie about no healthy hold.
 //!
-//! The modules below it hold the cases by what is hurt. Every history goes through the one judge, `support/checker.rs`.
+//! The modules below it hold the cases by what is hurt. Every history goes through the one judge,
+//! `support/checker.rs`.
 
 pub(crate) mod blackhole;
 pub(crate) mod dead;
@@ -93,8 +94,8 @@ pub(crate) async fn released_well(guard: Guard, log: &Log, stall: &Stall) {
     );
 }
 
-/// Asks the guard all the time whether it is held, on a task of its own, and writes down what it says and when its `lost()`
-/// resolves. Ends, with the guard, when that is lost.
+/// Asks the guard all the time whether it is held, on a task of its own, and writes down what it
+/// says and when its `lost()` resolves. Ends, with the guard, when that is lost.
 pub(crate) fn watched(guard: Guard, log: &Log) -> JoinHandle<Guard> {
     let (lost, token) = (guard.lost(), u64::from(guard.token()));
     let notice = {

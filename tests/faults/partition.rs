@@ -1,4 +1,5 @@
-//! A holder behind a cut through the ensemble: its server is there and answers, and is no longer a part of it.
+//! A holder behind a cut through the ensemble: its server is there and answers, and is no longer a
+//! part of it.
 //!
 //! On real servers only; the ensemble is the case's own.
 
@@ -114,7 +115,8 @@ async fn no_guard_of_a_declared_tick_outlives_its_session_at_a_member_that_is_cu
             (Behind::Follower, Cut::Silent),
             (Behind::Leader, Cut::OthersSeeIt),
         ] {
-            // A machine that stalls takes leases before the cut. The case's limit is the limit of this.
+            // A machine that stalls takes leases before the cut. The case's limit is the limit of
+            // this.
             for attempt in 0.. {
                 let name = format!("cut-{behind:?}-{round}-{attempt}");
                 if guards_behind(&ensemble, behind, cut, &name).await {

@@ -1,6 +1,8 @@
-//! A holder whose process is stopped and goes on: SIGSTOP is a pause of any kind, a collection of garbage or a laptop's lid.
+//! A holder whose process is stopped and goes on: SIGSTOP is a pause of any kind, a collection of
+//! garbage or a laptop's lid.
 //!
-//! The guard must know before it acts, and what it does between its look and its write is for the token to catch.
+//! The guard must know before it acts, and what it does between its look and its write is for the
+//! token to catch.
 
 use std::time::Duration;
 

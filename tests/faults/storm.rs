@@ -1,7 +1,7 @@
 //! Eight processes that share one lock, while everything around them fails at random.
 //!
-//! What comes is a plan from a seed, which is printed: `LOCKKEEPER_SEED` brings the same plan again. The judge reads the whole
-//! history at the end, when the world is whole again.
+//! What comes is a plan from a seed, which is printed: `LOCKKEEPER_SEED` brings the same plan
+//! again. The judge reads the whole history at the end, when the world is whole again.
 
 mod hurt;
 
@@ -99,7 +99,8 @@ async fn a_storm_on_an_ensemble_breaks_nothing(_world: World) {
     }
 }
 
-/// The calm after the storm: everybody gets the lock once more and ends, nothing is left, and the judge finds nothing.
+/// The calm after the storm: everybody gets the lock once more and ends, nothing is left, and the
+/// judge finds nothing.
 async fn ends_well(
     fleet: Fleet,
     crew: Crew,

@@ -1,6 +1,7 @@
 //! A server that opens another session in silence when a client comes back to its own.
 //!
-//! The client crate takes it for the old one, and every answer of the stranger looks like proof that the old one lives.
+//! The client crate takes it for the old one, and every answer of the stranger looks like proof
+//! that the old one lives.
 
 use futures_util::future::join_all;
 use tokio::time::timeout;
@@ -21,7 +22,8 @@ async fn a_holder_whose_session_was_swapped_knows_before_the_next_one_is_let_in(
     let world = &world;
     for round in 0..World::times(1, 20) {
         let runs = [End::Fin, End::Rst].map(|end| async move {
-            // On a busy machine a lease may end before its client is back: nothing was swapped then, and it says nothing.
+            // On a busy machine a lease may end before its client is back: nothing was swapped
+            // then, and it says nothing.
             for try_again in 0..TRIES {
                 if one_swap(world, end, &format!("{round}-{try_again}")).await {
                     return;

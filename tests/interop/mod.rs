@@ -1,4 +1,5 @@
-//! Whose tickets may stand in one queue: what cannot share it is refused, by name, and nothing of ours is left there.
+//! Whose tickets may stand in one queue: what cannot share it is refused, by name, and nothing of
+//! ours is left there.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Trouble that comes between two requests: refused deletes, busy servers, directories that go, runtimes that end.
+//! Trouble that comes between two requests: refused deletes, busy servers, directories that go,
+//! runtimes that end.
 //!
 //! Each case was a defect of a draft of this library.
 

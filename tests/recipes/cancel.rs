@@ -1,5 +1,5 @@
-//! Every public future, dropped after each number of polls: afterwards there is no ticket, no watch and no task, and the
-//! lock is free.
+//! Every public future, dropped after each number of polls: afterwards there is no ticket, no watch
+//! and no task, and the lock is free.
 
 use std::future::{Future, poll_fn};
 use std::ops::ControlFlow;
@@ -16,7 +16,8 @@ use tokio::time::timeout;
 use testbench::{World, case, eventually};
 use testbench::{children, keeper};
 
-/// Far more polls than any of the futures needs; a call that is still not done then waits for something else.
+/// Far more polls than any of the futures needs; a call that is still not done then waits for
+/// something else.
 pub(crate) const MOST_POLLS: usize = 200;
 
 /// Polls a future so many times, then drops it. `Some` if it ended before.
@@ -70,7 +71,8 @@ impl Rest {
     /// Nothing is left within a second, and the lock is free.
     pub(crate) async fn is_back(&self) {
         let second = Duration::from_secs(1);
-        // Answered behind whatever the cancelled call has sent: a ticket that is still to come would be in the way of the lock below.
+        // Answered behind whatever the cancelled call has sent: a ticket that is still to come
+        // would be in the way of the lock below.
         self.keeper.queue("cut").await.unwrap();
         eventually("no ticket is left", second, || async {
             children(&self.stranger, "cut").await.is_empty()
@@ -89,7 +91,8 @@ impl Rest {
         eventually("no task is left", second, resting).await;
     }
 
-    /// Cancels a call after 0, 1, 2.. polls until one ends by itself, or `most` times if none can end.
+    /// Cancels a call after 0, 1, 2.. polls until one ends by itself, or `most` times if none can
+    /// end.
     pub(crate) async fn cancel<T, F>(
         &self,
         most: usize,
@@ -602,7 +605,8 @@ async fn a_cancelled_observer_misses_nothing(world: World) {
     let rest = Rest::new(world).await;
     let soon = Duration::from_secs(3);
 
-    // The first leader, a new value, and the end of all: each by an observer that was interrupted before.
+    // The first leader, a new value, and the end of all: each by an observer that was interrupted
+    // before.
     let polls = rest
         .cancel(MOST_POLLS, |keeper: Keeper, _stranger, polls| async move {
             let election = keeper.election("cut").unwrap();

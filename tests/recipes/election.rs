@@ -1,4 +1,5 @@
-//! Elections: one leads at a time, hands over soon, publishes a value, and is followed by those who do not stand.
+//! Elections: one leads at a time, hands over soon, publishes a value, and is followed by those who
+//! do not stand.
 
 pub mod company;
 pub mod follow;

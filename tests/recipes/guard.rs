@@ -1,4 +1,5 @@
-//! What a guard says of its hold: while all is well, when the ticket, the session or the servers go, and after that.
+//! What a guard says of its hold: while all is well, when the ticket, the session or the servers
+//! go, and after that.
 
 use std::time::{Duration, Instant};
 

@@ -256,7 +256,8 @@ async fn a_reader_that_was_a_writer_tells_its_loss(world: World) {
 
 #[case]
 async fn a_hold_that_ends_outside_the_runtime_is_written(world: World) {
-    // While the beginning is being written the end goes with it, which is no matter of who ends it: not so in one of so many rounds.
+    // While the beginning is being written the end goes with it, which is no matter of who ends it:
+    // not so in one of so many rounds.
     const ROUNDS: usize = 5;
     let [a, b] = [writing(&world, 99).await, keeper(&world).await];
     let lock = a.mutex("far").unwrap();

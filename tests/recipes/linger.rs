@@ -1,4 +1,5 @@
-//! A mutex that lingers: who may take a place over without a request, what ends that, and what it costs a competitor.
+//! A mutex that lingers: who may take a place over without a request, what ends that, and what it
+//! costs a competitor.
 
 pub mod competitor;
 pub mod ends;

@@ -1,4 +1,5 @@
-//! Several locks in one transaction, as their users see them: whole or not at all, in order, and without circles.
+//! Several locks in one transaction, as their users see them: whole or not at all, in order, and
+//! without circles.
 //!
 //! The modules below it hold crowds, cancelled calls, and what is too large.
 
@@ -434,7 +435,8 @@ async fn a_set_that_finds_a_stranger_under_its_number_spares_it(world: World) {
     let watches = || async { world.embedded().counters().watches == 1 };
     eventually("it has its turn at one of them", SOON, watches).await;
 
-    // An operator breaks that ticket, its directory goes, and another one has its number in the next.
+    // An operator breaks that ticket, its directory goes, and another one has its number in the
+    // next.
     let ticket = children(&stranger, "a").await.remove(0);
     faults
         .remove(&format!("{}/locks/a/{ticket}", world.chroot()))
@@ -459,7 +461,8 @@ async fn a_set_that_was_held_for_long_is_released_in_one_transaction(world: Worl
     let (keeper, server) = (keeper(&world).await, world.embedded());
     let names: Vec<String> = (0..32).map(|number| format!("cost/{number}")).collect();
     let guard = keeper.lock_all(names).await.unwrap();
-    // The hold itself: long enough that the tickets must be read again before they are deleted by name.
+    // The hold itself: long enough that the tickets must be read again before they are deleted by
+    // name.
     tokio::time::sleep(Duration::from_millis(1100)).await;
     let before = server.counters();
 
@@ -507,7 +510,8 @@ async fn a_counter_that_ran_out_in_one_queue_is_waited_out_by_the_set(world: Wor
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let (stranger, faults) = (world.raw().await, world.embedded().faults());
     let path = format!("{}/locks/end", world.chroot());
-    // At its end the counter gives the last number, which is no place, or collides with whoever has it.
+    // At its end the counter gives the last number, which is no place, or collides with whoever has
+    // it.
     for collides in [false, true] {
         warm(&a, &["end", "other"]).await;
         faults.set_sequence(&path, i32::MAX - 1).unwrap();

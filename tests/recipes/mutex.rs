@@ -604,7 +604,8 @@ async fn with_every_server_dead_a_timed_call_ends_in_time(world: World) {
             .await
             .is_err()
     );
-    // The servers come back within the session's time, and all goes on; what timed out has left nothing.
+    // The servers come back within the session's time, and all goes on; what timed out has left
+    // nothing.
     world.embedded().restart().await.unwrap();
     guard.release().await.unwrap();
     let guard = timeout(Duration::from_secs(5), waiting.granted())

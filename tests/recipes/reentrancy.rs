@@ -1,4 +1,5 @@
-//! Owners: who holds a lock gets it again, from the same keeper or another, and nobody else gets in beside it.
+//! Owners: who holds a lock gets it again, from the same keeper or another, and nobody else gets in
+//! beside it.
 
 mod cancelled;
 mod chance;

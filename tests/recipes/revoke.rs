@@ -1,4 +1,5 @@
-//! Revocation: a holder is asked for its lock, and hears of it if it listens; nothing is taken from it.
+//! Revocation: a holder is asked for its lock, and hears of it if it listens; nothing is taken from
+//! it.
 
 use std::time::Duration;
 
@@ -263,7 +264,8 @@ async fn whoever_listens_hears_of_the_end_of_its_lease(world: World) {
     let watched = || async { world.embedded().counters().watches == 1 };
     eventually("it listens", SOON, watched).await;
 
-    // The client waits for a frame of more than a gigabyte, on a connection that stays: nothing but the clock tells.
+    // The client waits for a frame of more than a gigabyte, on a connection that stays: nothing but
+    // the clock tells.
     let page = b"HTTP/1.1 400 Bad Request".to_vec();
     proxy.replace_reply(Matching::op(Operation::MULTI), page);
     assert!(timeout(2 * T, lost).await.expect("it is lost").is_lost());

@@ -1,4 +1,5 @@
-//! The read-write lock as its users see it: who shares, who excludes, in which order, and how one becomes the other.
+//! The read-write lock as its users see it: who shares, who excludes, in which order, and how one
+//! becomes the other.
 
 pub mod cancel;
 pub mod changes;

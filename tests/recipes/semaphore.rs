@@ -1,4 +1,5 @@
-//! The semaphore as its users see it: who gets permits, in which order, how many, and what comes back.
+//! The semaphore as its users see it: who gets permits, in which order, how many, and what comes
+//! back.
 
 #[path = "../../examples/rate_limit.rs"]
 #[allow(dead_code, reason = "its main is not called")]
@@ -476,7 +477,8 @@ async fn permits_of_a_lost_session_come_back(world: World) {
     granted.release().await.unwrap();
 }
 
-/// Ends a session at the servers: by the hook, or by removing what it has, which is all that its end would do to others.
+/// Ends a session at the servers: by the hook, or by removing what it has, which is all that its
+/// end would do to others.
 async fn end_session(world: &World, session: i64) {
     if world.is_embedded() {
         assert!(world.embedded().faults().expire_session(session));

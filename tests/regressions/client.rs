@@ -126,8 +126,9 @@ async fn row_52_two_thousand_waiters_with_long_names_survive_a_cut(world: World)
     far.close().await;
 }
 
-/// Cuts all connections to servers that are so far away that a client has sent all its watches again before the first answer; where
-/// they are nearer, it is a matter of luck whether it loses its way. Waits until a session that cannot come back has ended.
+/// Cuts all connections to servers that are so far away that a client has sent all its watches
+/// again before the first answer; where they are nearer, it is a matter of luck whether it loses
+/// its way. Waits until a session that cannot come back has ended.
 async fn cut_far_away(proxy: &Proxy) {
     proxy.delay(Way::ToClient, T / 20);
     proxy.cut(End::Fin).await;
@@ -412,7 +413,8 @@ async fn row_56_calls_made_while_disconnected_end_in_time(world: World) {
         .unwrap();
     let guard = keeper.mutex("held").unwrap().lock().await.unwrap();
     let lock = keeper.mutex("other").unwrap();
-    // The crate says that a session is over at 1.8 times its timeout at the latest; then another may be tried for.
+    // The crate says that a session is over at 1.8 times its timeout at the latest; then another
+    // may be tried for.
     let at_most = T * 9 / 5 + T / 2 + T;
 
     proxy.refuse().await;
@@ -503,7 +505,8 @@ async fn row_53_a_connection_that_swallows_every_answer_is_given_up(world: World
     let guard = near.mutex("swallowed").unwrap().lock().await.unwrap();
     let mut place = other.mutex("swallowed").unwrap().enqueue().await.unwrap();
 
-    // Not the server speaks, and the client waits for a frame of more than a gigabyte, while its pings are heard.
+    // Not the server speaks, and the client waits for a frame of more than a gigabyte, while its
+    // pings are heard.
     let page = b"HTTP/1.1 400 Bad Request".to_vec();
     proxy.replace_reply(Matching::op(Operation::MULTI), page);
     eventually("the page comes", SOON, || async { proxy.armed() == 0 }).await;

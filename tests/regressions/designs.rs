@@ -1,4 +1,5 @@
-//! Failures of our own drafts: directories that are made again, numbers that start again, data of others.
+//! Failures of our own drafts: directories that are made again, numbers that start again, data of
+//! others.
 
 use std::time::Duration;
 
@@ -108,7 +109,8 @@ async fn row_72_a_broken_ticket_is_not_taken_for_alone(world: World) {
     let first = tokio::spawn(async move { lock.lock().await.map(drop) });
     hold.reached().await;
     let mut second = b.mutex("alone").unwrap().enqueue().await.unwrap();
-    // A's ticket is broken between its create and the read that was sent with it; that finds one child, which is B's.
+    // A's ticket is broken between its create and the read that was sent with it; that finds one
+    // child, which is B's.
     faults
         .remove(&format!("{directory}/lock-0000000001"))
         .unwrap();

@@ -1,4 +1,5 @@
-//! Two holders: whatever ends, comes back or is late, one at a time is let in, and each with a greater token.
+//! Two holders: whatever ends, comes back or is late, one at a time is let in, and each with a
+//! greater token.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

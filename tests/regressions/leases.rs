@@ -1,4 +1,5 @@
-//! Two holders, as a guard sees it: who has lost a lock is told before the next one gets it, once and for all.
+//! Two holders, as a guard sees it: who has lost a lock is told before the next one gets it, once
+//! and for all.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -144,7 +145,8 @@ async fn row_22_no_acknowledged_write_is_lost_to_a_holder_who_was_away(world: Wo
         let (_far, away) = held_by(&proxy, &world, "values").await;
         let mut read = register.values.clone();
 
-        // Between its read and its write it is away for too long, and somebody else reads and writes.
+        // Between its read and its write it is away for too long, and somebody else reads and
+        // writes.
         proxy.black_hole(Way::Both);
         let here = timeout(SOON, near.mutex("values").unwrap().lock()).await;
         let here = here.expect("it is granted").unwrap();
@@ -420,7 +422,8 @@ async fn row_31_a_loss_is_told_as_soon_as_it_can_be_known(world: World) {
         });
         let session = session_of(&keeper, "known").await;
 
-        // The server ends the connection too: the client comes back and is told, long before any timeout.
+        // The server ends the connection too: the client comes back and is told, long before any
+        // timeout.
         let expired = Instant::now();
         assert!(faults.expire_session(session));
         let (told, error) = timeout(SOON, timed(lost)).await.expect("it is told");
@@ -475,7 +478,8 @@ async fn row_59_a_handshake_is_no_proof_of_a_hold(world: World) {
     let keeper = Keeper::builder(way(&proxy, &world)).session_timeout(timeout_of);
     let keeper = keeper.connect().await.unwrap();
     let guard = keeper.mutex("handshake").unwrap().lock().await.unwrap();
-    // A new session has nine tenths of its timeout from its creation on; after half of it the lease rests on beats.
+    // A new session has nine tenths of its timeout from its creation on; after half of it the lease
+    // rests on beats.
     sleep(timeout_of / 2).await;
 
     // The connection comes back, and dies before it has carried anything.
@@ -507,7 +511,8 @@ async fn row_68_no_session_with_a_server_that_only_reads_is_asked_for(_world: Wo
     let mut request = vec![0; usize::try_from(length).unwrap()];
     stream.read_exact(&mut request).await.unwrap();
 
-    // Protocol, last zxid, timeout, session, password, and whether a server that only reads will do.
+    // Protocol, last zxid, timeout, session, password, and whether a server that only reads will
+    // do.
     assert_eq!(request.len(), 4 + 8 + 4 + 8 + 4 + 16 + 1);
     assert_eq!(request.last(), Some(&0));
     drop((stream, listener));

@@ -1,4 +1,5 @@
-//! Leftovers: what a waiter, a try, a panic or a release may leave in the queue. Nothing, in every case.
+//! Leftovers: what a waiter, a try, a panic or a release may leave in the queue. Nothing, in every
+//! case.
 //!
 //! Rows 9 to 15: the outcome is known, and yet something stayed.
 

@@ -1,7 +1,7 @@
 //! The museum: failures of others and of our own drafts, each as a case that must hold for ever.
 //!
-//! The numbers are rows of the catalogue of failures that the project keeps. Each case is seen to fail with its rule taken
-//! out (`tests/mutants`).
+//! The numbers are rows of the catalogue of failures that the project keeps. Each case is seen to
+//! fail with its rule taken out (`tests/mutants`).
 
 pub mod client;
 pub mod designs;

@@ -1,4 +1,5 @@
-//! Order and names: counters that end, directories that start again, and children that are no tickets.
+//! Order and names: counters that end, directories that start again, and children that are no
+//! tickets.
 
 use lockkeeper::embedded::Op;
 use lockkeeper::{Keeper, Mutex};
@@ -28,7 +29,8 @@ async fn row_43_a_ticket_past_the_wrap_stands_behind_those_before_it(world: Worl
         .unwrap();
     let first = lock.lock().await.unwrap();
     let mut second = lock.enqueue().await.unwrap();
-    // The lists hold a ticket of a client whose counter went on past its end, in each of the ways to write that.
+    // The lists hold a ticket of a client whose counter went on past its end, in each of the ways
+    // to write that.
     let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     for late in ["lock--2147483648", "__WRIT__-2147483640"] {
         let path = format!("/locks/wrap/{late}");
@@ -57,7 +59,8 @@ async fn row_43_thirty_two_locks_across_the_end_of_the_counter_stay_in_order(wor
     let faults = world.embedded().faults();
     faults.set_sequence(&directory, 2_147_483_640).unwrap();
 
-    // Each next one asks while the one before it holds, so that the directory is never empty on the way.
+    // Each next one asks while the one before it holds, so that the directory is never empty on the
+    // way.
     let mut held = lock.lock().await.unwrap();
     let mut grants = vec![(held.token(), held.node().to_owned())];
     for _ in 1..32 {

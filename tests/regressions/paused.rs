@@ -1,7 +1,8 @@
-//! Two holders and a pause: a process that was stopped learns what it missed before it does anything.
+//! Two holders and a pause: a process that was stopped learns what it missed before it does
+//! anything.
 //!
-//! The process is this test binary again: with `LOCKKEEPER_PAUSED` set, `main` runs [`child`] instead of the suite. It does what
-//! each line on stdin says, and answers with a line on stdout.
+//! The process is this test binary again: with `LOCKKEEPER_PAUSED` set, `main` runs [`child`]
+//! instead of the suite. It does what each line on stdin says, and answers with a line on stdout.
 
 use std::io::{BufRead, Write};
 use std::process::{ExitCode, Stdio};

@@ -112,7 +112,8 @@ async fn row_79_a_head_that_was_removed_takes_no_permit(world: World) {
     held.release().await.unwrap();
     hold.reached().await;
 
-    // The first has seen a free permit and is about to take it; an operator removes its ticket, and the next takes it.
+    // The first has seen a free permit and is about to take it; an operator removes its ticket, and
+    // the next takes it.
     let queue = a.queue("head").await.unwrap();
     faults
         .remove(&format!("{base}/queue/{}", queue[0].node))
@@ -156,8 +157,8 @@ async fn row_79_a_head_whose_number_was_given_again_takes_no_permit(world: World
     let first = waits(&b.semaphore("again", 1).unwrap(), 1);
     hold.reached().await;
 
-    // The directory of the queue is made again, and its first number is given to another one, who takes the permit; then a third
-    // has the same number.
+    // The directory of the queue is made again, and its first number is given to another one, who
+    // takes the permit; then a third has the same number.
     let ticket = a.queue("again").await.unwrap()[0].node.clone();
     faults.remove(&format!("{base}/queue/{ticket}")).unwrap();
     faults.reap_containers();
@@ -199,8 +200,8 @@ async fn row_79_heads_that_gave_up_do_not_make_a_new_queue_look_like_the_old(wor
     let first = waits(&b.semaphore("old", 1).unwrap(), 1);
     hold.reached().await;
 
-    // Another one takes the permit that it has seen free; then the queue is made again, two give up as its heads, and a third has
-    // the number.
+    // Another one takes the permit that it has seen free; then the queue is made again, two give up
+    // as its heads, and a third has the number.
     let ticket = a.queue("old").await.unwrap()[0].node.clone();
     faults.remove(&format!("{base}/queue/{ticket}")).unwrap();
     let permit = granted(waits(&c.semaphore("old", 1).unwrap(), 1)).await;

@@ -1,4 +1,5 @@
-//! Two holders in an ensemble that is cut in two: the side without a quorum grants nothing and confirms nothing.
+//! Two holders in an ensemble that is cut in two: the side without a quorum grants nothing and
+//! confirms nothing.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -47,7 +48,8 @@ async fn sides(at_leader: bool, sync_limit: usize) -> Sides {
     }
 }
 
-/// When the holder was told of its loss, and when the other one was granted the same lock, and what was done meanwhile.
+/// When the holder was told of its loss, and when the other one was granted the same lock, and what
+/// was done meanwhile.
 async fn told_and_granted(
     sides: &Sides,
     guard: &Guard,

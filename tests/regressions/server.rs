@@ -37,7 +37,8 @@ async fn row_63_a_create_that_is_late_on_its_old_connection_makes_no_second_tick
         let lock = keeper.mutex(&name).unwrap();
         lock.lock().await.unwrap().release().await.unwrap();
 
-        // The create is on its way; its client goes over to the other server before it has an answer.
+        // The create is on its way; its client goes over to the other server before it has an
+        // answer.
         old.black_hole(Way::ToServer);
         old.drop_reply(Matching::op(Operation::CREATE).path(&name));
         let locking = tokio::spawn(async move { lock.lock().await });
@@ -169,7 +170,8 @@ async fn row_67_the_end_of_a_keeper_with_very_many_locks_hurts_no_server(_world:
         .map(ToString::to_string)
         .collect();
     let keeper = Keeper::connect(all.join(",")).await.unwrap();
-    // Paths of about 4 KiB: the end of one session with all of them would be a transaction of 3 MiB.
+    // Paths of about 4 KiB: the end of one session with all of them would be a transaction of 3
+    // MiB.
     let deep = vec!["d".repeat(250); 15].join("/");
     let mut guards = Vec::new();
     for number in 0..LOCKS {
@@ -198,7 +200,8 @@ async fn row_67_the_end_of_a_keeper_with_very_many_locks_hurts_no_server(_world:
         .unwrap();
 }
 
-/// What a server answers that no retry of the same request changes, and what it answers when it is busy.
+/// What a server answers that no retry of the same request changes, and what it answers when it is
+/// busy.
 const CODES: [Code; 14] = [
     Code::NoAuth,
     Code::InvalidAcl,

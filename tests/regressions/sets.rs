@@ -1,4 +1,5 @@
-//! Sets: several locks in one transaction, when the transaction's reply or some of its tickets are gone.
+//! Sets: several locks in one transaction, when the transaction's reply or some of its tickets are
+//! gone.
 //!
 //! Row 76: a set must not deadlock on itself, nor leave tickets behind.
 

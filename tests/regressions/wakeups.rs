@@ -1,4 +1,5 @@
-//! Wake-ups: a waiter whose turn has come gets the lock, for few requests, and leaves no watch behind.
+//! Wake-ups: a waiter whose turn has come gets the lock, for few requests, and leaves no watch
+//! behind.
 //!
 //! Rows 33 to 42, but for those of `hangs`.
 
@@ -148,7 +149,8 @@ async fn row_39_a_crowd_with_long_names_survives_a_reconnect(world: World) {
     let watching = || async { watches(&world).await == waiters };
     eventually("all watch", patience, watching).await;
 
-    // Whether the client loses its way depends on how its bytes are cut into packets, so not once only.
+    // Whether the client loses its way depends on how its bytes are cut into packets, so not once
+    // only.
     let (sessions, cuts) = (wire.connections(), 5);
     for cut in 1..=cuts {
         wire.cut();

@@ -1,8 +1,9 @@
 //! A wire to a server that counts requests and loses the one it is told to, on any server.
 //!
-//! The proxies of `support` hurt connections by what is in a request; this one goes by its place in the order. It knows of
-//! frames only which are requests: the first frame of each side is the handshake, and a negative number is a ping, an event or
-//! the client's own. It never makes up or reorders a byte.
+//! The proxies of `support` hurt connections by what is in a request; this one goes by its place in
+//! the order. It knows of frames only which are requests: the first frame of each side is the
+//! handshake, and a negative number is a ping, an event or the client's own. It never makes up or
+//! reorders a byte.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -111,8 +112,8 @@ impl Wire {
         });
     }
 
-    /// Ends the connection at the request after the next `pass` ones, and at the first one of each of the `times - 1`
-    /// connections that follow.
+    /// Ends the connection at the request after the next `pass` ones, and at the first one of each
+    /// of the `times - 1` connections that follow.
     pub(crate) fn lose(&self, loss: Loss, pass: usize, times: usize) {
         *self.plan() = Some(Plan { loss, pass, times });
     }
@@ -122,7 +123,8 @@ impl Wire {
         self.plan().take().is_some()
     }
 
-    /// Ends every connection and with it what was swallowed, and waits until they are gone; then the network is well again.
+    /// Ends every connection and with it what was swallowed, and waits until they are gone; then
+    /// the network is well again.
     pub(crate) async fn fail(&self) {
         self.down();
         let mut open = self.line.open.subscribe();

@@ -1,4 +1,5 @@
-//! Bad input on the way to a session: each kind has its own typed error, with the address, within the connect timeout.
+//! Bad input on the way to a session: each kind has its own typed error, with the address, within
+//! the connect timeout.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! What is counted of locks: waits, holds, losses, queues and sessions, of each kind, and never more series than there are classes.
+//! What is counted of locks: waits, holds, losses, queues and sessions, of each kind, and never
+//! more series than there are classes.
 
 pub(crate) mod lookers;
 pub(crate) mod page;
@@ -457,7 +458,8 @@ async fn ten_thousand_names_of_three_classes_have_as_many_series_as_three_names(
             .sum();
         assert_eq!(count, 10_000.0);
         assert_eq!(all, few);
-        // Of each class two gauges, three histograms, one counter, and one more for each reason of a loss; and three of sessions.
+        // Of each class two gauges, three histograms, one counter, and one more for each reason of
+        // a loss; and three of sessions.
         assert_eq!(all.len(), 3 * (2 + 3 + 1 + 4) + 3, "{all:#?}");
         keeper.close().await;
     })

@@ -73,7 +73,8 @@ fn connect_string(world: &World, relays: &[Relay]) -> String {
 
 #[case]
 async fn row_57_a_long_refusal_delays_nobody_after_its_end(world: World) {
-    // The client crate alone would have waited for 1.6 s by then, with one server, and would go on for another second.
+    // The client crate alone would have waited for 1.6 s by then, with one server, and would go on
+    // for another second.
     let outages = [1, 1, 3, 3].map(|servers| Outage {
         way: Way::Refusing,
         servers,

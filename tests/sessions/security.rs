@@ -1,4 +1,5 @@
-//! Who may do what: credentials and access lists, from both sides, and that no secret is shown by anything.
+//! Who may do what: credentials and access lists, from both sides, and that no secret is shown by
+//! anything.
 
 pub(crate) mod acl;
 #[cfg(feature = "tls")]
@@ -89,7 +90,8 @@ async fn nodes_of_a_creator_keep_others_out(world: World) {
     guard.release().await.unwrap();
 }
 
-/// What was there already keeps its list: directories that everybody may use, and tickets in them that not everybody may read.
+/// What was there already keeps its list: directories that everybody may use, and tickets in them
+/// that not everybody may read.
 #[case]
 async fn a_ticket_that_may_not_be_read_is_no_missing_one(world: World) {
     let ours = Keeper::builder(world.connect_string()).credential("digest", SECRET);

@@ -1,4 +1,5 @@
-//! A server that stands alone is known, and nothing else is taken for one: the lease says which, by how long it is.
+//! A server that stands alone is known, and nothing else is taken for one: the lease says which, by
+//! how long it is.
 
 use std::time::Duration;
 
@@ -25,7 +26,8 @@ async fn held(servers: String, lock: &str) -> (Keeper, Guard) {
     (keeper, guard)
 }
 
-/// The longest that the lease is within a session timeout, in timeouts. 0.65 with a lag of a quarter, 0.9 without any.
+/// The longest that the lease is within a session timeout, in timeouts. 0.65 with a lag of a
+/// quarter, 0.9 without any.
 async fn longest(guard: &Guard) -> f64 {
     // What was proved before is behind us by then.
     sleep(T / 2).await;

@@ -1,7 +1,9 @@
-//! What the lease rests on, measured on a real ensemble, and on a server that stands alone, with sessions that say nothing but what
-//! a case has them say: the client crate would send pings of its own.
+//! What the lease rests on, measured on a real ensemble, and on a server that stands alone, with
+//! sessions that say nothing but what a case has them say: the client crate would send pings of its
+//! own.
 //!
-//! `LOCKKEEPER_TRACES=write` keeps what was measured in `tests/sessions/recorded`, which the tests of the lease replay.
+//! `LOCKKEEPER_TRACES=write` keeps what was measured in `tests/sessions/recorded`, which the tests
+//! of the lease replay.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -37,7 +39,8 @@ struct Trace {
     is_commit: bool,
     /// When each request was sent and answered, the handshake first.
     answered: Vec<(u64, u64)>,
-    /// When somebody else, at the leader or the only server, saw that the session's ticket was gone.
+    /// When somebody else, at the leader or the only server, saw that the session's ticket was
+    /// gone.
     over_us: u64,
 }
 
@@ -161,8 +164,8 @@ async fn live(server: SocketAddr, observer: &Client, mut dice: Dice, path: Strin
 
     let asking = async {
         for xid in 2..2 + dice.below(14) as i32 {
-            // Regular beats, pauses, and silences that end just before or after the session does: the server rounds its end up to
-            // a tick.
+            // Regular beats, pauses, and silences that end just before or after the session does:
+            // the server rounds its end up to a tick.
             let gap = match dice.below(8) {
                 0 => length.mul_f64(dice.below(110) as f64 / 100.0),
                 1 => length + Duration::from_millis(dice.below(260)),

@@ -1,7 +1,9 @@
-//! The client crate's own lock: `Client::lock` with Curator's kind of names, released by an awaited delete.
+//! The client crate's own lock: `Client::lock` with Curator's kind of names, released by an awaited
+//! delete.
 //!
-//! Its guard can only be dropped, which deletes in the background and waits for nothing. So the guard is forgotten and its node
-//! deleted here: a release whose answer is known, as in every other row.
+//! Its guard can only be dropped, which deletes in the background and waits for nothing. So the
+//! guard is forgotten and its node deleted here: a release whose answer is known, as in every other
+//! row.
 
 use zookeeper_client as zk;
 

@@ -1,7 +1,9 @@
-//! The workloads for any lock that a Rust library offers, by the same definitions as in Lockkeeper's and the floor's own.
+//! The workloads for any lock that a Rust library offers, by the same definitions as in
+//! Lockkeeper's and the floor's own.
 //!
-//! A hand-over is the time from one grant to the next, while every holder releases at once. The clock starts when the first
-//! holder begins its release, and not before every waiter is known to wait.
+//! A hand-over is the time from one grant to the next, while every holder releases at once. The
+//! clock starts when the first holder begins its release, and not before every waiter is known to
+//! wait.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -27,8 +29,8 @@ pub(super) trait Contender: Clone + Send + Sync + 'static {
 
     /// Makes what must be there before anybody locks `name`.
     fn prepare(&self, name: &str) -> impl Future<Output = Result<()>> + Send;
-    /// Tidies, before each order, what a server in service tidies by itself from time to time: later orders must not pay for
-    /// those before.
+    /// Tidies, before each order, what a server in service tidies by itself from time to time:
+    /// later orders must not pay for those before.
     fn tidy(&self) -> impl Future<Output = Result<()>> + Send {
         async { Ok(()) }
     }
@@ -40,7 +42,8 @@ pub(super) trait Contender: Clone + Send + Sync + 'static {
         seat: &Self::Seat,
     ) -> impl Future<Output = Result<Self::Hold>> + Send;
     fn unlock(&self, hold: Self::Hold) -> impl Future<Output = Result<()>> + Send;
-    /// Whether so many wait for `name` behind its holder, with all that they need to be told of their turn.
+    /// Whether so many wait for `name` behind its holder, with all that they need to be told of
+    /// their turn.
     fn all_wait(&self, name: &str, waiters: usize) -> impl Future<Output = Result<bool>> + Send;
 }
 
@@ -208,7 +211,8 @@ impl<C: Contender> Workloads for Measured<C> {
     }
 }
 
-/// Resident anonymous memory of this process, which is heap and stacks and no code; none where there is no such file.
+/// Resident anonymous memory of this process, which is heap and stacks and no code; none where
+/// there is no such file.
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status

@@ -1,6 +1,8 @@
-//! etcd's lock, through etcd-client: one connection, and a lease for each waiter, because a lease is the owner of a lock.
+//! etcd's lock, through etcd-client: one connection, and a lease for each waiter, because a lease
+//! is the owner of a lock.
 //!
-//! Leases are made before the clock starts. They are long, so that nothing is spent on keeping them alive.
+//! Leases are made before the clock starts. They are long, so that nothing is spent on keeping them
+//! alive.
 
 use etcd_client::{Client, CompactionOptions, LockOptions};
 
@@ -34,9 +36,10 @@ impl Contender for Etcd {
         Ok(())
     }
 
-    /// Compacts: a waiter looks for those before it among all keys of its lock that were ever there, and without this a hand-over
-    /// to one waiter took 1.4 ms in the first round and 5 ms in the last. Servers are told to do that by themselves
-    /// (`--auto-compaction-retention`), not at a moment of our choosing.
+    /// Compacts: a waiter looks for those before it among all keys of its lock that were ever
+    /// there, and without this a hand-over to one waiter took 1.4 ms in the first round and 5 ms in
+    /// the last. Servers are told to do that by themselves (`--auto-compaction-retention`), not at
+    /// a moment of our choosing.
     async fn tidy(&self) -> Result<()> {
         let mut client = self.client.clone();
         let answer = client.get("any", None).await?;
@@ -79,8 +82,9 @@ impl Contender for Etcd {
         if watchers < waiters {
             return Ok(false);
         }
-        // A fresh watcher may have to catch up first, which the server does ten times a second. One answer counts the two one
-        // after the other, so that a watcher of the moment between is in one count only: hence another question.
+        // A fresh watcher may have to catch up first, which the server does ten times a second. One
+        // answer counts the two one after the other, so that a watcher of the moment between is in
+        // one count only: hence another question.
         let (watchers, behind) = words::etcd_watchers(&self.aside).await?;
         Ok(watchers >= waiters && behind == 0)
     }

@@ -1,4 +1,5 @@
-//! The words of the command line. It only reads them: names, roots and servers are checked by the library.
+//! The words of the command line. It only reads them: names, roots and servers are checked by the
+//! library.
 
 mod notes;
 
@@ -93,12 +94,13 @@ pub(crate) struct Server {
     #[arg(long, global = true, value_name = "PATH", default_value = "/locks")]
     pub(crate) root: String,
 
-    /// Whose other clients share the locks: those of Curator or of kazoo; all who share a lock must use the same
+    /// Whose other clients share the locks: those of Curator or of kazoo; all who share a lock must
+    /// use the same
     #[arg(long, global = true, value_name = "DIALECT", default_value = "curator")]
     pub(crate) dialect: DialectWord,
 
-    /// Proves who we are: digest:user:password. Everybody on this machine sees it in the list of processes: better in the
-    /// variable, or in --auth-file
+    /// Proves who we are: digest:user:password. Everybody on this machine sees it in the list of
+    /// processes: better in the variable, or in --auth-file
     #[arg(
         long,
         global = true,
@@ -112,8 +114,8 @@ pub(crate) struct Server {
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) auth_file: Option<PathBuf>,
 
-    /// Who may do what with the nodes that are made, as ZooKeeper's tools write it: auth::cdrwa,world:anyone:r. With --auth it is
-    /// auth::cdrwa if not given, without it open
+    /// Who may do what with the nodes that are made, as ZooKeeper's tools write it:
+    /// auth::cdrwa,world:anyone:r. With --auth it is auth::cdrwa if not given, without it open
     #[arg(
         long,
         global = true,
@@ -123,11 +125,13 @@ pub(crate) struct Server {
     )]
     pub(crate) acl: Option<Acl>,
 
-    /// Only warns where the access list of a lock's directory lets others in than --acl does, in place of refusing the lock
+    /// Only warns where the access list of a lock's directory lets others in than --acl does, in
+    /// place of refusing the lock
     #[arg(long, global = true)]
     pub(crate) no_strict_acl: bool,
 
-    /// Speaks TLS with the servers, and believes those whose certificate an authority in this file (PEM) has signed
+    /// Speaks TLS with the servers, and believes those whose certificate an authority in this file
+    /// (PEM) has signed
     #[arg(long, global = true, value_name = "FILE", env = "LOCKKEEPER_TLS_CA")]
     pub(crate) tls_ca: Option<PathBuf>,
 
@@ -159,7 +163,8 @@ pub(crate) struct Server {
     #[arg(long, global = true, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) session_timeout: Duration,
 
-    /// The tickTime of the servers, as their configuration has it: with it a command survives longer silences of theirs
+    /// The tickTime of the servers, as their configuration has it: with it a command survives
+    /// longer silences of theirs
     #[arg(long, global = true, value_name = "TIME", env = "LOCKKEEPER_TICK", value_parser = parse_duration)]
     pub(crate) tick: Option<Duration>,
 
@@ -167,7 +172,8 @@ pub(crate) struct Server {
     #[arg(long, global = true, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) connect_timeout: Duration,
 
-    /// How long a command that only looks (queue, leader, ls, why, journal, doctor) may take after that
+    /// How long a command that only looks (queue, leader, ls, why, journal, doctor) may take after
+    /// that
     #[arg(long, global = true, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     pub(crate) read_timeout: Duration,
 }
@@ -206,8 +212,8 @@ pub(crate) struct Work {
     #[arg(long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
 
-    /// How long the command may take to end after TERM when the lock is lost, before it gets KILL; and what it leaves when it
-    /// was told to end
+    /// How long the command may take to end after TERM when the lock is lost, before it gets KILL;
+    /// and what it leaves when it was told to end
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     pub(crate) grace: Duration,
 
@@ -244,7 +250,8 @@ pub(crate) struct Elect {
     /// The election: one or more words separated by '/'
     pub(crate) name: String,
 
-    /// The value that others see while we lead; without it the host's name and our process id: host:pid
+    /// The value that others see while we lead; without it the host's name and our process id:
+    /// host:pid
     #[arg(long)]
     pub(crate) id: Option<String>,
 
@@ -331,7 +338,8 @@ pub(crate) struct Break {
     #[arg(short, long)]
     pub(crate) yes: bool,
 
-    /// How long a holder that was asked to release may take before its ticket is removed; 0s does not ask it
+    /// How long a holder that was asked to release may take before its ticket is removed; 0s does
+    /// not ask it
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     pub(crate) grace: Duration,
 }
@@ -498,7 +506,8 @@ mod tests {
         blocks.flat_map(str::lines).map(str::to_owned).collect()
     }
 
-    /// The words of an order to the tool, as a shell takes them; none if it is another command. What is said beside it does not count.
+    /// The words of an order to the tool, as a shell takes them; none if it is another command.
+    /// What is said beside it does not count.
     fn words(line: &str) -> Option<Vec<String>> {
         let line = line.trim();
         let line = line.strip_prefix("$ ").unwrap_or(line);

@@ -1,4 +1,5 @@
-//! `break`: asks a holder to leave, and removes a ticket whose owner does not. It never does so without a yes.
+//! `break`: asks a holder to leave, and removes a ticket whose owner does not. It never does so
+//! without a yes.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

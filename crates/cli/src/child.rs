@@ -2,9 +2,10 @@
 //!
 //! It knows nothing of locks. Dropping it does not end the command.
 //!
-//! No event tells that a process group is gone: a pidfd is of one process. So the tool takes in orphans, as process 1 does: then
-//! SIGCHLD tells of the end of all whose parent has ended. What another process has taken out of the group keeps only a look
-//! at it again, after a pause that grows.
+//! No event tells that a process group is gone: a pidfd is of one process. So the tool takes in
+//! orphans, as process 1 does: then SIGCHLD tells of the end of all whose parent has ended. What
+//! another process has taken out of the group keeps only a look at it again, after a pause that
+//! grows.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
@@ -62,7 +63,8 @@ pub(crate) struct Exit {
 }
 
 impl Child {
-    /// Starts the command; what has no value in the environment is taken out of it. Must be called on the main thread: the command gets TERM when that thread dies.
+    /// Starts the command; what has no value in the environment is taken out of it. Must be called
+    /// on the main thread: the command gets TERM when that thread dies.
     pub(crate) fn start(
         command: &[OsString],
         environment: impl IntoIterator<Item = (&'static str, Option<String>)>,
@@ -71,7 +73,8 @@ impl Child {
         let changes = unix::signal(SignalKind::child()).map_err(Failure::System)?;
         let terminal = Terminal::open();
         let place = match &terminal {
-            // In a pipeline somebody else of our group may need the terminal; the command gets it when it asks.
+            // In a pipeline somebody else of our group may need the terminal; the command gets it
+            // when it asks.
             Some(_) if io::stdin().is_terminal() && io::stdout().is_terminal() => shim::FOREGROUND,
             _ => shim::BACKGROUND,
         };
@@ -82,7 +85,8 @@ impl Child {
                 None => starts.env_remove(name),
             };
         }
-        // Without it, whoever is process 1 takes the orphans in, and the looks alone find the end of the group.
+        // Without it, whoever is process 1 takes the orphans in, and the looks alone find the end
+        // of the group.
         set_child_subreaper(true).unwrap_or_default();
         // Dropped, it is not waited for: `reap` does that, for all children.
         let process = starts
@@ -142,7 +146,8 @@ impl Child {
         }
     }
 
-    /// Waits for all children that have ended; they are the command, and orphans. Returns the end of the command.
+    /// Waits for all children that have ended; they are the command, and orphans. Returns the end
+    /// of the command.
     fn reap(&self) -> Result<Option<Exit>, Failure> {
         let mut exit = None;
         loop {
@@ -166,7 +171,8 @@ impl Child {
 
     /// Whether nobody of the command's process group is left. The command itself has ended.
     pub(crate) fn is_gone(&self) -> bool {
-        // The number is given again only when nobody of the group is left; a process that has it is a stranger then.
+        // The number is given again only when nobody of the group is left; a process that has it is
+        // a stranger then.
         killpg(self.group, None) == Err(Errno::ESRCH) || kill(self.group, None) != Err(Errno::ESRCH)
     }
 
@@ -181,7 +187,8 @@ impl Child {
         // It may have ended just now.
         killpg(self.group, signal).unwrap_or_default();
         if self.is_stopped || self.has_ended {
-            // A stopped process would take notice only when it goes on. Not all stops of what the command left are seen.
+            // A stopped process would take notice only when it goes on. Not all stops of what the
+            // command left are seen.
             self.go_on();
         }
     }
@@ -204,8 +211,9 @@ impl Child {
         terminal.is_some_and(|terminal| terminal.pass(self.group, getpgrp()))
     }
 
-    /// Does what a stop of the command means for the terminal. Returns true if the tool itself was stopped too, so that
-    /// the session may have ended meanwhile; the command is still stopped then.
+    /// Does what a stop of the command means for the terminal. Returns true if the tool itself was
+    /// stopped too, so that the session may have ended meanwhile; the command is still stopped
+    /// then.
     pub(crate) fn answer_stop(&mut self, signal: Signal) -> bool {
         let asks_for_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
         if asks_for_terminal && self.give_terminal() {

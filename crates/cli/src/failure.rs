@@ -1,4 +1,5 @@
-//! Why a subcommand failed. What the library says is passed on whole; `main.rs` makes exit codes of it.
+//! Why a subcommand failed. What the library says is passed on whole; `main.rs` makes exit codes of
+//! it.
 
 use std::error::Error;
 use std::fmt::Display;

@@ -130,7 +130,8 @@ macro_rules! each {
 }
 
 impl Held {
-    /// What the command sees of it; what there is not, it must not inherit from a lock around this one.
+    /// What the command sees of it; what there is not, it must not inherit from a lock around this
+    /// one.
     pub(crate) fn environment(&self) -> [(&'static str, Option<String>); 3] {
         let token = match self {
             Self::Alone(guard) => Some(guard.token()),

@@ -51,7 +51,8 @@ pub(crate) struct Story {
 }
 
 impl Story {
-    /// Ends are written behind the backs of those who release: what seems to have ended without a word is looked at again.
+    /// Ends are written behind the backs of those who release: what seems to have ended without a
+    /// word is looked at again.
     pub(crate) async fn read(keeper: &Keeper, name: &LockName) -> Self {
         let mut story = Self::look(keeper, name).await;
         for _ in 1..LOOKS {
@@ -67,7 +68,8 @@ impl Story {
     }
 
     async fn look(keeper: &Keeper, name: &LockName) -> Self {
-        // Whoever comes meanwhile is in the queue and not yet in the journal; the other way round it would seem to have died.
+        // Whoever comes meanwhile is in the queue and not yet in the journal; the other way round
+        // it would seem to have died.
         let (journal, queue) = (keeper.journal(name).await, keeper.queue(name).await);
         let mut silent = HashSet::new();
         if let (Ok(journal), Ok(queue)) = (&journal, &queue) {

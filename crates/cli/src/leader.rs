@@ -29,7 +29,8 @@ async fn leader(keeper: &Keeper, name: &LockName) -> lockkeeper::Result<Option<L
     keeper.election(name)?.leader().await
 }
 
-/// Follows until something fails. Dropped, it leaves an idle session behind, which ends with its connection.
+/// Follows until something fails. Dropped, it leaves an idle session behind, which ends with its
+/// connection.
 async fn watch(server: &Server, name: &LockName, as_json: bool) -> Result<u8, Failure> {
     let keeper = server.connect().await?;
     // It may be long until there is somebody to follow.

@@ -10,8 +10,8 @@ use tokio::time::sleep;
 
 use crate::held::Held;
 
-/// A lease that a sixteenth is left of is in danger, which is half a second of ten: so late that most silences of the servers have
-/// ended before it.
+/// A lease that a sixteenth is left of is in danger, which is half a second of ten: so late that
+/// most silences of the servers have ended before it.
 const FLOOR: u32 = 16;
 
 pub(crate) struct Lease<'a> {
@@ -53,8 +53,8 @@ impl<'a> Lease<'a> {
         }
     }
 
-    /// Waits until the command must end. The clock is looked at again and again, so that neither a stop of this process
-    /// nor a sleep of the machine hides a loss.
+    /// Waits until the command must end. The clock is looked at again and again, so that neither a
+    /// stop of this process nor a sleep of the machine hides a loss.
     ///
     /// # Cancel safety
     ///

@@ -1,7 +1,8 @@
 //! The command-line tool: locks for shell scripts and cron jobs, and a look at who holds what.
 //!
-//! It reads the words, starts one subcommand and turns its failure into an exit code. Everything runs on the main
-//! thread, because the system tells `run`'s command of our death by the death of the thread that started it.
+//! It reads the words, starts one subcommand and turns its failure into an exit code. Everything
+//! runs on the main thread, because the system tells `run`'s command of our death by the death of
+//! the thread that started it.
 
 #![allow(
     clippy::new_without_default,
@@ -49,7 +50,8 @@ use clap::Parser;
 use args::{Arguments, Order};
 use failure::Failure;
 
-/// The exit codes that are ours; the rest is the command's. The numbers are those of `sysexits.h` where it has one.
+/// The exit codes that are ours; the rest is the command's. The numbers are those of `sysexits.h`
+/// where it has one.
 mod code {
     pub(crate) const NOTHING: u8 = 1;
     pub(crate) const USAGE: u8 = 64;
@@ -62,7 +64,8 @@ mod code {
     pub(crate) const NOT_FOUND: u8 = 127;
 }
 
-/// The whole tool: reads the words of the command line, does what they say, and tells the exit code.
+/// The whole tool: reads the words of the command line, does what they say, and tells the exit
+/// code.
 pub fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
     if words.next().is_some_and(|word| word == shim::WORD) {
@@ -71,7 +74,8 @@ pub fn main() -> ExitCode {
     let arguments = match Arguments::try_parse().and_then(Arguments::checked) {
         Ok(arguments) => arguments,
         Err(usage) => {
-            // Help and version are asked for, and go to stdout. Nobody is left to tell if they cannot be printed.
+            // Help and version are asked for, and go to stdout. Nobody is left to tell if they
+            // cannot be printed.
             usage.print().unwrap_or_default();
             return if usage.use_stderr() { code::USAGE } else { 0 }.into();
         }

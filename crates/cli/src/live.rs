@@ -1,7 +1,7 @@
 //! A view that is drawn again and again: in place on a terminal, one below the other elsewhere.
 //!
-//! Invariant: however it ends, but for a kill, the terminal shows again what it showed before. While it is stopped (Ctrl-Z), the
-//! terminal stays as it is.
+//! Invariant: however it ends, but for a kill, the terminal shows again what it showed before.
+//! While it is stopped (Ctrl-Z), the terminal stays as it is.
 
 use std::time::Duration;
 
@@ -91,7 +91,8 @@ impl Drop for Screen {
     }
 }
 
-/// As much as there is room for. Nothing is erased before it is written over, so it does not flicker.
+/// As much as there is room for. Nothing is erased before it is written over, so it does not
+/// flicker.
 fn picture(sight: &Sight, height: usize, width: usize) -> String {
     let rows: Vec<&str> = match &*sight.table {
         "" => vec![&sight.nothing],

@@ -1,4 +1,5 @@
-//! A look at the servers that ends in time, whatever they do: silence, answers byte by byte, a timeout that never ends.
+//! A look at the servers that ends in time, whatever they do: silence, answers byte by byte, a
+//! timeout that never ends.
 
 use std::time::Duration;
 

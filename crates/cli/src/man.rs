@@ -1,8 +1,9 @@
 //! `man`: the manual pages. It asks no server.
 //!
-//! Invariant: a page says what `--help` says and nothing else, because it is made of the same words: of the options, and of the
-//! notes below them, whose paragraphs become sections. So it depends on how notes are written: what is indented is an entry,
-//! a term and two spaces or more and its meaning; what is indented by eight or more goes on with the entry above it.
+//! Invariant: a page says what `--help` says and nothing else, because it is made of the same
+//! words: of the options, and of the notes below them, whose paragraphs become sections. So it
+//! depends on how notes are written: what is indented is an entry, a term and two spaces or more
+//! and its meaning; what is indented by eight or more goes on with the entry above it.
 
 use std::fs;
 use std::io;
@@ -51,7 +52,8 @@ fn page(tool: &Command, command: &Command) -> io::Result<String> {
     let generator = Generator::new(command.clone());
     let (name, version) = (name_of(command), tool.get_version().unwrap_or_default());
     let name = name.to_uppercase();
-    // No date, so that a page is the same wherever it is made. The generator would leave out what is empty.
+    // No date, so that a page is the same wherever it is made. The generator would leave out what
+    // is empty.
     let mut page = format!(".TH {name} 1 \"\" \"lockkeeper {version}\" Lockkeeper\n").into_bytes();
     generator.render_name_section(&mut page)?;
     beginning(command).to_writer(&mut page)?;

@@ -1,7 +1,7 @@
 //! What a process is doing, if it is one of this host.
 //!
-//! It tells only what this host says. Of another host it knows nothing, and says so; of a container or a virtual machine that has the
-//! same name as this host it cannot know that it is another one.
+//! It tells only what this host says. Of another host it knows nothing, and says so; of a container
+//! or a virtual machine that has the same name as this host it cannot know that it is another one.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -60,8 +60,8 @@ pub(crate) async fn of(tickets: impl Iterator<Item = &QueueEntry>) -> HashMap<To
         .collect()
 }
 
-/// The processes of a group that have not ended. None if this host shows nobody of the group: `/proc` is of another namespace, or
-/// hides strangers.
+/// The processes of a group that have not ended. None if this host shows nobody of the group:
+/// `/proc` is of another namespace, or hides strangers.
 pub(crate) fn alive_in(group: Pid) -> Option<Vec<Pid>> {
     let myself = std::fs::read_link("/proc/self").ok()?;
     if myself.to_str() != Some(&std::process::id().to_string()) {

@@ -1,7 +1,7 @@
 //! Everything that is printed: data on stdout, talk on stderr.
 //!
-//! Invariant: no failure takes more than one line, and no text from a server reaches a terminal with characters in it that are
-//! not seen.
+//! Invariant: no failure takes more than one line, and no text from a server reaches a terminal
+//! with characters in it that are not seen.
 
 use std::error::Error;
 use std::fmt::{Debug, Display};
@@ -39,8 +39,9 @@ pub(crate) fn trace(verbose: u8) {
         .init();
 }
 
-/// Says once what the journal lacks: it is written behind everybody's back, and nobody would look for what is missing. And says which
-/// access lists are only warned of, to whoever has asked for that.
+/// Says once what the journal lacks: it is written behind everybody's back, and nobody would look
+/// for what is missing. And says which access lists are only warned of, to whoever has asked for
+/// that.
 struct Warnings(Once);
 
 fn is_of_lists(metadata: &Metadata<'_>) -> bool {
@@ -207,7 +208,8 @@ pub(crate) fn fine_span(long: Duration) -> String {
     span(long)
 }
 
-/// Others write labels and names; what they wrote must not steer our terminal or add lines, nor look like something else.
+/// Others write labels and names; what they wrote must not steer our terminal or add lines, nor
+/// look like something else.
 fn clean(text: &str) -> String {
     let mut cleaned = String::with_capacity(text.len());
     for c in text.chars() {
@@ -220,7 +222,8 @@ fn clean(text: &str) -> String {
     cleaned
 }
 
-/// Whether a character steers the terminal, turns the order of its neighbours round, or is not seen at all.
+/// Whether a character steers the terminal, turns the order of its neighbours round, or is not seen
+/// at all.
 fn is_unseen(c: char) -> bool {
     c.is_control()
         || matches!(

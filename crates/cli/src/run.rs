@@ -1,8 +1,8 @@
 //! `run`: holds a lock while a command runs.
 //!
-//! Invariant: the lock is given back only after the command has ended, the command is told to end before others can have
-//! the lock, and it never goes on after a pause without a look whether the lock is still ours. A command that is told to end has
-//! ended when its process group is gone.
+//! Invariant: the lock is given back only after the command has ended, the command is told to end
+//! before others can have the lock, and it never goes on after a pause without a look whether the
+//! lock is still ours. A command that is told to end has ended when its process group is gone.
 
 use std::path::Path;
 use std::pin::pin;
@@ -177,15 +177,16 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Passes signals on until the command has ended, and ends it when the lock is lost or soon may be.
+    /// Passes signals on until the command has ended, and ends it when the lock is lost or soon may
+    /// be.
     async fn end(mut self, signals: &mut Signals, held: &Held) -> Result<End, Failure> {
         let mut lease = Lease::of(held, self.order.grace);
         let mut revoked = pin!(held.revoked().fuse());
         loop {
             let grace_over: OptionFuture<_> = self.kill_at.map(sleep_until).into();
             let event = tokio::select! {
-                // After a stop of this process all of them may be ready: a command that has ended needs no signal, and none
-                // that came meanwhile goes before the loss.
+                // After a stop of this process all of them may be ready: a command that has ended
+                // needs no signal, and none that came meanwhile goes before the loss.
                 biased;
                 change = self.child.change() => Event::Child(change?),
                 danger = lease.danger(), if !self.is_endangered => Event::Danger(danger),
@@ -212,7 +213,8 @@ impl<'a> Running<'a> {
                 Event::Child(Change::Stopped(_)) if self.is_endangered => {}
                 Event::Child(Change::Stopped(signal)) => {
                     if self.child.answer_stop(signal) {
-                        // We stood still with it. If there is something to tell, it is told before it goes on.
+                        // We stood still with it. If there is something to tell, it is told before
+                        // it goes on.
                         if let Some(danger) = lease.danger().now_or_never() {
                             self.tell(&danger);
                         }
@@ -256,7 +258,8 @@ impl<'a> Running<'a> {
             humantime::format_duration(grace)
         ));
         self.child.send(Signal::SIGTERM);
-        // Not all stops are seen: a shell that is stopped in the middle of starting something does not count as stopped.
+        // Not all stops are seen: a shell that is stopped in the middle of starting something does
+        // not count as stopped.
         self.child.go_on();
         (self.is_told, self.is_endangered) = (true, true);
         self.limit(grace);
@@ -267,7 +270,8 @@ impl<'a> Running<'a> {
         self.kill_at = self.kill_at.or(limit);
     }
 
-    /// A command that is asked to end may take its time. What it leaves has nobody to decide that: it may take the grace.
+    /// A command that is asked to end may take its time. What it leaves has nobody to decide that:
+    /// it may take the grace.
     fn limit_rest(&mut self) {
         if self.is_told && self.code.is_some() && !self.is_killed {
             self.limit(self.order.grace);
@@ -321,8 +325,8 @@ fn rest(child: &Child) -> Option<String> {
     }
 }
 
-/// What those who look at the queue see: the text that was given, or the program's name. Its arguments may be secrets, and everybody
-/// there can read it.
+/// What those who look at the queue see: the text that was given, or the program's name. Its
+/// arguments may be secrets, and everybody there can read it.
 fn label(work: &Work) -> String {
     let program = || {
         let program = Path::new(work.command.first()?).file_name()?;

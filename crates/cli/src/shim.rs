@@ -1,7 +1,9 @@
-//! The moment between us and the command: the tool starts itself again, as this, and this becomes the command.
+//! The moment between us and the command: the tool starts itself again, as this, and this becomes
+//! the command.
 //!
-//! It asks for TERM when the tool dies, takes the terminal if it may, and executes. It has no runtime and no threads.
-//! The wish for TERM ends with the exec of a set-user-ID program; the system drops it there.
+//! It asks for TERM when the tool dies, takes the terminal if it may, and executes. It has no
+//! runtime and no threads. The wish for TERM ends with the exec of a set-user-ID program; the
+//! system drops it there.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;

@@ -1,6 +1,7 @@
 //! Signals as values that can be awaited.
 //!
-//! A signal that was ignored when the tool started (`nohup`, `&` in a script) stays ignored, also for the command.
+//! A signal that was ignored when the tool started (`nohup`, `&` in a script) stays ignored, also
+//! for the command.
 
 use std::future::poll_fn;
 use std::task::Poll;

@@ -1,6 +1,7 @@
 //! The terminal: who is in its foreground, and how a job of it stops.
 //!
-//! It only moves the foreground between our own process group and the command's, and never takes it from a stranger.
+//! It only moves the foreground between our own process group and the command's, and never takes it
+//! from a stranger.
 
 use std::fs::{File, OpenOptions};
 
@@ -32,11 +33,12 @@ impl Terminal {
     }
 }
 
-/// What would stop a tool that is in the background of its terminal, or in the foreground without its command.
+/// What would stop a tool that is in the background of its terminal, or in the foreground without
+/// its command.
 const STOPS: [Signal; 2] = [Signal::SIGTSTP, Signal::SIGTTOU];
 
-/// Keeps the terminal from stopping this process: a tool that stands still while its command goes on would lose the
-/// lock under it.
+/// Keeps the terminal from stopping this process: a tool that stands still while its command goes
+/// on would lose the lock under it.
 pub(crate) fn hold_stops() {
     stops().thread_block().unwrap_or_default();
 }
@@ -50,8 +52,8 @@ fn stops() -> SigSet {
     SigSet::from_iter(STOPS)
 }
 
-/// Stops our process group as Ctrl-Z does, and returns when it goes on. Where nobody could wake it again (an orphaned
-/// process group) the system does not stop it.
+/// Stops our process group as Ctrl-Z does, and returns when it goes on. Where nobody could wake it
+/// again (an orphaned process group) the system does not stop it.
 pub(crate) fn stop() {
     allow_stops();
     killpg(getpgrp(), Signal::SIGTSTP).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! The trace that the work belongs to, as the environment names it: W3C's `traceparent`. It only reads.
+//! The trace that the work belongs to, as the environment names it: W3C's `traceparent`. It only
+//! reads.
 
 use std::env;
 
@@ -8,8 +9,8 @@ pub(crate) fn own() -> Option<String> {
     trace_id(&traceparent).map(str::to_owned)
 }
 
-/// The second field of a `traceparent`: two hexadecimal digits of the version, 32 of the trace, 16 of the parent and two of flags. A
-/// later version may add fields.
+/// The second field of a `traceparent`: two hexadecimal digits of the version, 32 of the trace, 16
+/// of the parent and two of flags. A later version may add fields.
 fn trace_id(traceparent: &str) -> Option<&str> {
     let fields: Vec<&str> = traceparent.split('-').collect();
     let (&[version, trace, parent, flags], rest) = fields.split_first_chunk()?;

@@ -31,7 +31,8 @@ pub(crate) async fn run(server: &Server, order: &Why, as_json: bool) -> Result<u
     let (doing, mut story) = seen.await?;
     let queue = std::mem::replace(&mut story.queue, Ok(Vec::new()))?;
     let journal = std::mem::replace(&mut story.journal, Ok(Vec::new()));
-    // The rest can be told without it: it may have an access list of its own, or be another program's.
+    // The rest can be told without it: it may have an access list of its own, or be another
+    // program's.
     let journal = journal.unwrap_or_else(|error| {
         report::say(format_args!("without the journal: {error}"));
         Vec::new()

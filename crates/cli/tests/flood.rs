@@ -1,8 +1,9 @@
-//! Hostile crowds: floods of connections, clients that ask and never read, huge tables of watches. Whatever they do, the embedded
-//! server's memory stays within what the head of `crates/embedded/src/lib.rs` promises, and whoever behaves is served.
+//! Hostile crowds: floods of connections, clients that ask and never read, huge tables of watches.
+//! Whatever they do, the embedded server's memory stays within what the head of
+//! `crates/embedded/src/lib.rs` promises, and whoever behaves is served.
 //!
-//! The server is the tool's `serve`, a process of its own, and its memory is what the kernel says was the most of it (`VmHWM`), so
-//! that nothing in here is counted.
+//! The server is the tool's `serve`, a process of its own, and its memory is what the kernel says
+//! was the most of it (`VmHWM`), so that nothing in here is counted.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -20,7 +21,8 @@ use crate::tool::heed_signals;
 use testbench::wire::Out;
 use testbench::{World, case, eventually, words};
 
-/// How long a lock and its release may take while a crowd is there, in a process without optimisation beside other cases.
+/// How long a lock and its release may take while a crowd is there, in a process without
+/// optimisation beside other cases.
 const SOON: Duration = Duration::from_secs(5);
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -115,7 +117,8 @@ async fn clients_that_ask_and_never_read_are_held_back(_: World) {
     server.is_at_rest().await;
     honest.is_served("beside those who never read").await;
 
-    // A MiB is queued before the next request waits, and the reply that goes beyond it; twice, while it is made and written.
+    // A MiB is queued before the next request waits, and the reply that goes beyond it; twice,
+    // while it is made and written.
     let most = READERS * (2 * (MIB + SIZE as u64) + 16 * KIB) + 5 * SIZE as u64;
     server.has_grown_at_most(most, before, "never read");
     for stream in &mut crowd {
@@ -221,7 +224,8 @@ async fn long_word(server: &Server) {
     while stream.read(&mut piece).await.unwrap() > 0 {}
 }
 
-/// Connections with so many watches each, on nodes that are not there, once all are set; and the bytes of all paths.
+/// Connections with so many watches each, on nodes that are not there, once all are set; and the
+/// bytes of all paths.
 async fn watchers(server: &Server, connections: usize, each: usize) -> (Vec<TcpStream>, u64) {
     let mut crowd = Vec::new();
     let mut bytes = 0;
@@ -387,7 +391,8 @@ impl Honest {
     }
 }
 
-/// A connection that has said something, and takes little at once. The server may end it before it has said all.
+/// A connection that has said something, and takes little at once. The server may end it before it
+/// has said all.
 async fn said(server: &Server, bytes: &[u8]) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4_096).unwrap();

@@ -1,4 +1,5 @@
-//! The integration suite of the tool: one binary, on the embedded server or on real ones (`LOCKKEEPER_TEST_ON`).
+//! The integration suite of the tool: one binary, on the embedded server or on real ones
+//! (`LOCKKEEPER_TEST_ON`).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,6 +1,8 @@
-//! A test that talks to the server with an ordinary client: `cargo run -p zookeeper-embedded --example client`.
+//! A test that talks to the server with an ordinary client:
+//! `cargo run -p zookeeper-embedded --example client`.
 //!
-//! It needs no Java, no Docker and no fixed port. The session is then ended, and its ephemeral znode goes.
+//! It needs no Java, no Docker and no fixed port. The session is then ended, and its ephemeral
+//! znode goes.
 #![allow(clippy::print_stdout, reason = "an example")]
 
 use std::error::Error;

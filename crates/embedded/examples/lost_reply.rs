@@ -1,7 +1,7 @@
 //! An injected fault: the server does what it is asked, and its reply is lost.
 //!
-//! `cargo run -p zookeeper-embedded --example lost_reply`. A client that creates again after such an error has two znodes. So a
-//! careful one reads first.
+//! `cargo run -p zookeeper-embedded --example lost_reply`. A client that creates again after such
+//! an error has two znodes. So a careful one reads first.
 #![allow(clippy::print_stdout, reason = "an example")]
 
 use std::error::Error;

@@ -1,7 +1,7 @@
 //! Who may do what: permissions, identities, the schemes `world`, `auth`, `digest` and `ip`.
 //!
-//! Invariant: an access list that is stored is never empty and holds no `auth` entry. It keeps no state: identities
-//! belong to connections, lists to nodes.
+//! Invariant: an access list that is stored is never empty and holds no `auth` entry. It keeps no
+//! state: identities belong to connections, lists to nodes.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ pub(super) const DELETE: i32 = 8;
 pub(super) const ADMIN: i32 = 16;
 pub(super) const ALL: i32 = 31;
 
-/// The most entries of a list. Whoever touches the node has all of them looked at, and a frame has room for fifty thousand.
+/// The most entries of a list. Whoever touches the node has all of them looked at, and a frame has
+/// room for fifty thousand.
 const MOST_ENTRIES: usize = 1024;
 
 /// One entry of an access list.
@@ -67,7 +68,8 @@ impl Identity {
         }
     }
 
-    /// The identity behind an auth packet; an unknown scheme fails. Only the digest of a secret is kept.
+    /// The identity behind an auth packet; an unknown scheme fails. Only the digest of a secret is
+    /// kept.
     pub(super) fn prove(scheme: &str, secret: &[u8], address: &Self) -> Option<Self> {
         match scheme {
             "digest" => {
@@ -157,7 +159,8 @@ pub(super) fn covered(list: &Arc<[Acl]>) -> Vec<Acl> {
     list.iter().map(cover).collect()
 }
 
-/// `user:hash`. The original splits at colons and drops empty pieces at the end, then wants two pieces.
+/// `user:hash`. The original splits at colons and drops empty pieces at the end, then wants two
+/// pieces.
 fn is_digest(id: &str) -> bool {
     let pieces: Vec<&str> = id.split(':').collect();
     let used = pieces

@@ -1,7 +1,7 @@
 //! One connection: bytes in, bytes out.
 //!
-//! Invariant: whatever a client sends, or fails to send or to read, only its own connection suffers. Nothing is
-//! decided here about nodes or sessions.
+//! Invariant: whatever a client sends, or fails to send or to read, only its own connection
+//! suffers. Nothing is decided here about nodes or sessions.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,7 +23,8 @@ use super::words::Word;
 
 /// How much is read at once; small, since there may be many thousand idle connections.
 const READ_CHUNK: usize = 2 << 10;
-/// The longest connect request: nobody's has more than some sixty bytes, and a stranger is not worth a whole frame.
+/// The longest connect request: nobody's has more than some sixty bytes, and a stranger is not
+/// worth a whole frame.
 const MOST_HELLO: usize = 4 << 10;
 /// Frames are gathered up to this size before they are written.
 const WRITE_BATCH: usize = 64 << 10;
@@ -178,7 +179,8 @@ async fn converse(
 struct Incoming<'a> {
     reader: ReadHalf<'a>,
     buffer: BytesMut,
-    /// A longer frame than usual was in the buffer: its room would be used again for as long as the connection lives.
+    /// A longer frame than usual was in the buffer: its room would be used again for as long as the
+    /// connection lives.
     is_grown: bool,
     conn: ConnId,
     line: &'a Line,

@@ -1,8 +1,8 @@
 //! The server as one value: sessions, tree and watches, and what each request does to them.
 //!
-//! Invariant: a change and the events it causes are one step, so whoever sees the change in a reply has the event in
-//! front of it, if replies and effects are queued in the order in which they are returned. No I/O, no clock: time and
-//! connections are arguments.
+//! Invariant: a change and the events it causes are one step, so whoever sees the change in a reply
+//! has the event in front of it, if replies and effects are queued in the order in which they are
+//! returned. No I/O, no clock: time and connections are arguments.
 
 mod journal;
 mod oddities;
@@ -26,7 +26,8 @@ use super::sessions::{ConnId, Session, Sessions};
 use super::tree::Tree;
 use super::watches::{EventKind, Watches};
 
-/// So many bytes of identities a connection can prove; more than anybody has, and no place to put a megabyte with each proof.
+/// So many bytes of identities a connection can prove; more than anybody has, and no place to put a
+/// megabyte with each proof.
 const MOST_IDENTITIES: usize = 16 << 10;
 
 /// The time at which something is applied.
@@ -62,7 +63,8 @@ pub(super) struct Reply {
 #[derive(Debug)]
 struct Peer {
     session: i64,
-    /// Identities belong to the connection, not to the session: a client proves them again after a reconnect.
+    /// Identities belong to the connection, not to the session: a client proves them again after a
+    /// reconnect.
     identities: Arc<[Identity]>,
 }
 
@@ -102,8 +104,9 @@ impl Core {
         mem::take(&mut self.effects)
     }
 
-    /// Opens a session or moves one to this connection. `None` refuses a client that has seen more than this server
-    /// has: its connection is closed without a word, so that it tries another server.
+    /// Opens a session or moves one to this connection. `None` refuses a client that has seen more
+    /// than this server has: its connection is closed without a word, so that it tries another
+    /// server.
     pub(super) fn connect(
         &mut self,
         conn: ConnId,
@@ -144,7 +147,8 @@ impl Core {
         })
     }
 
-    /// The session that the request asked for, or 0 if there is no such session or the password is not its own.
+    /// The session that the request asked for, or 0 if there is no such session or the password is
+    /// not its own.
     fn reattach(
         &mut self,
         conn: ConnId,
@@ -237,7 +241,8 @@ impl Core {
         }
     }
 
-    /// The requests that the original answers before it puts them in order; their replies carry no true zxid.
+    /// The requests that the original answers before it puts them in order; their replies carry no
+    /// true zxid.
     fn apply_unordered(
         &mut self,
         conn: ConnId,

@@ -7,7 +7,8 @@ use std::fmt;
 
 use super::proto::Op;
 
-/// A snapshot of what the server has done and holds; see [`EmbeddedServer::counters`](super::EmbeddedServer::counters).
+/// A snapshot of what the server has done and holds; see
+/// [`EmbeddedServer::counters`](super::EmbeddedServer::counters).
 #[derive(Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {

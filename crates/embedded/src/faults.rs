@@ -1,7 +1,7 @@
 //! Hooks for tests: what can be made to go wrong, or to happen now.
 //!
-//! Invariant: no hook lets a reply overtake an event, since a real server never does. The hooks only set switches and
-//! rules; the server looks at them where it does its work.
+//! Invariant: no hook lets a reply overtake an event, since a real server never does. The hooks
+//! only set switches and rules; the server looks at them where it does its work.
 
 use std::fmt;
 use std::sync::Arc;
@@ -66,8 +66,8 @@ impl Rule {
     }
 }
 
-/// Something that the server holds back until [`Hold::release`] or drop. With [`Rule::times`] above 1 it holds back
-/// all of them together.
+/// Something that the server holds back until [`Hold::release`] or drop. With [`Rule::times`] above
+/// 1 it holds back all of them together.
 pub struct Hold(Arc<Latch>);
 
 impl fmt::Debug for Hold {
@@ -77,7 +77,8 @@ impl fmt::Debug for Hold {
 }
 
 impl Hold {
-    /// Waits until the server has something to hold back: for a reply, the request is applied by then.
+    /// Waits until the server has something to hold back: for a reply, the request is applied by
+    /// then.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is lost.
@@ -165,8 +166,9 @@ impl Faults {
         expired
     }
 
-    /// Ends a session now, but leaves its ephemeral nodes, as a server does whose removal of them is late. They stay until
-    /// [`Faults::remove_ephemerals_of`]. False if there is no such session.
+    /// Ends a session now, but leaves its ephemeral nodes, as a server does whose removal of them
+    /// is late. They stay until [`Faults::remove_ephemerals_of`]. False if there is no such
+    /// session.
     pub fn expire_session_but_keep_its_nodes(&self, session: i64) -> bool {
         let mut state = self.shared.lock();
         let expired = state.core.expire_without_its_nodes(session);
@@ -183,15 +185,16 @@ impl Faults {
         removed
     }
 
-    /// Gives the next connection of this session a new session instead, as a server does that does not know the protocol
-    /// well. The old session lives on without a connection. False if there is no such session.
+    /// Gives the next connection of this session a new session instead, as a server does that does
+    /// not know the protocol well. The old session lives on without a connection. False if there is
+    /// no such session.
     pub fn replace_session_at_next_connection(&self, session: i64) -> bool {
         self.shared.lock().core.replace_at_next_connection(session)
     }
 
-    /// Makes the next connection of this session one to a server that has seen nothing since now: it refuses a client
-    /// that has seen more, and answers reads as of now, until a sync, a write or a watch makes it catch up. False if
-    /// there is no such session.
+    /// Makes the next connection of this session one to a server that has seen nothing since now:
+    /// it refuses a client that has seen more, and answers reads as of now, until a sync, a write
+    /// or a watch makes it catch up. False if there is no such session.
     pub fn lag_at_next_connection(&self, session: i64) -> bool {
         self.shared.lock().core.lag_at_next_connection(session)
     }
@@ -211,9 +214,9 @@ impl Faults {
             .count()
     }
 
-    /// Neither reads from nor writes to the connection that the session has now, as if the network had swallowed it,
-    /// not even its end if the session expires meanwhile. A new connection of the session is not frozen. False if
-    /// the session has no connection.
+    /// Neither reads from nor writes to the connection that the session has now, as if the network
+    /// had swallowed it, not even its end if the session expires meanwhile. A new connection of the
+    /// session is not frozen. False if the session has no connection.
     pub fn freeze(&self, session: i64) -> bool {
         self.shared.lock().freeze(session)
     }

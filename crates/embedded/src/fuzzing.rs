@@ -1,6 +1,8 @@
-//! What the fuzz targets claim of the server, without sockets: any bytes, in any order, leave it whole.
+//! What the fuzz targets claim of the server, without sockets: any bytes, in any order, leave it
+//! whole.
 //!
-//! Built for fuzz targets and tests alone. The numbers of operations are written out here once more, so that a wrong one is noticed.
+//! Built for fuzz targets and tests alone. The numbers of operations are written out here once
+//! more, so that a wrong one is noticed.
 
 use std::time::Duration;
 
@@ -24,7 +26,8 @@ pub fn is_path(path: &str) -> bool {
     path::is_valid(path)
 }
 
-/// Frames are the same however their bytes arrive; what decodes is decoded to the same when it is written again; words answer.
+/// Frames are the same however their bytes arrive; what decodes is decoded to the same when it is
+/// written again; words answer.
 pub fn codec(data: &[u8]) {
     let whole = frames(data, data.len().max(1));
     let step = 1 + usize::from(data.last().copied().unwrap_or(0) % 7);
@@ -44,7 +47,8 @@ pub fn codec(data: &[u8]) {
     }
 }
 
-/// All frames, and how many bytes are left or why there are no more, if the bytes come in pieces of this size.
+/// All frames, and how many bytes are left or why there are no more, if the bytes come in pieces of
+/// this size.
 fn frames(data: &[u8], piece: usize) -> (Vec<Bytes>, Result<usize, Malformed>) {
     let mut buffer = BytesMut::new();
     let mut frames = Vec::new();
@@ -226,7 +230,8 @@ fn body(output: &mut Output, write: &Write) {
     }
 }
 
-/// As it is: the server itself writes characters beyond the basic plane as Java does, and would not read them back.
+/// As it is: the server itself writes characters beyond the basic plane as Java does, and would not
+/// read them back.
 fn text<'o>(output: &'o mut Output, text: &str) -> &'o mut Output {
     output.buffer(Some(text.as_bytes()))
 }
@@ -256,11 +261,13 @@ fn empty_status() -> Status {
     }
 }
 
-/// Up to four connections at a time say what the bytes say. Each step is a byte that says what happens, and to which of them:
-/// mostly a request, which is a byte with its length and then itself without one.
+/// Up to four connections at a time say what the bytes say. Each step is a byte that says what
+/// happens, and to which of them: mostly a request, which is a byte with its length and then itself
+/// without one.
 ///
-/// Whatever it is: a write that is refused changes nothing, zxids do not go back, nobody is told anything who is not there, and when
-/// all have left and their time is over, nothing of theirs is left.
+/// Whatever it is: a write that is refused changes nothing, zxids do not go back, nobody is told
+/// anything who is not there, and when all have left and their time is over, nothing of theirs is
+/// left.
 pub fn conversation(data: &[u8]) {
     let mut room = Room {
         core: Core::new((SECOND, 60 * SECOND), 1 << 16, 0),

@@ -1,32 +1,47 @@
 //! A ZooKeeper-compatible server inside this process, for tests, demos and CI without Java.
 //!
-//! **Not for production.** It is one process that keeps everything in memory: no disk, no quorum, no TLS, and whatever
-//! it holds is gone when it ends. Production runs on a real ZooKeeper ensemble. What it does promise is to answer as
-//! ZooKeeper 3.8 does, byte for byte where clients look, and to let a test break things on purpose ([`Faults`]).
+//! **Not for production.** It is one process that keeps everything in memory: no disk, no quorum,
+//! no TLS, and whatever it holds is gone when it ends. Production runs on a real ZooKeeper
+//! ensemble. What it does promise is to answer as ZooKeeper 3.8 does, byte for byte where clients
+//! look, and to let a test break things on purpose ([`Faults`]).
 //!
-//! It keeps no quotas: what is written below `/zookeeper/quota` is a node like any other, is never counted, and limits nothing.
+//! It keeps no quotas: what is written below `/zookeeper/quota` is a node like any other, is never
+//! counted, and limits nothing.
 //!
-//! Invariant: events and replies reach a connection in the order of the changes they tell of. It knows nothing of
-//! locks, and nothing else in this crate may be used here.
+//! Invariant: events and replies reach a connection in the order of the changes they tell of. It
+//! knows nothing of locks, and nothing else in this crate may be used here.
 //!
 //! # What clients can cost
 //!
-//! Whatever clients send, or fail to send or to read, memory stays below the sum of these (`crates/cli/tests/flood.rs` holds it to them):
+//! Whatever clients send, or fail to send or to read, memory stays below the sum of these
+//! (`crates/cli/tests/flood.rs` holds it to them). Of each, at most:
 //!
-//! | for each | at most |
-//! |---|---|
-//! | connection, of [`max_connections`](EmbeddedServerBuilder::max_connections) in all and [`max_client_connections`](EmbeddedServerBuilder::max_client_connections) of one address | 16 KiB |
-//! | connection without a session | the same, for [`handshake_timeout`](EmbeddedServerBuilder::handshake_timeout); a connect request above 4 KiB ends it |
-//! | request that has not come as a whole | twice the bytes that have come; a frame above [`max_frame`](EmbeddedServerBuilder::max_frame) ends the connection |
-//! | unread byte of a reply or an event | 2 bytes, counted with 192 more for each frame: above 1 MiB of it the connection's next requests wait, above [`max_queued`](EmbeddedServerBuilder::max_queued) the connection ends |
-//! | request under way | 64 times its bytes, and five times its reply; a multi-read is gathered up to `max_queued`, all others are as long as the node that they ask for |
-//! | long four-letter word (`stat`, `wchc`, `cons`, `dump`) | five times its answer; four are answered at once |
-//! | watch | 512 bytes, and its path |
-//! | session | 512 bytes, until it expires |
-//! | connection's identities | 16 KiB: a proof beyond that ends it |
-//! | node | 1 KiB, twice its path, its data, and its access list, which has 1024 entries at most |
+//! - **Connection, of [`max_connections`] in all and [`max_client_connections`] of one address**:
+//!   16 KiB.
+//! - **Connection without a session**: the same, for [`handshake_timeout`]; a connect request above
+//!   4 KiB ends it.
+//! - **Request that has not come as a whole**: twice the bytes that have come; a frame above
+//!   [`max_frame`] ends the connection.
+//! - **Unread byte of a reply or an event**: 2 bytes, counted with 192 more for each frame: above 1
+//!   MiB of it the connection's next requests wait, above [`max_queued`] the connection ends.
+//! - **Request under way**: 64 times its bytes, and five times its reply; a multi-read is gathered
+//!   up to `max_queued`, all others are as long as the node that they ask for.
+//! - **Long four-letter word (`stat`, `wchc`, `cons`, `dump`)**: five times its answer; four are
+//!   answered at once.
+//! - **Watch**: 512 bytes, and its path.
+//! - **Session**: 512 bytes, until it expires.
+//! - **Connection's identities**: 16 KiB: a proof beyond that ends it.
+//! - **Node**: 1 KiB, twice its path, its data, and its access list, which has 1024 entries at
+//!   most.
 //!
-//! Nodes and watches are what clients come for: there is no limit to their number, as in ZooKeeper without quotas.
+//! [`max_connections`]: EmbeddedServerBuilder::max_connections
+//! [`max_client_connections`]: EmbeddedServerBuilder::max_client_connections
+//! [`handshake_timeout`]: EmbeddedServerBuilder::handshake_timeout
+//! [`max_frame`]: EmbeddedServerBuilder::max_frame
+//! [`max_queued`]: EmbeddedServerBuilder::max_queued
+//!
+//! Nodes and watches are what clients come for: there is no limit to their number, as in ZooKeeper
+//! without quotas.
 //!
 //! ```
 //! # async fn example() -> std::io::Result<()> {
@@ -120,21 +135,22 @@ impl EmbeddedServerBuilder {
         self
     }
 
-    /// Looks for silent sessions this often: a session ends up to one tick late. 20 ms unless set; a real server's
-    /// tick is 2 s.
+    /// Looks for silent sessions this often: a session ends up to one tick late. 20 ms unless set;
+    /// a real server's tick is 2 s.
     pub fn tick(mut self, tick: Duration) -> Self {
         self.settings.tick = tick.max(Duration::from_millis(1));
         self
     }
 
-    /// Grants session timeouts in this range. 100 ms to 60 s unless set; a real server's are 4 s to 40 s.
+    /// Grants session timeouts in this range. 100 ms to 60 s unless set; a real server's are 4 s to
+    /// 40 s.
     pub fn session_timeouts(mut self, min: Duration, max: Duration) -> Self {
         self.settings.session_timeouts = (min, max.max(min));
         self
     }
 
-    /// Closes connections that send a longer frame (`jute.maxbuffer`). One byte less than 1 MiB unless set. The first one, which asks for
-    /// a session, has 4 KiB at most.
+    /// Closes connections that send a longer frame (`jute.maxbuffer`). One byte less than 1 MiB
+    /// unless set. The first one, which asks for a session, has 4 KiB at most.
     pub fn max_frame(mut self, bytes: usize) -> Self {
         self.settings.max_frame = bytes;
         self
@@ -146,7 +162,8 @@ impl EmbeddedServerBuilder {
         self
     }
 
-    /// Closes connections that have not sent a whole connect request after this time. 10 s unless set.
+    /// Closes connections that have not sent a whole connect request after this time. 10 s unless
+    /// set.
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.settings.handshake_timeout = timeout;
         self
@@ -158,20 +175,22 @@ impl EmbeddedServerBuilder {
         self
     }
 
-    /// Refuses connections beyond this number from one address (`maxClientCnxns`, which is 60 in ZooKeeper). No limit unless set: all
-    /// clients of a test have the same address.
+    /// Refuses connections beyond this number from one address (`maxClientCnxns`, which is 60 in
+    /// ZooKeeper). No limit unless set: all clients of a test have the same address.
     pub fn max_client_connections(mut self, count: usize) -> Self {
         self.settings.max_client_connections = count;
         self
     }
 
-    /// Cuts off a client that leaves more than this unread, with 192 bytes counted for each frame. 32 MiB unless set.
+    /// Cuts off a client that leaves more than this unread, with 192 bytes counted for each frame.
+    /// 32 MiB unless set.
     pub fn max_queued(mut self, bytes: usize) -> Self {
         self.settings.max_queued = bytes;
         self
     }
 
-    /// Starts the server on the current tokio runtime. It is ready to be connected to when this returns.
+    /// Starts the server on the current tokio runtime. It is ready to be connected to when this
+    /// returns.
     ///
     /// # Errors
     /// Whatever binding the address returns.
@@ -263,7 +282,8 @@ impl EmbeddedServer {
         self.shared.counters()
     }
 
-    /// Records deletions from now on, at most `capacity` of them: then the oldest are forgotten. 0 ends it.
+    /// Records deletions from now on, at most `capacity` of them: then the oldest are forgotten. 0
+    /// ends it.
     pub fn journal(&self, capacity: usize) {
         self.shared.lock().core.start_journal(capacity);
     }
@@ -274,7 +294,8 @@ impl EmbeddedServer {
         self.shared.lock().core.take_journal()
     }
 
-    /// Closes the listener and all connections. The nodes and sessions stay, and no session expires, until
+    /// Closes the listener and all connections. The nodes and sessions stay, and no session
+    /// expires, until
     /// [`EmbeddedServer::restart`]: together they are an outage. Does nothing if it is stopped.
     ///
     /// # Cancel safety
@@ -291,11 +312,13 @@ impl EmbeddedServer {
         self.shared.leave_all();
     }
 
-    /// Closes all connections and listens again on the same port. Nodes and sessions are kept, and every session gets
-    /// its whole timeout again, as on a real server that restarts. Starts a stopped server.
+    /// Closes all connections and listens again on the same port. Nodes and sessions are kept, and
+    /// every session gets its whole timeout again, as on a real server that restarts. Starts a
+    /// stopped server.
     ///
     /// # Errors
-    /// Whatever binding the address returns, for instance if somebody else took the port; the server is stopped then.
+    /// Whatever binding the address returns, for instance if somebody else took the port; the
+    /// server is stopped then.
     ///
     /// # Cancel safety
     /// Dropped half-way, the server may be stopped; call it again.

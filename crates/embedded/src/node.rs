@@ -1,6 +1,7 @@
 //! One node: what it holds, and what clients see of it.
 //!
-//! Invariant: the counts that clients see are derived here and nowhere else. It does not know its path or its parent.
+//! Invariant: the counts that clients see are derived here and nowhere else. It does not know its
+//! path or its parent.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,7 +32,8 @@ pub(super) struct Node {
     pub(super) ctime: i64,
     pub(super) mtime: i64,
     pub(super) version: i32,
-    /// Counts creates of children only, and is the next sequence number. Clients see another number: [`Node::stat`].
+    /// Counts creates of children only, and is the next sequence number. Clients see another
+    /// number: [`Node::stat`].
     pub(super) cversion: i32,
     pub(super) aversion: i32,
 }
@@ -77,8 +79,9 @@ impl Node {
         }
     }
 
-    /// The number of changes to the children is derived: each one there was created once, each one gone was created
-    /// and deleted. The session is told for ephemerals only, never the marks of containers and TTLs.
+    /// The number of changes to the children is derived: each one there was created once, each one
+    /// gone was created and deleted. The session is told for ephemerals only, never the marks of
+    /// containers and TTLs.
     pub(super) fn stat(&self) -> Stat {
         let children = i32::try_from(self.children.len()).unwrap_or(i32::MAX);
         Stat {

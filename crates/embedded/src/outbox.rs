@@ -1,7 +1,9 @@
-//! The one queue of a connection's outgoing frames, and the switches by which others reach the connection.
+//! The one queue of a connection's outgoing frames, and the switches by which others reach the
+//! connection.
 //!
-//! Invariant: what is pushed under the server's lock leaves in that order; an item that waits makes everything behind
-//! it wait. The queue is bounded in bytes: a client that does not read is cut off, not waited for.
+//! Invariant: what is pushed under the server's lock leaves in that order; an item that waits makes
+//! everything behind it wait. The queue is bounded in bytes: a client that does not read is cut
+//! off, not waited for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,8 +14,9 @@ use tokio::time::Instant;
 
 /// Above this many queued bytes a connection's requests wait; its events still come.
 const CROWDED: usize = 1 << 20;
-/// What a queued frame takes beside its bytes: its place in the queue, and the room that the shortest frame is given. Without it a
-/// client that never reads many short events would cost five times what is counted.
+/// What a queued frame takes beside its bytes: its place in the queue, and the room that the
+/// shortest frame is given. Without it a client that never reads many short events would cost five
+/// times what is counted.
 const PLACE: usize = 192;
 
 /// A point that is reached once and stays closed until somebody opens it.

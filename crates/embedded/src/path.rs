@@ -1,6 +1,7 @@
 //! The rules for paths, and how a path splits.
 //!
-//! Invariant: a path that passes [`is_valid`] is one that ZooKeeper accepts for a new node. It knows no tree.
+//! Invariant: a path that passes [`is_valid`] is one that ZooKeeper accepts for a new node. It
+//! knows no tree.
 
 /// Whether a node of this path may be made.
 pub(super) fn is_valid(path: &str) -> bool {
@@ -16,12 +17,14 @@ pub(super) fn is_valid(path: &str) -> bool {
         && names.chars().all(is_allowed)
 }
 
-/// Java judges UTF-16 units, so everything outside the basic plane counts as surrogates and is refused.
+/// Java judges UTF-16 units, so everything outside the basic plane counts as surrogates and is
+/// refused.
 fn is_allowed(character: char) -> bool {
     !matches!(character, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
 
-/// Splits into the parent's path and the name; `None` without any slash. The path need not be valid.
+/// Splits into the parent's path and the name; `None` without any slash. The path need not be
+/// valid.
 pub(super) fn split(path: &str) -> Option<(&str, &str)> {
     let (parent, name) = path.rsplit_once('/')?;
     Some((if parent.is_empty() { "/" } else { parent }, name))

@@ -8,7 +8,8 @@ use bytes::Bytes;
 
 use super::acl::Acl;
 
-/// A kind of request, as counted by [`Counters`](super::Counters) and chosen by [`Match`](super::Match).
+/// A kind of request, as counted by [`Counters`](super::Counters) and chosen by
+/// [`Match`](super::Match).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Op {
@@ -241,7 +242,8 @@ pub(super) enum Request {
     Ping,
     CloseSession,
     Reconfig,
-    /// Well framed but senseless, such as a read in a transaction: answered with `MarshallingError`.
+    /// Well framed but senseless, such as a read in a transaction: answered with
+    /// `MarshallingError`.
     Senseless {
         op: Op,
         is_write: bool,

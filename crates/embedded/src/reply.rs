@@ -1,7 +1,7 @@
 //! Replies and events as bytes.
 //!
-//! Invariant: each answer is written in the form that ZooKeeper 3.8 uses for the request it belongs to. It decides
-//! nothing.
+//! Invariant: each answer is written in the form that ZooKeeper 3.8 uses for the request it belongs
+//! to. It decides nothing.
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! Rules about requests: which are meant, and what is to become of them.
 //!
-//! Invariant: of several rules that match a request only the oldest is used. It does nothing to the request itself.
+//! Invariant: of several rules that match a request only the oldest is used. It does nothing to the
+//! request itself.
 
 use std::sync::Arc;
 
@@ -41,7 +42,8 @@ impl Match {
         }
     }
 
-    /// Only requests on this very path. Of a multi or multi-read one part is enough, here and below.
+    /// Only requests on this very path. Of a multi or multi-read one part is enough, here and
+    /// below.
     pub fn path(self, path: impl Into<String>) -> Self {
         Self {
             path: Some(PathMatch::Exact(path.into())),
@@ -49,7 +51,8 @@ impl Match {
         }
     }
 
-    /// Only requests on a path that starts so. A sequential create is judged by the path that was sent.
+    /// Only requests on a path that starts so. A sequential create is judged by the path that was
+    /// sent.
     pub fn path_prefix(self, prefix: impl Into<String>) -> Self {
         Self {
             path: Some(PathMatch::Prefix(prefix.into())),

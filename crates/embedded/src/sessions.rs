@@ -1,7 +1,7 @@
 //! Sessions: their passwords, their timeouts, and which of them are overdue.
 //!
-//! Invariant: a session is overdue only when nothing was heard from it for its whole timeout. It deletes no nodes and
-//! closes no connections; time is an argument.
+//! Invariant: a session is overdue only when nothing was heard from it for its whole timeout. It
+//! deletes no nodes and closes no connections; time is an argument.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -20,8 +20,8 @@ pub(super) struct Session {
     heard: Duration,
 }
 
-/// All live sessions. `queue` holds one due time per session, which may be too early but never too late: hearing from
-/// a session costs nothing, and the due time is moved only when it is reached.
+/// All live sessions. `queue` holds one due time per session, which may be too early but never too
+/// late: hearing from a session costs nothing, and the due time is moved only when it is reached.
 #[derive(Debug)]
 pub(super) struct Sessions {
     table: HashMap<i64, Session>,
@@ -105,8 +105,8 @@ impl Sessions {
         self.table.remove(&id)
     }
 
-    /// The sessions that were silent for their whole timeout, oldest first. The caller removes them;
-    /// a session may be named twice.
+    /// The sessions that were silent for their whole timeout, oldest first. The caller removes
+    /// them; a session may be named twice.
     pub(super) fn overdue(&mut self, now: Duration) -> Vec<i64> {
         let mut overdue = Vec::new();
         while let Some(&(due, id)) = self.queue.first() {

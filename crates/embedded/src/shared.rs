@@ -1,7 +1,8 @@
 //! The state that all connections share, behind one lock.
 //!
-//! Invariant: whoever changes the core queues what it caused before letting go of the lock, so every connection gets
-//! events and replies in the order of the changes. The lock is never held across an await.
+//! Invariant: whoever changes the core queues what it caused before letting go of the lock, so
+//! every connection gets events and replies in the order of the changes. The lock is never held
+//! across an await.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -44,7 +45,8 @@ pub(super) struct State {
     pub(super) event_delay: Option<Duration>,
     pub(super) events_held: watch::Sender<bool>,
     outboxes: HashMap<ConnId, Desk>,
-    /// Lines that were frozen, by session; a line stays here when its session has ended or moved on.
+    /// Lines that were frozen, by session; a line stays here when its session has ended or moved
+    /// on.
     frozen: HashMap<i64, Vec<Arc<Line>>>,
     counters: Counters,
     last_conn: u64,
@@ -96,7 +98,8 @@ impl Shared {
         }
     }
 
-    /// A panic elsewhere leaves the state as consistent as it was: nothing is changed half-way on purpose.
+    /// A panic elsewhere leaves the state as consistent as it was: nothing is changed half-way on
+    /// purpose.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -112,7 +115,8 @@ impl Shared {
         self.bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Answers a connect request. `None`: the client has seen more than this server, and is closed without a word.
+    /// Answers a connect request. `None`: the client has seen more than this server, and is closed
+    /// without a word.
     pub(super) fn join(&self, address: SocketAddr, request: &ConnectRequest) -> Option<Joined> {
         let now = self.now();
         let mut state = self.lock();

@@ -1,8 +1,8 @@
 //! The nodes: what each holds, and the changes that can be made and undone.
 //!
-//! Invariant: every node but the root is in its parent's set of children, ephemerals are listed by their session, and
-//! undoing changes in reverse order restores the tree exactly. It checks no rights, versions or paths and fires no
-//! watches.
+//! Invariant: every node but the root is in its parent's set of children, ephemerals are listed by
+//! their session, and undoing changes in reverse order restores the tree exactly. It checks no
+//! rights, versions or paths and fires no watches.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -104,7 +104,8 @@ impl Tree {
             .filter_map(|path| Some((path, self.nodes.get(path)?)))
     }
 
-    /// How many nodes lie below this path. A loop and not a recursion: a client decides how deep a tree is.
+    /// How many nodes lie below this path. A loop and not a recursion: a client decides how deep a
+    /// tree is.
     pub(super) fn descendants(&self, path: &str) -> usize {
         let mut count = 0;
         let mut pending = vec![if path.is_empty() {
@@ -135,8 +136,9 @@ impl Tree {
         }
     }
 
-    /// Adds a node below an existing parent. `cversion` is the parent's new count; it is taken only if it is larger,
-    /// which is why the count, and the parent's pzxid with it, stick at the end of the range.
+    /// Adds a node below an existing parent. `cversion` is the parent's new count; it is taken only
+    /// if it is larger, which is why the count, and the parent's pzxid with it, stick at the end of
+    /// the range.
     pub(super) fn insert(&mut self, path: &str, node: Node, cversion: i32) -> Option<Undo> {
         let (parent_path, name) = path::split(path)?;
         let zxid = node.czxid;

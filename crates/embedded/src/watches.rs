@@ -1,8 +1,8 @@
 //! Watches: who wants to hear of which path.
 //!
-//! Invariant: a connection has at most one watch per path and table, as in ZooKeeper 3.8: a later one replaces an
-//! earlier one of another mode, so a one-shot watch ends a persistent one on the same path. It does not know the tree
-//! and sends nothing: firing returns the connections to tell.
+//! Invariant: a connection has at most one watch per path and table, as in ZooKeeper 3.8: a later
+//! one replaces an earlier one of another mode, so a one-shot watch ends a persistent one on the
+//! same path. It does not know the tree and sends nothing: firing returns the connections to tell.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -116,7 +116,8 @@ impl Table {
         }
     }
 
-    /// Adds to `told` every connection that this event concerns, and ends the one-shot watches among them.
+    /// Adds to `told` every connection that this event concerns, and ends the one-shot watches
+    /// among them.
     fn fire(&mut self, path: &str, kind: EventKind, told: &mut BTreeSet<ConnId>) {
         let mut spent = Vec::new();
         for (&conn, &mode) in self.by_path.get(path).into_iter().flatten() {
@@ -191,7 +192,8 @@ impl Watches {
         self.child.forget(conn);
     }
 
-    /// Whom to tell of a change to the node itself. A deletion also ends the watches on its children.
+    /// Whom to tell of a change to the node itself. A deletion also ends the watches on its
+    /// children.
     pub(super) fn fire(&mut self, path: &str, kind: EventKind) -> BTreeSet<ConnId> {
         let mut told = BTreeSet::new();
         if kind == EventKind::ChildrenChanged {

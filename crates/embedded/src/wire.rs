@@ -1,7 +1,8 @@
-//! The byte layer: frames with a length in front, and the primitives inside them (jute's binary form).
+//! The byte layer: frames with a length in front, and the primitives inside them (jute's binary
+//! form).
 //!
-//! Invariant: nothing here panics on any bytes, and nothing is allocated for a length or a count until the bytes that
-//! it announces are there. It does not know what a request or a reply is.
+//! Invariant: nothing here panics on any bytes, and nothing is allocated for a length or a count
+//! until the bytes that it announces are there. It does not know what a request or a reply is.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -9,7 +10,8 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed(pub(super) &'static str);
 
-/// Takes one whole frame off the front of `buffer`, without its length; `None` until all of it has arrived.
+/// Takes one whole frame off the front of `buffer`, without its length; `None` until all of it has
+/// arrived.
 pub(super) fn take_frame(
     buffer: &mut BytesMut,
     max_frame: usize,
@@ -78,14 +80,16 @@ impl Input {
         Ok(Some(self.0.split_to(length)))
     }
 
-    /// A string; bytes that are not UTF-8 become U+FFFD, as in Java, and so fail the path rules later.
+    /// A string; bytes that are not UTF-8 become U+FFFD, as in Java, and so fail the path rules
+    /// later.
     pub(super) fn string(&mut self) -> Result<Option<String>, Malformed> {
         Ok(self
             .buffer()?
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }
 
-    /// A vector; `None` is null. An element takes at least four bytes, so a count beyond that is a lie.
+    /// A vector; `None` is null. An element takes at least four bytes, so a count beyond that is a
+    /// lie.
     pub(super) fn vector<T>(
         &mut self,
         mut element: impl FnMut(&mut Self) -> Result<T, Malformed>,
@@ -141,8 +145,8 @@ impl Output {
         self
     }
 
-    /// A string. As in the original, a character beyond the basic plane is written as two surrogates, each as if it
-    /// were a character.
+    /// A string. As in the original, a character beyond the basic plane is written as two
+    /// surrogates, each as if it were a character.
     pub(super) fn string(&mut self, value: &str) -> &mut Self {
         if value.chars().all(|character| character.len_utf8() < 4) {
             return self.buffer(Some(value.as_bytes()));
@@ -180,7 +184,8 @@ impl Output {
     }
 }
 
-/// Everything stored arrived in a frame, so a length beyond `i32` cannot be reached; saturating keeps it total.
+/// Everything stored arrived in a frame, so a length beyond `i32` cannot be reached; saturating
+/// keeps it total.
 fn length_of(length: usize) -> i32 {
     i32::try_from(length).unwrap_or(i32::MAX)
 }

@@ -1,6 +1,7 @@
 //! The four-letter words that operators and their tools send instead of a connect request.
 //!
-//! Invariant: an answer is text in the form of ZooKeeper 3.8, built from a snapshot; it changes nothing.
+//! Invariant: an answer is text in the form of ZooKeeper 3.8, built from a snapshot; it changes
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -93,7 +94,8 @@ impl Word {
         matches!(self, Self::Stat | Self::Wchc | Self::Cons | Self::Dump)
     }
 
-    /// The snapshot is taken only for words that tell of it: it is a copy of a good part of what the server holds.
+    /// The snapshot is taken only for words that tell of it: it is a copy of a good part of what
+    /// the server holds.
     pub(super) fn answer(self, status: impl FnOnce() -> Status) -> String {
         match self {
             Self::Ruok => return "imok".to_owned(),

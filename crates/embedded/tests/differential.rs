@@ -1,14 +1,16 @@
-//! The embedded server answers as real ZooKeeper does: the same random scripts are played on both, and every reply and
-//! every event is compared; and bytes that are no requests hurt nobody but their sender.
+//! The embedded server answers as real ZooKeeper does: the same random scripts are played on both,
+//! and every reply and every event is compared; and bytes that are no requests hurt nobody but
+//! their sender.
 //!
-//! A script that is answered differently is made shorter and printed with both answers. `LOCKKEEPER_SEED=<seed>` plays
-//! the script of one seed alone.
+//! A script that is answered differently is made shorter and printed with both answers.
+//! `LOCKKEEPER_SEED=<seed>` plays the script of one seed alone.
 //!
-//! Compared: error codes, paths, data, children, access lists, stats, session time-outs, ends of connections, xids, and
-//! where among its replies a session hears which event. Not compared, because it cannot be equal: times; absolute
-//! zxids, session ids and passwords (they correspond instead); the order of names in a list, of identities, and of the
-//! events of ephemerals that go with their session (the order of a Java hash set). What is left out of the scripts is
-//! said in `script.rs`, where it is left out.
+//! Compared: error codes, paths, data, children, access lists, stats, session time-outs, ends of
+//! connections, xids, and where among its replies a session hears which event. Not compared,
+//! because it cannot be equal: times; absolute zxids, session ids and passwords (they correspond
+//! instead); the order of names in a list, of identities, and of the events of ephemerals that go
+//! with their session (the order of a Java hash set). What is left out of the scripts is said in
+//! `script.rs`, where it is left out.
 
 mod compare;
 mod garbage;
@@ -36,7 +38,8 @@ use self::script::{Act, Step, script};
 /// How many differences are reported before the case gives up.
 const REPORTS: usize = 3;
 
-/// The requests that a script must have seen succeed: all but a check on its own and a reconfiguration.
+/// The requests that a script must have seen succeed: all but a check on its own and a
+/// reconfiguration.
 const CODES: [i32; 26] = [
     -11, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 14, 15, 17, 18, 19, 21, 22, 100, 101, 103, 104, 105,
     106, 107,
@@ -149,8 +152,8 @@ impl Both {
         }
     }
 
-    /// The real server reaps containers once a minute, which may fall into a script: what uses containers is played
-    /// again before its difference counts.
+    /// The real server reaps containers once a minute, which may fall into a script: what uses
+    /// containers is played again before its difference counts.
     async fn difference(&mut self, script: &[Step]) -> Option<Difference> {
         let difference = self.play(script).await?;
         if script.iter().any(uses_containers) {
@@ -176,7 +179,8 @@ impl Both {
         compare(&real, &embedded)
     }
 
-    /// Leaves out what is not needed for a difference: steps, then requests of a step and parts of a multi.
+    /// Leaves out what is not needed for a difference: steps, then requests of a step and parts of
+    /// a multi.
     async fn shorter(
         &mut self,
         mut script: Vec<Step>,

@@ -1,4 +1,5 @@
-//! The embedded server over TCP: through the real client crate, and through raw sockets that misbehave.
+//! The embedded server over TCP: through the real client crate, and through raw sockets that
+//! misbehave.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

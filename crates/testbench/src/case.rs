@@ -1,4 +1,5 @@
-//! A case: a name, the servers that it is for, and an async function that panics when the claim does not hold.
+//! A case: a name, the servers that it is for, and an async function that panics when the claim
+//! does not hold.
 //!
 //! It knows nothing of how cases are run. `#[case]` puts it in the list.
 
@@ -31,7 +32,8 @@ pub struct Case {
     pub module: &'static str,
     pub name: &'static str,
     pub place: Where,
-    /// It takes all the processor time that it can get, or measures how fast many sessions come back: no other runs beside it.
+    /// It takes all the processor time that it can get, or measures how fast many sessions come
+    /// back: no other runs beside it.
     pub is_alone: bool,
     pub limit: Duration,
     pub run: fn(World) -> Run,

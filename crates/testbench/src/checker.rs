@@ -1,10 +1,12 @@
-//! One judge for all histories: what the log must show, whatever was done to the clients and the servers. (pure)
+//! One judge for all histories: what the log must show, whatever was done to the clients and the
+//! servers. (pure)
 //!
-//! Safety is here, liveness in `liveness`. Checked from the log: S1, S2, S2b, S3, S4, S5, S7, S9, S10, S12 and L1 to L6 of the
-//! invariants. Elsewhere: S1 by the servers' own transactions in `src/tests/storms/referee.rs` (here it is by the order of
-//! confirmed releases and by tokens, which the servers give); S6 and S11 with the recipes they are about; S8 in `cost.rs`,
-//! by the embedded server's journal; S10 at each await in `cancel.rs` (here: an attempt that was given up is not granted
-//! later); L6 in numbers in `reconnect.rs`; S13 in `differential.rs`.
+//! Safety is here, liveness in `liveness`. Checked from the log: S1, S2, S2b, S3, S4, S5, S7, S9,
+//! S10, S12 and L1 to L6 of the invariants. Elsewhere: S1 by the servers' own transactions in
+//! `src/tests/storms/referee.rs` (here it is by the order of confirmed releases and by tokens,
+//! which the servers give); S6 and S11 with the recipes they are about; S8 in `cost.rs`, by the
+//! embedded server's journal; S10 at each await in `cancel.rs` (here: an attempt that was given up
+//! is not granted later); L6 in numbers in `reconnect.rs`; S13 in `differential.rs`.
 //!
 //! It never excuses a finding: a history in which something is allowed says so with an event.
 
@@ -86,7 +88,8 @@ fn of_lock<'a>(events: &'a [Event], lock: &str) -> Vec<&'a Event> {
     events.iter().filter(|event| event.lock == lock).collect()
 }
 
-/// S1: nobody is granted the lock while a ticket that was granted before is known to be there still.
+/// S1: nobody is granted the lock while a ticket that was granted before is known to be there
+/// still.
 fn exclusion(holds: &[Hold<'_>], say: &mut impl FnMut(&'static str, String)) {
     for (place, one) in holds.iter().enumerate() {
         for other in &holds[place + 1..] {
@@ -122,7 +125,8 @@ fn fencing(accepted: &[Accepted]) -> Vec<Violation> {
     found
 }
 
-/// S2b: no guard says that it is held when a later ticket has been granted, if the servers keep their word.
+/// S2b: no guard says that it is held when a later ticket has been granted, if the servers keep
+/// their word.
 fn honesty(holds: &[Hold<'_>], events: &[&Event], say: &mut impl FnMut(&'static str, String)) {
     for event in events {
         let (token, how) = match &event.what {
@@ -167,7 +171,8 @@ fn is_revoked(token: u64, now: Nanos, holds: &[Hold<'_>], events: &[&Event]) -> 
     })
 }
 
-/// S3: grants follow the order of the tickets, and a call that was queued before another one began comes before it.
+/// S3: grants follow the order of the tickets, and a call that was queued before another one began
+/// comes before it.
 fn order(holds: &[Hold<'_>], events: &[&Event], say: &mut impl FnMut(&'static str, String)) {
     let in_time: Vec<&Hold<'_>> = holds.iter().filter(|hold| hold.held).collect();
     for pair in in_time.windows(2) {

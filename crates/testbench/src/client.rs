@@ -1,7 +1,8 @@
-//! Clients in processes of their own, which can be stopped, continued and killed: this side starts and hurts them.
+//! Clients in processes of their own, which can be stopped, continued and killed: this side starts
+//! and hurts them.
 //!
-//! The process is this test binary again, as `scale.rs` does it; what it does there is in `child`. No process outlives the
-//! case that started it.
+//! The process is this test binary again, as `scale.rs` does it; what it does there is in `child`.
+//! No process outlives the case that started it.
 
 pub mod child;
 
@@ -20,7 +21,8 @@ use super::events::{self, Event, Log, What};
 use super::eventually;
 use super::store::{Fence, Store};
 
-/// What a client is to do, over and over until it is told to end: lock, hold and write to the store, release.
+/// What a client is to do, over and over until it is told to end: lock, hold and write to the
+/// store, release.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Order {
     pub name: String,

@@ -1,7 +1,9 @@
-//! An ensemble of a case's own, of which any member can be cut off from the others and joined again.
+//! An ensemble of a case's own, of which any member can be cut off from the others and joined
+//! again.
 //!
-//! Each member finds each other one through relays of that pair, for the quorum and for elections, so every link between
-//! two members can be cut without touching the clients'. It never touches the servers that cases share.
+//! Each member finds each other one through relays of that pair, for the quorum and for elections,
+//! so every link between two members can be cut without touching the clients'. It never touches the
+//! servers that cases share.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,8 +22,8 @@ use super::{eventually, ports, words};
 pub enum Cut {
     /// Nobody notices anything but silence.
     Silent,
-    /// The others see their connections to it end at once. The member itself sees silence, so that it goes on for as long
-    /// as it may.
+    /// The others see their connections to it end at once. The member itself sees silence, so that
+    /// it goes on for as long as it may.
     OthersSeeIt,
 }
 
@@ -47,8 +49,8 @@ impl Link {
 }
 
 impl Ensemble {
-    /// Starts three members. Ticks are 200 ms, a silent member is given up after `sync_limit` of them, and session timeouts
-    /// of 400 ms and more are granted.
+    /// Starts three members. Ticks are 200 ms, a silent member is given up after `sync_limit` of
+    /// them, and session timeouts of 400 ms and more are granted.
     pub async fn start(sync_limit: usize) -> Self {
         const COUNT: usize = 3;
         let links = Arc::new(Mutex::new(Vec::new()));
@@ -110,8 +112,8 @@ impl Ensemble {
         self.leader_but(None).await
     }
 
-    /// The member that leads and is not this one, once there is one. A leader that is cut off says for a while that it
-    /// leads.
+    /// The member that leads and is not this one, once there is one. A leader that is cut off says
+    /// for a while that it leads.
     pub async fn leader_but(&self, not: Option<usize>) -> usize {
         let addresses = self.addresses();
         let leader = || async {
@@ -125,8 +127,9 @@ impl Ensemble {
         eventually("there is a leader", Duration::from_secs(60), leader).await
     }
 
-    /// Waits until the members have found together again: each gives out a session, which is a commit of the quorum. By its own
-    /// words alone a member serves for as long as it has not noticed that its leader was frozen or cut off.
+    /// Waits until the members have found together again: each gives out a session, which is a
+    /// commit of the quorum. By its own words alone a member serves for as long as it has not
+    /// noticed that its leader was frozen or cut off.
     pub async fn serves(&self) {
         for address in self.addresses() {
             let server = address.to_string();
@@ -146,7 +149,8 @@ impl Ensemble {
         eventually("the member gives up", Duration::from_secs(30), gives_up).await;
     }
 
-    /// The links of a member with the others: those that it opens, and those that the others open to it.
+    /// The links of a member with the others: those that it opens, and those that the others open
+    /// to it.
     fn links_of(&self, member: usize) -> impl Iterator<Item = &Link> {
         self.links
             .iter()

@@ -1,7 +1,8 @@
 //! What clients, the store and the one who hurts them write down, and the clock that they share.
 //!
-//! One JSON line for each event; every moment is read from the machine's clock that counts suspended time too, so that
-//! the lines of several processes can be put in one order. Nothing is judged here.
+//! One JSON line for each event; every moment is read from the machine's clock that counts
+//! suspended time too, so that the lines of several processes can be put in one order. Nothing is
+//! judged here.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -41,8 +42,9 @@ pub enum What {
     Queued {
         attempt: u64,
     },
-    /// The call ended with a guard. `held` is what the guard said of itself right after `t_ns` was read: a process that
-    /// was stopped between the grant and its line in the log has a guard that knows better.
+    /// The call ended with a guard. `held` is what the guard said of itself right after `t_ns` was
+    /// read: a process that was stopped between the grant and its line in the log has a guard that
+    /// knows better.
     Granted {
         attempt: u64,
         token: u64,
@@ -57,8 +59,8 @@ pub enum What {
     Cancelled {
         attempt: u64,
     },
-    /// The guard was asked whether it is held. `t_ns` was read before; `until_ns` is the end of its lease as it saw it,
-    /// by a clock that was read afterwards.
+    /// The guard was asked whether it is held. `t_ns` was read before; `until_ns` is the end of its
+    /// lease as it saw it, by a clock that was read afterwards.
     HeldSeen {
         token: u64,
         held: bool,
@@ -88,8 +90,8 @@ pub enum What {
     },
     /// From here on it is whole again.
     Healed,
-    /// The servers broke their word: a session was ended before its time. Whoever held the lock at this moment may be told
-    /// so much later.
+    /// The servers broke their word: a session was ended before its time. Whoever held the lock at
+    /// this moment may be told so much later.
     Revoked {
         within_ns: Nanos,
     },
@@ -175,7 +177,8 @@ impl Log {
     }
 }
 
-/// All whole lines of a log, in the order of their time. Lines that were written at the same time keep their order.
+/// All whole lines of a log, in the order of their time. Lines that were written at the same time
+/// keep their order.
 pub fn read(path: &Path) -> Vec<Event> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,

@@ -1,7 +1,7 @@
 //! Just enough of ZooKeeper's frames to know which reply answers which request. (pure)
 //!
-//! It looks at lengths, xids and operation codes, and never decodes more of a body than it must: a path is looked for
-//! in the bytes, so that it is found in a transaction too.
+//! It looks at lengths, xids and operation codes, and never decodes more of a body than it must: a
+//! path is looked for in the bytes, so that it is found in a transaction too.
 
 /// A kind of request, by its codes on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +72,8 @@ pub fn take(buffer: &mut Vec<u8>) -> Option<Vec<u8>> {
     (buffer.len() >= 4 + length).then(|| buffer.drain(..4 + length).collect())
 }
 
-/// Whether what begins like this is a four-letter word, or the answer to one, and not a session: no frame is as long as a letter would
-/// make it.
+/// Whether what begins like this is a four-letter word, or the answer to one, and not a session: no
+/// frame is as long as a letter would make it.
 pub fn is_word(buffer: &[u8]) -> bool {
     buffer.first().is_some_and(u8::is_ascii_alphabetic)
 }
@@ -96,7 +96,8 @@ pub fn ask_for_a_new_session(connect: &mut [u8]) {
     }
 }
 
-/// Makes a connect request (with its length) ask for a session timeout of so many milliseconds at most.
+/// Makes a connect request (with its length) ask for a session timeout of so many milliseconds at
+/// most.
 pub fn ask_for_at_most(connect: &mut [u8], most: i32) {
     // It is the number before the session, and the length is before all.
     let timeout = SESSION;

@@ -7,9 +7,10 @@ use tracing::subscriber::NoSubscriber;
 use tracing::{Dispatch, Level, Subscriber};
 use tracing_subscriber::fmt::format::FmtSpan;
 
-/// Lets a case listen while others run. As long as a process has one listener at most, `tracing` (0.1: `callsite.rs`, `JustOne`) asks that of
-/// the thread which comes to an event first whether anybody wants it, and believes its answer for all threads: a case would miss what
-/// another case, which does not listen, met before it.
+/// Lets a case listen while others run. As long as a process has one listener at most, `tracing`
+/// (0.1: `callsite.rs`, `JustOne`) asks that of the thread which comes to an event first whether
+/// anybody wants it, and believes its answer for all threads: a case would miss what another case,
+/// which does not listen, met before it.
 pub fn let_cases_listen() {
     for _ in 0..2 {
         std::mem::forget(Dispatch::new(NoSubscriber::new()));

@@ -1,4 +1,5 @@
-//! What stands before a server and says of it what a test has it say: it answers `srvr` itself, and hands all else on.
+//! What stands before a server and says of it what a test has it say: it answers `srvr` itself, and
+//! hands all else on.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,6 +1,7 @@
 //! Finds Java and ZooKeeper's jars, and starts JVMs that cannot outlive this process.
 //!
-//! It never downloads and never looks for a running server: what is missing is an error that says what to install.
+//! It never downloads and never looks for a running server: what is missing is an error that says
+//! what to install.
 
 use std::fs::File;
 use std::io;
@@ -113,7 +114,8 @@ impl Drop for Jvm {
     }
 }
 
-/// Spawns on a thread that lives as long as the process: the death signal comes when the spawning *thread* ends.
+/// Spawns on a thread that lives as long as the process: the death signal comes when the spawning
+/// *thread* ends.
 fn spawn(command: Command) -> io::Result<Child> {
     type Order = (Command, Sender<io::Result<Child>>);
     static SPAWNER: OnceLock<Mutex<Sender<Order>>> = OnceLock::new();

@@ -1,7 +1,8 @@
-//! What the integration suites stand on: servers to start, faults to cause, an eye that judges, and a runner of cases.
+//! What the integration suites stand on: servers to start, faults to cause, an eye that judges, and
+//! a runner of cases.
 //!
-//! The judge uses none of Lockkeeper's locks: the suite's own eyes must not share a bug with what they look at. The clients that
-//! it judges do.
+//! The judge uses none of Lockkeeper's locks: the suite's own eyes must not share a bug with what
+//! they look at. The clients that it judges do.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

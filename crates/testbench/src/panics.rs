@@ -1,6 +1,8 @@
-//! Notes every panic on the threads of a case, so that a panic in a background task fails the case too.
+//! Notes every panic on the threads of a case, so that a panic in a background task fails the case
+//! too.
 //!
-//! The threads of a case's runtime carry the case's name. Threads that a case starts by itself are not seen.
+//! The threads of a case's runtime carry the case's name. Threads that a case starts by itself are
+//! not seen.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -31,8 +33,8 @@ pub(crate) fn watch(case: &str) {
                         .location()
                         .map(ToString::to_string)
                         .unwrap_or_default();
-                    // Where its own task goes first, the client crate panics in those that still wait; the link takes that for the end
-                    // of the session.
+                    // Where its own task goes first, the client crate panics in those that still
+                    // wait; the link takes that for the end of the session.
                     if case.is_over && place.contains("/zookeeper-client-") {
                         return;
                     }

@@ -1,7 +1,7 @@
 //! Ports for servers that are stopped and started again on the same port.
 //!
-//! They lie below the range that the system gives to outgoing connections: a client that keeps dialling a port of a
-//! stopped server would otherwise be given that very port, and talk to itself.
+//! They lie below the range that the system gives to outgoing connections: a client that keeps
+//! dialling a port of a stopped server would otherwise be given that very port, and talk to itself.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -39,8 +39,8 @@ pub fn listen(count: usize) -> io::Result<Vec<TcpListener>> {
     Err(io::Error::other("no free ports between 12000 and 32000"))
 }
 
-/// A port that is ours and at which nobody listens, as long as the socket is there: a port that was let go of may be another case's
-/// by the next moment.
+/// A port that is ours and at which nobody listens, as long as the socket is there: a port that was
+/// let go of may be another case's by the next moment.
 pub fn refusing() -> io::Result<(TcpSocket, SocketAddr)> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;

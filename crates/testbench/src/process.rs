@@ -18,8 +18,9 @@ pub struct Finished {
     pub stderr: String,
 }
 
-/// Undoes what a script does to a suite that it starts with `&`: it ignores INT and QUIT, and so would everything that
-/// the suite starts. A signal that is caught here is at its default there; one that is not ignored is left alone.
+/// Undoes what a script does to a suite that it starts with `&`: it ignores INT and QUIT, and so
+/// would everything that the suite starts. A signal that is caught here is at its default there;
+/// one that is not ignored is left alone.
 pub fn heed_signals() {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,9 +1,9 @@
-//! A TCP proxy before one server, that hurts connections on command: it cuts, refuses, swallows, delays, and holds,
-//! loses or repeats one reply.
+//! A TCP proxy before one server, that hurts connections on command: it cuts, refuses, swallows,
+//! delays, and holds, loses or repeats one reply.
 //!
-//! A black hole loses no byte, as a network does not: what was sent into it, and the end of a connection too, comes out
-//! at the other side after the heal, late. It invents no bytes of its own, but changes the connect request or the reply that
-//! it is told to.
+//! A black hole loses no byte, as a network does not: what was sent into it, and the end of a
+//! connection too, comes out at the other side after the heal, late. It invents no bytes of its
+//! own, but changes the connect request or the reply that it is told to.
 
 mod connection;
 mod each;
@@ -65,8 +65,8 @@ enum Kind {
     Frames,
     /// Any bytes.
     Bytes,
-    /// Members of an ensemble that elect a leader. Each tells the other where it can be reached, and is believed; this
-    /// is the port that is said instead.
+    /// Members of an ensemble that elect a leader. Each tells the other where it can be reached,
+    /// and is believed; this is the port that is said instead.
     Election { announced: u16 },
 }
 
@@ -152,8 +152,8 @@ impl Proxy {
         Self::on(listener, upstream, kind)
     }
 
-    /// A proxy before the election port of a member, on a listener of our own, which tells it that the caller is at
-    /// `announced`.
+    /// A proxy before the election port of a member, on a listener of our own, which tells it that
+    /// the caller is at `announced`.
     pub fn of_election(
         listener: std::net::TcpListener,
         upstream: SocketAddr,
@@ -201,7 +201,8 @@ impl Proxy {
         self.shared.answered.load(Ordering::Relaxed)
     }
 
-    /// Ends every connection, at both its sides; how many there were. They are closed when it returns.
+    /// Ends every connection, at both its sides; how many there were. They are closed when it
+    /// returns.
     pub async fn cut(&self, end: End) -> usize {
         let open: Vec<Open> = self
             .shared
@@ -219,7 +220,8 @@ impl Proxy {
         count
     }
 
-    /// Resets the side of every connection that lies in this direction. The other side sees silence until the cut.
+    /// Resets the side of every connection that lies in this direction. The other side sees silence
+    /// until the cut.
     pub fn end_towards(&self, way: Way) {
         for open in self.shared.state().open.values() {
             // It may have ended by itself.
@@ -246,8 +248,8 @@ impl Proxy {
         self.accepting = Some(tokio::spawn(accept(listener, self.shared.clone())));
     }
 
-    /// Lets nothing through from now on in this direction, not even the end of a connection. New connections are
-    /// accepted and silent.
+    /// Lets nothing through from now on in this direction, not even the end of a connection. New
+    /// connections are accepted and silent.
     pub fn black_hole(&self, way: Way) {
         self.change(way, |passage, one| passage.is_closed[one] = true);
     }
@@ -279,12 +281,14 @@ impl Proxy {
         });
     }
 
-    /// Makes the next client that comes back to its session open a new one instead, without knowing it.
+    /// Makes the next client that comes back to its session open a new one instead, without knowing
+    /// it.
     pub fn swap_next_session(&self) {
         self.shared.state().swaps += 1;
     }
 
-    /// Has every session that is opened from now on ask for this timeout at most, as if the servers granted no more.
+    /// Has every session that is opened from now on ask for this timeout at most, as if the servers
+    /// granted no more.
     pub fn ask_for_at_most(&self, most: Duration) {
         let millis = i32::try_from(most.as_millis()).expect("a timeout in milliseconds");
         self.shared.state().most_asked = Some(millis);

@@ -1,4 +1,5 @@
-//! A relay: an address in front of a server whose way can be cut in each of the ways in which networks are cut.
+//! A relay: an address in front of a server whose way can be cut in each of the ways in which
+//! networks are cut.
 //!
 //! It changes no byte and knows nothing of the protocol. Its address stays the same for its life.
 
@@ -22,7 +23,8 @@ pub enum Way {
     Refusing,
     /// Connections are neither closed nor answered, new ones are taken and never answered.
     Silent,
-    /// Connections are neither closed nor answered, and whoever wants a new one hears nothing at all.
+    /// Connections are neither closed nor answered, and whoever wants a new one hears nothing at
+    /// all.
     Dropping,
 }
 
@@ -119,7 +121,8 @@ fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-/// A process that another case is just starting may have the last listener for a moment more; beside that one no socket can be bound.
+/// A process that another case is just starting may have the last listener for a moment more;
+/// beside that one no socket can be bound.
 async fn listen(address: SocketAddr, backlog: u32) -> TcpListener {
     loop {
         match bind(address).and_then(|socket| socket.listen(backlog)) {
@@ -131,7 +134,8 @@ async fn listen(address: SocketAddr, backlog: u32) -> TcpListener {
     }
 }
 
-/// Copies both ways while the way is open. A connection that the way went silent under is never heard of again.
+/// Copies both ways while the way is open. A connection that the way went silent under is never
+/// heard of again.
 async fn pipe(mut client: TcpStream, server: SocketAddr, mut ways: watch::Receiver<Way>) {
     client.set_nodelay(true).unwrap();
     tokio::select! {

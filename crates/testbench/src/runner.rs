@@ -1,6 +1,8 @@
-//! Runs one case: its own runtime, its own world, a limit on its time, and nothing left running after it.
+//! Runs one case: its own runtime, its own world, a limit on its time, and nothing left running
+//! after it.
 //!
-//! The limit does not lean on the runtime of the case, so that a case that blocks its threads is caught too.
+//! The limit does not lean on the runtime of the case, so that a case that blocks its threads is
+//! caught too.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -44,7 +46,8 @@ impl Field {
         }
     }
 
-    /// Tells the cases where the servers are, and hands the servers back to whoever keeps them alive.
+    /// Tells the cases where the servers are, and hands the servers back to whoever keeps them
+    /// alive.
     pub fn play_on(&self, servers: Servers) -> Servers {
         self.servers
             .set(servers.addresses())

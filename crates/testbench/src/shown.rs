@@ -1,4 +1,5 @@
-//! What public types show of themselves with `{:?}`: briefly, no secrets, and none of them is forgotten.
+//! What public types show of themselves with `{:?}`: briefly, no secrets, and none of them is
+//! forgotten.
 
 use std::any::type_name;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +18,8 @@ impl Table {
         self.0.entry(name).or_default().push(shown);
     }
 
-    /// Every type that this root of a crate gives to everybody was shown, each is brief, and the secret is in none.
+    /// Every type that this root of a crate gives to everybody was shown, each is brief, and the
+    /// secret is in none.
     pub fn check(&self, secret: &str, root: &'static str, aliases: &[&str]) {
         let mut bad = Vec::new();
         for (name, shown) in &self.0 {

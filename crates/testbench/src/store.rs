@@ -1,6 +1,8 @@
-//! A store that several processes write to, and that checks fencing tokens, or, as a control, does not.
+//! A store that several processes write to, and that checks fencing tokens, or, as a control, does
+//! not.
 //!
-//! One line with a write, one line with the answer. It knows nothing of locks but their names, and asks nobody.
+//! One line with a write, one line with the answer. It knows nothing of locks but their names, and
+//! asks nobody.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -1,8 +1,9 @@
 //! The `main` of a suite: starts the servers, runs the cases, counts them and stops the servers.
 //!
-//! `LOCKKEEPER_TEST_ON` says which server the cases meet: `embedded` (default), `zookeeper` or `ensemble`. It never skips in
-//! silence: the cases for other servers are counted in the last line, a count that differs from the one that is written in
-//! the suite's `main` fails the run, and so does a real server that cannot be started.
+//! `LOCKKEEPER_TEST_ON` says which server the cases meet: `embedded` (default), `zookeeper` or
+//! `ensemble`. It never skips in silence: the cases for other servers are counted in the last line,
+//! a count that differs from the one that is written in the suite's `main` fails the run, and so
+//! does a real server that cannot be started.
 
 use std::process::ExitCode;
 
@@ -16,7 +17,8 @@ use crate::{heard, runner};
 /// So many of the slowest cases are named at the end of a run.
 const SLOWEST: usize = 20;
 
-/// How many cases a suite has: no case appears, disappears or changes its servers without a line in a diff.
+/// How many cases a suite has: no case appears, disappears or changes its servers without a line in
+/// a diff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
     pub both: usize,
@@ -54,7 +56,8 @@ pub fn run(counts: Option<Counts>, children: &[Child]) -> ExitCode {
     }
 }
 
-/// Runs what was asked for and says whether all is well. The servers stop when it returns or unwinds.
+/// Runs what was asked for and says whether all is well. The servers stop when it returns or
+/// unwinds.
 fn suite(arguments: &Arguments, counts: Option<Counts>) -> Result<bool, String> {
     let target = Target::from_env()?;
     let mut cases: Vec<Case> = CASES.to_vec();

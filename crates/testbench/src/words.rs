@@ -63,7 +63,8 @@ pub fn wchs(answer: &str) -> Wchs {
     sum
 }
 
-/// The mode in an answer to `srvr`: `standalone`, `leader` or `follower`. None while the server does not serve.
+/// The mode in an answer to `srvr`: `standalone`, `leader` or `follower`. None while the server
+/// does not serve.
 pub fn mode(srvr: &str) -> Option<&str> {
     srvr.lines().find_map(|line| line.strip_prefix("Mode: "))
 }

@@ -1,7 +1,7 @@
 //! The world of one case: the servers that it meets, and a part of their tree that is its own.
 //!
-//! On the embedded server each case has a server of its own. The real servers are shared by all cases of a run: what
-//! they say of themselves (`mntr`, `wchs`) counts the neighbours too.
+//! On the embedded server each case has a server of its own. The real servers are shared by all
+//! cases of a run: what they say of themselves (`mntr`, `wchs`) counts the neighbours too.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -54,8 +54,9 @@ impl World {
             .expect("a case that pulls a hook is registered under `embedded:`")
     }
 
-    /// A stranger's plain client in the same part of the tree, with a session of ten seconds. It is at the leader, so that it sees what
-    /// others were told is done, which a follower may learn later.
+    /// A stranger's plain client in the same part of the tree, with a session of ten seconds. It is
+    /// at the leader, so that it sees what others were told is done, which a follower may learn
+    /// later.
     pub async fn raw(&self) -> Client {
         connect(&format!("{}{}", self.0.leader, self.0.chroot))
             .await
@@ -76,7 +77,8 @@ impl World {
         all
     }
 
-    /// How many paths of this world each session watches, and their bytes, by the servers' own word.
+    /// How many paths of this world each session watches, and their bytes, by the servers' own
+    /// word.
     pub async fn watched_by_session(&self) -> BTreeMap<String, (usize, usize)> {
         let mut watched: BTreeMap<String, (usize, usize)> = BTreeMap::new();
         let mut session = String::new();
@@ -94,7 +96,8 @@ impl World {
         watched
     }
 
-    /// Whether the long form of the cases is asked for (`LOCKKEEPER_SOAK=1`); their limits are ten times as long then.
+    /// Whether the long form of the cases is asked for (`LOCKKEEPER_SOAK=1`); their limits are ten
+    /// times as long then.
     pub fn soak() -> bool {
         std::env::var("LOCKKEEPER_SOAK").is_ok_and(|word| word == "1")
     }

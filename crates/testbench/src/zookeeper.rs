@@ -1,7 +1,9 @@
-//! Real ZooKeeper servers, one or an ensemble: started on free loopback ports, with data in a temporary folder.
+//! Real ZooKeeper servers, one or an ensemble: started on free loopback ports, with data in a
+//! temporary folder.
 //!
-//! For tests only: nothing is synced to disk. They stop when `Servers` goes, and die with this process. A case that
-//! hurts servers starts its own (`Servers::start(3)` on a blocking thread) and never touches the shared ones.
+//! For tests only: nothing is synced to disk. They stop when `Servers` goes, and die with this
+//! process. A case that hurts servers starts its own (`Servers::start(3)` on a blocking thread) and
+//! never touches the shared ones.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -74,8 +76,8 @@ impl Servers {
         Self::start_linked(count, &[], more, directly)
     }
 
-    /// The same with more lines in the configuration, and with links between the members that the caller makes: given the
-    /// ports of all, `link` says for each member where it finds the others.
+    /// The same with more lines in the configuration, and with links between the members that the
+    /// caller makes: given the ports of all, `link` says for each member where it finds the others.
     pub fn start_linked(
         count: usize,
         flags: &[&str],
@@ -163,8 +165,9 @@ impl Servers {
         self.signal(member, "-CONT");
     }
 
-    /// The bytes of the objects that are alive in a member's heap, after a full collection. It must have been started with
-    /// [`HISTOGRAM`], which makes a JVM print what lives by class, and the sum, when it is told to.
+    /// The bytes of the objects that are alive in a member's heap, after a full collection. It must
+    /// have been started with [`HISTOGRAM`], which makes a JVM print what lives by class, and the
+    /// sum, when it is told to.
     pub fn live_bytes(&self, member: usize) -> u64 {
         let log = &self.members[member].log;
         let sums = || {

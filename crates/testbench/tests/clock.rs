@@ -1,4 +1,5 @@
-//! The judge of histories, as to time: whatever takes too long in a history that was made by hand is found.
+//! The judge of histories, as to time: whatever takes too long in a history that was made by hand
+//! is found.
 //!
 //! No server is asked anything here.
 

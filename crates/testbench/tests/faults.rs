@@ -254,7 +254,8 @@ async fn one_reply_is_dropped(world: World) {
         proxies.each.iter().map(Proxy::armed).sum::<usize>(),
         proxies.each.len() - 1
     );
-    // The client matches replies by their number, so the others go on; this one ends with the connection.
+    // The client matches replies by their number, so the others go on; this one ends with the
+    // connection.
     client.check_stat("/").await.unwrap();
     assert!(timeout(A_MOMENT, &mut create).await.is_err());
     proxies.cut(End::Rst).await;

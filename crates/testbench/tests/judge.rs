@@ -1,4 +1,5 @@
-//! The judge of histories: it finds nothing in a good one, and what is wrong in each that was broken by hand. Time limits are in `clock.rs`.
+//! The judge of histories: it finds nothing in a good one, and what is wrong in each that was
+//! broken by hand. Time limits are in `clock.rs`.
 //!
 //! No server is asked anything here.
 

@@ -1,4 +1,5 @@
-//! The links between the members of a private ensemble: a member that is cut off is no longer a part of it.
+//! The links between the members of a private ensemble: a member that is cut off is no longer a
+//! part of it.
 //!
 //! On real servers only.
 

@@ -48,7 +48,8 @@ async fn a_delete_wakes_the_watcher_of_the_data(world: World) {
     );
 }
 
-/// Makes ephemeral nodes together, numbered ones where the path ends with a dash. Their paths, or which was refused.
+/// Makes ephemeral nodes together, numbered ones where the path ends with a dash. Their paths, or
+/// which was refused.
 async fn place(client: &Client, paths: &[&str]) -> Result<Vec<String>, (usize, Error)> {
     let mut writer = client.new_multi_writer();
     for path in paths {

@@ -1,7 +1,7 @@
 //! The link on real ZooKeeper, through the `zookeeper-client` crate: the only file that names it.
 //!
-//! It uses the crate's plain operations only. The crate's lock recipe, its persistent watches across reconnects and its
-//! session state as proof are not used (FAILURES.md section G says why).
+//! It uses the crate's plain operations only. The crate's lock recipe, its persistent watches
+//! across reconnects and its session state as proof are not used (FAILURES.md section G says why).
 
 mod nodelay;
 mod standalone;
@@ -82,7 +82,8 @@ impl Target {
 }
 
 impl Target {
-    /// The server that can be asked what it is, if there is only one. Through TLS no such question can be asked.
+    /// The server that can be asked what it is, if there is only one. Through TLS no such question
+    /// can be asked.
     fn only_server(&self) -> Option<&str> {
         let is_only = !self.servers.contains(',') && !self.is_secure();
         is_only.then_some(&*self.servers)
@@ -124,15 +125,17 @@ struct ZooKeeper {
     standalone: Arc<Standalone>,
     /// The client panicked; nothing that it says of the session counts any more.
     broken: Arc<Notify>,
-    /// Ours, not the crate's: a request made while disconnected would otherwise hang until the session expires.
+    /// Ours, not the crate's: a request made while disconnected would otherwise hang until the
+    /// session expires.
     deadline: Duration,
 }
 
 impl ZooKeeper {
     async fn connect(target: Target, limit: Duration) -> Result<Arc<dyn Link>, Fault> {
         let (mut client, mut pacer) = try_all(&target, limit).await?;
-        // Before the first session nobody knows what is granted, and the crate keeps the patience that it begins with: with one
-        // for a longer session it would look for another server too late, with one for a shorter session without a reason.
+        // Before the first session nobody knows what is granted, and the crate keeps the patience
+        // that it begins with: with one for a longer session it would look for another server too
+        // late, with one for a shorter session without a reason.
         if target.has_learnt(client.session_timeout()) {
             // The session ends by itself, and a server that does not answer keeps nobody waiting.
             drop(client);
@@ -156,7 +159,8 @@ impl ZooKeeper {
         }))
     }
 
-    /// Boxes a request that was sent already, with our deadline on its answer, and what is made of that.
+    /// Boxes a request that was sent already, with our deadline on its answer, and what is made of
+    /// that.
     fn bounded<'a, T: 'a, U: 'a>(
         &self,
         needs: Right,
@@ -224,7 +228,8 @@ impl ZooKeeper {
         Ok(writer)
     }
 
-    /// The answer to a request that is too large, or that the crate refused to build: it was not sent.
+    /// The answer to a request that is too large, or that the crate refused to build: it was not
+    /// sent.
     fn refused<'a, T: Send + 'a>(fault: impl Into<Fault>) -> Reply<'a, T> {
         Box::pin(std::future::ready(Err(fault.into())))
     }
@@ -406,10 +411,11 @@ async fn try_all(target: &Target, limit: Duration) -> Result<(zk::Client, Pacer)
 
 /// Opens a session, or fails when every server was tried in vain.
 ///
-/// The crate tries one server after the other, in an order of its own, and may meet one that is silent several times
-/// before it meets another. So, with several servers, a try that gets no answer is not waited for: others are begun
-/// beside it, and the first session is taken. What is then dropped may leave a session at a server that was slow, which
-/// has no node and ends when it times out.
+/// The crate tries one server after the other, in an order of its own, and may meet one that is
+/// silent several times before it meets another. So, with several servers, a try that gets no
+/// answer is not waited for: others are begun beside it, and the first session is taken. What is
+/// then dropped may leave a session at a server that was slow, which has no node and ends when it
+/// times out.
 async fn open(target: &Target, pacer: &Pacer, limit: Duration) -> Result<zk::Client, zk::Error> {
     let servers = target.servers.split(',').count();
     let most = if servers == 1 {
@@ -417,7 +423,8 @@ async fn open(target: &Target, pacer: &Pacer, limit: Duration) -> Result<zk::Cli
     } else {
         MOST_TRIES.min(2 * servers)
     };
-    // Also how long a connection may be silent later on; at three eighths of it the crate sends a ping.
+    // Also how long a connection may be silent later on; at three eighths of it the crate sends a
+    // ping.
     let patience = target.expected() / 5;
     let list = format!("{}{}", pacer.list(&target.servers), target.chroot);
     #[cfg(feature = "tls")]
@@ -448,8 +455,8 @@ async fn open(target: &Target, pacer: &Pacer, limit: Duration) -> Result<zk::Cli
     }
 }
 
-/// Follows the crate's states into ours, and paces it. The task ends with the session: the crate always ends in a terminal
-/// state, and connects to nobody then.
+/// Follows the crate's states into ours, and paces it. The task ends with the session: the crate
+/// always ends in a terminal state, and connects to nobody then.
 fn translate_states(
     (mut theirs, broken): (zk::StateWatcher, Arc<Notify>),
     pacer: Pacer,
@@ -496,7 +503,8 @@ fn state(theirs: zk::SessionState) -> SessionState {
     }
 }
 
-/// What the crate makes of certificates and keys; it says what is wrong with them, and never shows them.
+/// What the crate makes of certificates and keys; it says what is wrong with them, and never shows
+/// them.
 #[cfg(feature = "tls")]
 fn tls_options(tls: &Tls) -> Result<zk::TlsOptions, zk::Error> {
     let options = zk::TlsOptions::new().with_pem_ca(&tls.ca)?;
@@ -543,7 +551,8 @@ fn change(event: &zk::WatchedEvent) -> Change {
     match event.event_type {
         zk::EventType::NodeDeleted => Change::Deleted,
         zk::EventType::Session => Change::SessionOver,
-        // Whatever else it is, the watch is spent and the node, or its children, are looked at again.
+        // Whatever else it is, the watch is spent and the node, or its children, are looked at
+        // again.
         _ => Change::Changed,
     }
 }
@@ -592,8 +601,9 @@ fn created(results: Vec<zk::MultiWriteResult>, asked: usize) -> Result<Vec<Strin
     }
 }
 
-/// Sorts an error into what the server answered and everything else. Only an error code in a reply is an answer: the
-/// transport's errors come in three shapes, and the session's end says nothing about a request that was under way.
+/// Sorts an error into what the server answered and everything else. Only an error code in a reply
+/// is an answer: the transport's errors come in three shapes, and the session's end says nothing
+/// about a request that was under way.
 fn fault(error: zk::Error, needs: Right) -> Fault {
     match error {
         zk::Error::NoNode
@@ -618,8 +628,9 @@ fn fault(error: zk::Error, needs: Right) -> Fault {
     }
 }
 
-/// What a refused write of several says. Servers that are about to end our session, or have moved it, say so in the place of
-/// a write's result: that is no answer about a node, and no sign of life.
+/// What a refused write of several says. Servers that are about to end our session, or have moved
+/// it, say so in the place of a write's result: that is no answer about a node, and no sign of
+/// life.
 fn refusal<T>(
     index: usize,
     error: zk::Error,
@@ -704,7 +715,8 @@ mod tests {
         }
     }
 
-    // FAILURES.md row 53: FIN, RST, silence, garbage and the session's end are all unknown; only codes are answers.
+    // FAILURES.md row 53: FIN, RST, silence, garbage and the session's end are all unknown; only
+    // codes are answers.
     #[test]
     fn only_a_server_code_is_an_answer() {
         for answered in [

@@ -1,13 +1,15 @@
-//! Switches Nagle's algorithm off on the connections of our sessions, which the client crate does not and has no option for.
+//! Switches Nagle's algorithm off on the connections of our sessions, which the client crate does
+//! not and has no option for.
 //!
-//! With it, a request that is sent right behind another one waits in our kernel until the first is acknowledged, which takes a round
-//! trip: behind a relay of 5 ms each way a create and a read took 25.4 ms sent together, and 13.0 ms with `TCP_NODELAY`. Java's
-//! client and kazoo set it too.
+//! With it, a request that is sent right behind another one waits in our kernel until the first is
+//! acknowledged, which takes a round trip: behind a relay of 5 ms each way a create and a read took
+//! 25.4 ms sent together, and 13.0 ms with `TCP_NODELAY`. Java's client and kazoo set it too.
 //!
-//! The crate hands out no socket, so ours are found among the descriptors of the process by whom they are connected to. A
-//! descriptor is copied before it is looked at, so it cannot become another one meanwhile. Connections of others in this process
-//! to the same servers get the option as well. It reads and writes no byte of any of them, and where it is not possible (no Linux,
-//! or a sandbox that forbids `pidfd_getfd`) all goes on without it.
+//! The crate hands out no socket, so ours are found among the descriptors of the process by whom
+//! they are connected to. A descriptor is copied before it is looked at, so it cannot become
+//! another one meanwhile. Connections of others in this process to the same servers get the option
+//! as well. It reads and writes no byte of any of them, and where it is not possible (no Linux, or
+//! a sandbox that forbids `pidfd_getfd`) all goes on without it.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -66,8 +68,8 @@ fn apply(_: &[SocketAddr]) -> std::io::Result<usize> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
 
-/// Shows what this process has connected to any of these servers, one after the other: whoever has thousands of connections has no
-/// descriptors left for a copy of each.
+/// Shows what this process has connected to any of these servers, one after the other: whoever has
+/// thousands of connections has no descriptors left for a copy of each.
 #[cfg(target_os = "linux")]
 fn for_each_connection(
     servers: &[SocketAddr],

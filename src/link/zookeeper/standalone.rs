@@ -1,15 +1,19 @@
-//! Whether the server behind a session's connection surely stands alone, so that what it has heard nobody else needs to hear.
+//! Whether the server behind a session's connection surely stands alone, so that what it has heard
+//! nobody else needs to hear.
 //!
-//! Such a server says so when it is asked (`srvr`), but on another connection. Two servers cannot listen at one address: if the one
-//! that our connection was made to still answers there *after* the answer to the question came, it listened all the time, and it
-//! was the one who answered the question. So the question is asked once a connection is there, its answer counts for that
-//! connection only, and only for what is sent afterwards and answered on it. A server becomes one of an ensemble only by being
-//! started again, which ends its connections; whatever comes after that is asked again. A member of an ensemble never says that
-//! it stands alone, and neither does a read-only server.
+//! Such a server says so when it is asked (`srvr`), but on another connection. Two servers cannot
+//! listen at one address: if the one that our connection was made to still answers there *after*
+//! the answer to the question came, it listened all the time, and it was the one who answered the
+//! question. So the question is asked once a connection is there, its answer counts for that
+//! connection only, and only for what is sent afterwards and answered on it. A server becomes one
+//! of an ensemble only by being started again, which ends its connections; whatever comes after
+//! that is asked again. A member of an ensemble never says that it stands alone, and neither does a
+//! read-only server.
 //!
-//! What is assumed: a server is reached at its address, and no other; so it does not hold behind a load balancer or a name that turns
-//! from one server to another, if one of them stands alone and another does not. It never delays anything, and whatever it is that
-//! gives no answer (a list of allowed words, a firewall, silence) means nothing but that nothing is proved.
+//! What is assumed: a server is reached at its address, and no other; so it does not hold behind a
+//! load balancer or a name that turns from one server to another, if one of them stands alone and
+//! another does not. It never delays anything, and whatever it is that gives no answer (a list of
+//! allowed words, a firewall, silence) means nothing but that nothing is proved.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -62,7 +66,8 @@ impl Standalone {
         self.proved.subscribe()
     }
 
-    /// Another number after each change of the crate's state, however it is called and however late anybody looks.
+    /// Another number after each change of the crate's state, however it is called and however late
+    /// anybody looks.
     fn current(&self) -> u64 {
         let mut seen = self.seen.lock();
         while seen.states.changed().now_or_never().is_some() {
@@ -129,7 +134,8 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(10);
 
-    /// Asks a listener that answers once the connection is cut and there again, or at once; nobody tells of the reconnect.
+    /// Asks a listener that answers once the connection is cut and there again, or at once; nobody
+    /// tells of the reconnect.
     async fn proved(is_cut: bool) -> Option<u64> {
         let server = EmbeddedServer::start().await.unwrap();
         let client = zk::Client::connect(&server.connect_string()).await.unwrap();

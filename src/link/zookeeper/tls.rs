@@ -14,7 +14,8 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Believes servers whose certificate one of these authorities has signed. Revocation lists may be in there too.
+    /// Believes servers whose certificate one of these authorities has signed. Revocation lists may
+    /// be in there too.
     pub fn with_ca(ca: impl Into<String>) -> Self {
         Self {
             ca: ca.into(),

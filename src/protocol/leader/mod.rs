@@ -1,13 +1,14 @@
-//! The watch of somebody who follows the leaders of a queue without standing in it: what to ask next, and what each answer
-//! means. (pure)
+//! The watch of somebody who follows the leaders of a queue without standing in it: what to ask
+//! next, and what each answer means. (pure)
 //!
-//! Invariants: nothing is shown but what one read of the directory and the first ticket said together, after both were watched,
-//! so that whatever comes later is told; a ticket is followed by its identity, never by its name; each leader and each value is
-//! shown once. It sends nothing and waits for nothing: the observer does.
+//! Invariants: nothing is shown but what one read of the directory and the first ticket said
+//! together, after both were watched, so that whatever comes later is told; a ticket is followed by
+//! its identity, never by its name; each leader and each value is shown once. It sends nothing and
+//! waits for nothing: the observer does.
 //!
-//! The way: watch the directory's data; list; nobody: watch which children there are, and wait; otherwise watch the first
-//! ticket, read both once more, and wait. A new value costs a watch and a read, a new leader a list, a
-//! watch and a read more.
+//! The way: watch the directory's data; list; nobody: watch which children there are, and wait;
+//! otherwise watch the first ticket, read both once more, and wait. A new value costs a watch and a
+//! read, a new leader a list, a watch and a read more.
 
 #[cfg(test)]
 mod tests;
@@ -28,8 +29,8 @@ use crate::token::Token;
 pub struct Leader {
     /// The fencing token of the leadership.
     pub token: Token,
-    /// The value that the leader stood with or has proclaimed since; of a leader by another program, what it wrote into its node
-    /// (the id of Curator's `LeaderLatch`).
+    /// The value that the leader stood with or has proclaimed since; of a leader by another
+    /// program, what it wrote into its node (the id of Curator's `LeaderLatch`).
     pub value: String,
     /// The name of its node in the election's directory.
     pub node: String,
@@ -181,7 +182,8 @@ impl LeaderWatch {
         std::mem::take(&mut self.is_news)
     }
 
-    /// Nothing is watched any more: the session is over, or the directory is not the one that was watched.
+    /// Nothing is watched any more: the session is over, or the directory is not the one that was
+    /// watched.
     pub(crate) fn start_over(&mut self) {
         self.directory = LeaderDirectory::Unwatched;
         self.first = First::Unknown;
@@ -200,7 +202,8 @@ impl LeaderWatch {
 
     pub(crate) fn directory_watched(&mut self, czxid: i64) {
         self.directory = LeaderDirectory::Watched(czxid);
-        // A list before this watch may be of another directory. What is followed by its identity need not be.
+        // A list before this watch may be of another directory. What is followed by its identity
+        // need not be.
         if matches!(self.first, First::Named(_)) {
             self.first = First::Unknown;
         }
@@ -250,8 +253,8 @@ impl LeaderWatch {
         }
     }
 
-    /// What a read of the directory and the first ticket saw: the directory's identity and data, and the ticket, if it is there.
-    /// Whether that was what is watched.
+    /// What a read of the directory and the first ticket saw: the directory's identity and data,
+    /// and the ticket, if it is there. Whether that was what is watched.
     pub(crate) fn read(
         &mut self,
         directory: i64,

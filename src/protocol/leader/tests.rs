@@ -1,5 +1,5 @@
-//! A watch in a small world of its own: whatever happens between its questions, it shows what was true, in order, and in the end
-//! what is.
+//! A watch in a small world of its own: whatever happens between its questions, it shows what was
+//! true, in order, and in the end what is.
 
 use proptest::prelude::*;
 

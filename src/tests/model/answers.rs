@@ -1,6 +1,8 @@
-//! What each answer makes of a client: as `queue/join.rs`, `queue/several.rs` and `queue/place.rs` do it. (pure)
+//! What each answer makes of a client: as `queue/join.rs`, `queue/several.rs` and `queue/place.rs`
+//! do it. (pure)
 //!
-//! Invariant, as there: whatever a request may have made is answered for, whether its reply comes, is lost, or is not waited for.
+//! Invariant, as there: whatever a request may have made is answered for, whether its reply comes,
+//! is lost, or is not waited for.
 
 use super::chore::Chore;
 use super::client::{Client, Job, News, Part, Stage, Then};
@@ -41,7 +43,8 @@ impl Client {
             }
             (Stage::Inside { .. }, Ok(_)) => Stage::Leaving(Then::Again),
             (Stage::Inside { held, .. }, Err(_)) => {
-                // Nothing was changed: each leaves by itself, and with its mark unless that is what was refused.
+                // Nothing was changed: each leaves by itself, and with its mark unless that is what
+                // was refused.
                 let is_own = held.len() == 1;
                 let doubtful = |held: Held| match is_own {
                     true => held.plain(),
@@ -87,8 +90,8 @@ impl Client {
         self.tidy();
     }
 
-    /// The future is dropped: while it waits for the answer to its create or exchange, whose identity is given if it was done, or
-    /// anywhere else.
+    /// The future is dropped: while it waits for the answer to its create or exchange, whose
+    /// identity is given if it was done, or anywhere else.
     pub(super) fn cancel(&mut self, sent: Option<Option<i64>>) {
         let stage = std::mem::replace(&mut self.stage, Stage::Over);
         let directories = &self.plan.directories;

@@ -1,7 +1,8 @@
 //! Values with what is taken from them once, and answers that were worked out before. (pure)
 //!
-//! Most steps of a search are steps of a client that was in the same state before, at servers that held the same, while others were
-//! elsewhere. Nothing here changes what is found; it is why the search can be as large as it is.
+//! Most steps of a search are steps of a client that was in the same state before, at servers that
+//! held the same, while others were elsewhere. Nothing here changes what is found; it is why the
+//! search can be as large as it is.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,8 +12,9 @@ use std::rc::Rc;
 use super::client::{Client, News, Part, Request, Stage};
 use super::store::{Commit, Refusal, Tree};
 
-/// 128 bits, mixed field by field: with ten million states the chance that two are taken for one is about 10^-25. (The standard
-/// library's hasher has 64 bits, and takes most of the time where nothing is optimised.)
+/// 128 bits, mixed field by field: with ten million states the chance that two are taken for one is
+/// about 10^-25. (The standard library's hasher has 64 bits, and takes most of the time where
+/// nothing is optimised.)
 pub(super) fn fingerprint(value: &(impl Hash + ?Sized)) -> u128 {
     let mut mixer = Mixer(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
     value.hash(&mut mixer);

@@ -1,7 +1,8 @@
 //! The head of a semaphore's queue: takes its permits, or waits for some. (pure)
 //!
-//! Invariants: only the head takes permits; it reads its ticket, the permits and the limit at one moment, and takes in one
-//! request that is refused if the limit or the queue has changed; it reads again after its watches are armed.
+//! Invariants: only the head takes permits; it reads its ticket, the permits and the limit at one
+//! moment, and takes in one request that is refused if the limit or the queue has changed; it reads
+//! again after its watches are armed.
 
 use std::rc::Rc;
 
@@ -24,8 +25,9 @@ pub(super) struct Head {
     armed: Armed,
 }
 
-/// How far its watches are armed, and what stood there then. That is all a watch needs: sets of identities do not come again, and
-/// a watch that fired although everything is as it was would only make it look once more.
+/// How far its watches are armed, and what stood there then. That is all a watch needs: sets of
+/// identities do not come again, and a watch that fired although everything is as it was would only
+/// make it look once more.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Armed {
     /// It looks.
@@ -115,7 +117,8 @@ impl Client {
     }
 }
 
-/// The ticket for a permit, all in one request, while the limit and the queue are as they were seen.
+/// The ticket for a permit, all in one request, while the limit and the queue are as they were
+/// seen.
 fn take(head: Head, old: Held, wanted: u32, view: &Tree, line: &Rc<[u8]>) -> Stage {
     let Some(held) = view.directory(HELD) else {
         return Stage::MakingHeld(head);
@@ -136,7 +139,8 @@ fn take(head: Head, old: Held, wanted: u32, view: &Tree, line: &Rc<[u8]>) -> Sta
         }
     };
     let (value, version) = limit(view);
-    // The first in a new queue moves the limit's version on, so that a request which saw an older queue is refused.
+    // The first in a new queue moves the limit's version on, so that a request which saw an older
+    // queue is refused.
     let within_limit = if marks && queue.version > 0 {
         Write::Check {
             directory: LIMIT,

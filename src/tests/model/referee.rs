@@ -1,7 +1,7 @@
 //! The rules that every reachable state must keep. (pure)
 //!
-//! It judges by identities and by what the servers hold, never by what the queue's own rules say. Invariant: whatever is excused
-//! is excused by name, narrowly.
+//! It judges by identities and by what the servers hold, never by what the queue's own rules say.
+//! Invariant: whatever is excused is excused by name, narrowly.
 
 use super::chore::Chore;
 use super::client::{News, Part, Stage};
@@ -10,8 +10,9 @@ use super::store::{Commit, Node, Tree, Write};
 use super::world::World;
 
 impl World {
-    /// A turn must be right in what the read saw: the ticket is there, and nobody is before it who conflicts. Tokens grow over
-    /// the turns of tickets that are still there (of one that is not, nobody can say when its holder noticed the turn).
+    /// A turn must be right in what the read saw: the ticket is there, and nobody is before it who
+    /// conflicts. Tokens grow over the turns of tickets that are still there (of one that is not,
+    /// nobody can say when its holder noticed the turn).
     pub(super) fn judge_turns(
         &mut self,
         client: usize,
@@ -73,9 +74,10 @@ impl World {
         Ok(is_mistaken)
     }
 
-    /// The one hole of row 71 that the servers leave open, because no request can ask for an identity and delete: an operator broke
-    /// this client's ticket, its directory was removed and made again, and another ticket has its name; and either the new
-    /// directory is at the version that the client asks for, or all that happened between its look and its delete.
+    /// The one hole of row 71 that the servers leave open, because no request can ask for an
+    /// identity and delete: an operator broke this client's ticket, its directory was removed and
+    /// made again, and another ticket has its name; and either the new directory is at the version
+    /// that the client asks for, or all that happened between its look and its delete.
     fn is_mistaken(
         &self,
         client: usize,
@@ -101,8 +103,8 @@ impl World {
         was_broken && (asks_for_version || was_seen)
     }
 
-    /// Whoever believes to have the turn, and has a ticket that is there, is beside nobody with whom it conflicts; a set is had as a
-    /// whole.
+    /// Whoever believes to have the turn, and has a ticket that is there, is beside nobody with
+    /// whom it conflicts; a set is had as a whole.
     pub(super) fn judge(&self) -> Result<(), String> {
         for (at, client) in self.clients().enumerate() {
             let is_part = matches!(&client.stage, Stage::Inside { held, .. }
@@ -130,7 +132,8 @@ impl World {
         Ok(())
     }
 
-    /// When nothing more happens by itself, everybody has got what they wanted and has left nothing behind.
+    /// When nothing more happens by itself, everybody has got what they wanted and has left nothing
+    /// behind.
     pub(super) fn judge_rest(&self) -> Result<(), String> {
         if let Some(at) = self.clients().position(|client| !client.is_over()) {
             return Err(format!("client {at} waits for ever"));

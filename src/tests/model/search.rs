@@ -1,7 +1,8 @@
 //! The search: every state that can be reached, each once, the nearest first. (pure)
 //!
-//! Invariants: a violation is told with a shortest way to it; a search that ends without one has seen every reachable state,
-//! and has proved that no run goes on for ever. It knows nothing of locks.
+//! Invariants: a violation is told with a shortest way to it; a search that ends without one has
+//! seen every reachable state, and has proved that no run goes on for ever. It knows nothing of
+//! locks.
 
 use std::fmt::Write as _;
 
@@ -120,8 +121,8 @@ impl Graph {
         way
     }
 
-    /// A state from which it can be reached again, if there is any: whatever is left when the states that nothing leads to are
-    /// taken away one after another.
+    /// A state from which it can be reached again, if there is any: whatever is left when the
+    /// states that nothing leads to are taken away one after another.
     fn on_a_circle(&self) -> Option<u32> {
         let mut leads_here = vec![0_u32; self.steps.len()];
         for target in &self.targets {

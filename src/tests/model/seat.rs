@@ -26,7 +26,8 @@ pub(super) struct Seat {
     pub(super) walk: Walk,
     /// The directory was read with the create, and the answer is to come.
     pub(super) speculates: bool,
-    /// The identity of the ticket that is watched. It fires when that is gone, which is for ever, so nothing else has to be kept.
+    /// The identity of the ticket that is watched. It fires when that is gone, which is for ever,
+    /// so nothing else has to be kept.
     pub(super) watch: Option<i64>,
 }
 
@@ -97,7 +98,8 @@ impl Seat {
         }
     }
 
-    /// Takes in the read that was sent with the create. It was answered before anything else was asked.
+    /// Takes in the read that was sent with the create. It was answered before anything else was
+    /// asked.
     pub(super) fn speculative_read(&mut self, view: &Tree) {
         if let Some(there) = view.directory(self.directory) {
             self.walk.speculated(&SpeculativeRead {
@@ -194,8 +196,8 @@ impl Held {
     }
 }
 
-/// What of this session's own an attempt made, by a list and then a read. They are one step: a ticket that is removed between
-/// the two is as one that was removed before.
+/// What of this session's own an attempt made, by a list and then a read. They are one step: a
+/// ticket that is removed between the two is as one that was removed before.
 pub(super) fn found(
     directories: &[usize],
     attempt: Option<i64>,

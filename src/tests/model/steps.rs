@@ -1,6 +1,7 @@
 //! Requests in the world of a search: sent, done or not, answered or not. (pure)
 //!
-//! Invariant: an answer to a write, even a refusal, comes from a server that has seen all before it; one to a read need not.
+//! Invariant: an answer to a write, even a refusal, comes from a server that has seen all before
+//! it; one to a read need not.
 
 use std::rc::Rc;
 
@@ -13,7 +14,8 @@ impl World {
         match self.clients[at].request(part) {
             Request::Writes(_) => {
                 let committed = self.write(at, part)?;
-                // An answer to a write, even a refusal, comes from a server that has seen all before it.
+                // An answer to a write, even a refusal, comes from a server that has seen all
+                // before it.
                 self.catch_up(at);
                 let answer = match &*committed {
                     Ok(done) => Ok((done.commit.tree.zxid, &done.commit.names[..])),

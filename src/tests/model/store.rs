@@ -1,8 +1,10 @@
-//! The servers' data as far as locks use it: directories with a version, a counter and nodes. (pure)
+//! The servers' data as far as locks use it: directories with a version, a counter and nodes.
+//! (pure)
 //!
-//! Invariants: a request of several writes commits as a whole or not at all; an identity is given once. Identities count the
-//! requests that create something instead of all requests: only their order is ever looked at, and the same queue that came about
-//! by another way is then the same state.
+//! Invariants: a request of several writes commits as a whole or not at all; an identity is given
+//! once. Identities count the requests that create something instead of all requests: only their
+//! order is ever looked at, and the same queue that came about by another way is then the same
+//! state.
 
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
@@ -14,8 +16,8 @@ pub(super) struct Node {
     pub(super) czxid: i64,
     /// The client in whose session it lives.
     pub(super) owner: usize,
-    /// The identity of the ticket that was given its number: its own, but for a guest and for a writer that became a reader.
-    /// Known to the search only, which judges by it.
+    /// The identity of the ticket that was given its number: its own, but for a guest and for a
+    /// writer that became a reader. Known to the search only, which judges by it.
     pub(super) order: i64,
     pub(super) is_shared: bool,
     pub(super) data: Rc<[u8]>,

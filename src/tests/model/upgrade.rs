@@ -1,7 +1,7 @@
 //! A reader that tries to become a writer. (pure)
 //!
-//! Invariant: it joins at the end as everybody does, waits for nobody while it reads, and gives the read up only when nothing
-//! else is before it.
+//! Invariant: it joins at the end as everybody does, waits for nobody while it reads, and gives the
+//! read up only when nothing else is before it.
 
 use super::client::{Client, Request, Stage, Then};
 use super::seat::{Held, Seat, found};

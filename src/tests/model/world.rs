@@ -1,6 +1,7 @@
 //! The world of a search: the servers, the clients, and what can befall them. (pure)
 //!
-//! Invariant: each fault happens at most as often as it was given. The rules that every step must keep are in `referee.rs`.
+//! Invariant: each fault happens at most as often as it was given. The rules that every step must
+//! keep are in `referee.rs`.
 
 use std::hash::Hash;
 use std::rc::Rc;
@@ -138,7 +139,8 @@ impl World {
         self.faults.all -= 1;
     }
 
-    /// Whether dropping the future while its request is under way is another thing than a lost reply.
+    /// Whether dropping the future while its request is under way is another thing than a lost
+    /// reply.
     fn is_creating(client: &Client) -> bool {
         match &client.stage {
             Stage::Joining => true,
@@ -277,9 +279,10 @@ impl Model for World {
         self.judge_rest()
     }
 
-    /// Clients with the same plan are the same client with another number, and nothing in here depends on the numbers: who is
-    /// who is left out, and a client is known by its own state and the nodes that it owns. So states that differ only in who is
-    /// who are taken for one, and only such.
+    /// Clients with the same plan are the same client with another number, and nothing in here
+    /// depends on the numbers: who is who is left out, and a client is known by its own state and
+    /// the nodes that it owns. So states that differ only in who is who are taken for one, and only
+    /// such.
     fn fingerprint(&self) -> u128 {
         let record = |at: usize| {
             let broken = self.broken.as_ref().filter(|(.., owner)| *owner == at);

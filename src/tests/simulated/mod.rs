@@ -1,8 +1,10 @@
-//! A simulated ZooKeeper: one committed history, and sessions that each read at their own prefix of it.
+//! A simulated ZooKeeper: one committed history, and sessions that each read at their own prefix of
+//! it.
 //!
-//! A seed decides every delay, lag and fault. Invariants, the ones that ZooKeeper gives: a session's requests are
-//! handled in the order in which they were sent; its prefix only grows, contains its own writes, and reaches the end
-//! with a sync; a watch tells before any answer from a later prefix. It knows nothing of locks.
+//! A seed decides every delay, lag and fault. Invariants, the ones that ZooKeeper gives: a
+//! session's requests are handled in the order in which they were sent; its prefix only grows,
+//! contains its own writes, and reaches the end with a sync; a watch tells before any answer from a
+//! later prefix. It knows nothing of locks.
 
 pub(crate) mod session;
 mod tests;

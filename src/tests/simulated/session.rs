@@ -1,7 +1,9 @@
-//! One session of the simulated world: a link for the client, and the server that it happens to be connected to.
+//! One session of the simulated world: a link for the client, and the server that it happens to be
+//! connected to.
 //!
-//! Two tasks: one handles requests in their order, behind delays and faults; the other hands answers and watch events
-//! back in their order. Requests that were sent are handled whether or not somebody still waits for the answer.
+//! Two tasks: one handles requests in their order, behind delays and faults; the other hands
+//! answers and watch events back in their order. Requests that were sent are handled whether or not
+//! somebody still waits for the answer.
 
 use std::fmt;
 use std::future::pending;
@@ -590,7 +592,8 @@ impl Server {
         self.perform(&request)
     }
 
-    /// The connection breaks: this request and perhaps those behind it are handled or not, and nobody is told.
+    /// The connection breaks: this request and perhaps those behind it are handled or not, and
+    /// nobody is told.
     async fn cut(
         &mut self,
         request: Request,
@@ -640,7 +643,8 @@ impl Server {
         true
     }
 
-    /// What the old server still did. The client never saw it, so the next server may be at a prefix without it.
+    /// What the old server still did. The client never saw it, so the next server may be at a
+    /// prefix without it.
     fn perform_unseen(&self, request: &Request) {
         if let Operation::Write(actions) | Operation::Attempt(actions) = &request.operation {
             let author = Author::Session(self.id);

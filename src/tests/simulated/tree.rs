@@ -1,6 +1,7 @@
 //! A small tree of nodes with ZooKeeper's rules for names, numbers and versions. (pure)
 //!
-//! It knows of no session's state and no time. Invariant: two trees that were given the same changes are the same.
+//! It knows of no session's state and no time. Invariant: two trees that were given the same
+//! changes are the same.
 
 use std::collections::BTreeMap;
 

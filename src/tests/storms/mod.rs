@@ -1,9 +1,11 @@
-//! Random runs of the whole queue in a simulated ZooKeeper, behind every fault that its designers could think of.
+//! Random runs of the whole queue in a simulated ZooKeeper, behind every fault that its designers
+//! could think of.
 //!
-//! A seed makes a run: a few sessions with several clients each lock, try, queue up, cancel, release and drop, while
-//! connections break, sessions expire, followers lag, operators break tickets, strangers write into directories, foreign
-//! clients come and go, and directories are reaped. Then the weather calms down, and everybody must get the lock once
-//! more. The `referee` reads the log.
+//! A seed makes a run: a few sessions with several clients each lock, try, queue up, cancel,
+//! release and drop, while connections break, sessions expire, followers lag, operators break
+//! tickets, strangers write into directories, foreign clients come and go, and directories are
+//! reaped. Then the weather calms down, and everybody must get the lock once more. The `referee`
+//! reads the log.
 //!
 //! `LOCKKEEPER_SOAK=1` runs the long form; `LOCKKEEPER_SEED=n` runs one seed and prints its log.
 
@@ -45,7 +47,8 @@ const DIRECTORY: &str = "/locks/it";
 const PATIENCE: Duration = Duration::from_secs(30);
 const FOREIGN_SESSION: i64 = 9_999;
 
-/// The same for all seeds, because each new one is made known to everything that could tell it something.
+/// The same for all seeds, because each new one is made known to everything that could tell it
+/// something.
 static LISTENER: LazyLock<(Listener, Dispatch)> = LazyLock::new(|| {
     let listener = Listener::default();
     (listener.clone(), Dispatch::new(listener))
@@ -440,10 +443,12 @@ impl Weather {
 
     fn strike(&mut self) {
         match self.dice.below(12) {
-            // At its end the counter gives a broken ticket's name again at once, between a look and its delete.
+            // At its end the counter gives a broken ticket's name again at once, between a look and
+            // its delete.
             0 if !self.is_near_end => self.break_ticket(),
             1 => self.write_old_mark(),
-            // Near its end a directory with a stranger's data is never removed, so nobody would be granted any more.
+            // Near its end a directory with a stranger's data is never removed, so nobody would be
+            // granted any more.
             2 if !self.is_near_end => self.write(b"10.0.0.7"),
             3 => self.write(b""),
             4 => self.come("lock-"),

@@ -1,8 +1,9 @@
 //! The referee: reads the log of a simulated run and names the first rule that was broken. (pure)
 //!
-//! The rules are those of FAILURES.md section 2. It knows tickets by their `czxid` only, and the turn of a ticket as the
-//! prefixes of the history at which it is there and nothing older is: a grant is right if the read that led to it was
-//! served at one of those, however old that prefix was by then.
+//! The rules are those of FAILURES.md section 2. It knows tickets by their `czxid` only, and the
+//! turn of a ticket as the prefixes of the history at which it is there and nothing older is: a
+//! grant is right if the read that led to it was served at one of those, however old that prefix
+//! was by then.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -34,7 +35,8 @@ pub(crate) struct Referee {
     tickets: BTreeMap<i64, Ticket>,
     queues: HashMap<String, BTreeSet<i64>>,
     calls: HashMap<u32, Call>,
-    /// Where each session read the directory alone, for all of its calls that had asked for a speculative read.
+    /// Where each session read the directory alone, for all of its calls that had asked for a
+    /// speculative read.
     speculated: HashMap<i64, Vec<i64>>,
     data: HashMap<String, Vec<u8>>,
     /// The version of the directory from each change on.
@@ -112,10 +114,11 @@ impl Referee {
         }
     }
 
-    /// Whether a delete hits another ticket by one of the two holes of row 71 that the server's operations leave open,
-    /// since it can check a version but no identity. Both need an operator: the ticket was broken, its directory was
-    /// removed and made again, another ticket stands under its name, and either the release checks the version and the new
-    /// directory is at the same one by chance, or all that happened between the janitor's look and its delete.
+    /// Whether a delete hits another ticket by one of the two holes of row 71 that the server's
+    /// operations leave open, since it can check a version but no identity. Both need an operator:
+    /// the ticket was broken, its directory was removed and made again, another ticket stands under
+    /// its name, and either the release checks the version and the new directory is at the same one
+    /// by chance, or all that happened between the janitor's look and its delete.
     fn is_mistaken(&self, session: i64, changes: &[Change]) -> bool {
         let (path, is_marked) = match changes {
             [Change::Deleted { path, .. }] => (path, false),
@@ -243,8 +246,9 @@ impl Referee {
             *count -= 1;
         } else {
             *count += 1;
-            // A directory may be removed by many at once; a ticket by one delete at a time. Two tickets of one session
-            // can have had the same name only if the first was broken; each may then have its delete.
+            // A directory may be removed by many at once; a ticket by one delete at a time. Two
+            // tickets of one session can have had the same name only if the first was broken; each
+            // may then have its delete.
             let own = |ticket: &&Ticket| ticket.owner == session && ticket.path == path;
             let was_broken = |ticket: &Ticket| matches!(ticket.gone, Some((_, Author::Other(_))));
             let allowed = match self.tickets.values().filter(own).count() {
@@ -296,8 +300,9 @@ impl Referee {
         else {
             return Err(format!("S1: call {number} is granted {czxid}, not its own"));
         };
-        // It rests on the last look since it is there, because names come again in a directory that was made again. Without one it
-        // rests on a speculative read of its session; on which, nobody knows.
+        // It rests on the last look since it is there, because names come again in a directory that
+        // was made again. Without one it rests on a speculative read of its session; on which,
+        // nobody knows.
         let looked = self.calls[&number].looked.get(&ticket.path);
         let looked = looked.and_then(|all| all.iter().filter(|at| **at >= czxid).max());
         let snapshots = looked.map_or_else(|| self.speculates(ticket), std::slice::from_ref);

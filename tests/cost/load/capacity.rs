@@ -1,6 +1,8 @@
-//! How many beats servers commit in a second, as fast as they can, with their log on a disk that is waited for.
+//! How many beats servers commit in a second, as fast as they can, with their log on a disk that is
+//! waited for.
 //!
-//! It is a figure of the machine that it runs on, client and servers together; the long form takes more time for it.
+//! It is a figure of the machine that it runs on, client and servers together; the long form takes
+//! more time for it.
 
 use std::time::{Duration, Instant};
 

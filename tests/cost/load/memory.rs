@@ -1,4 +1,5 @@
-//! What a ticket, a watch, a waiter and a session take of a real server's memory: what lives in its heap after a full collection.
+//! What a ticket, a watch, a waiter and a session take of a real server's memory: what lives in its
+//! heap after a full collection.
 //!
 //! The kernel's buffers of a connection are not in it, and neither is what the JVM keeps free.
 
@@ -56,7 +57,8 @@ impl Heap {
     async fn new() -> Self {
         let started = spawn_blocking(|| Servers::start_with(1, FLAGS)).await;
         let heap = Self(Arc::new(started.unwrap().unwrap()));
-        // What servers keep of the past is there, and as large as what will take its place, before anything is measured.
+        // What servers keep of the past is there, and as large as what will take its place, before
+        // anything is measured.
         let client = heap.raw().await;
         let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
         for directory in ["/locks", "/locks/orders", WARM, HERE] {

@@ -1,4 +1,5 @@
-//! The load that processes put on an ensemble, by arithmetic: `docs/scale.md` has the same in words. (pure)
+//! The load that processes put on an ensemble, by arithmetic: `docs/scale.md` has the same in
+//! words. (pure)
 //!
 //! It asks nobody and knows no server; the cases of `load` compare it with what servers count.
 
@@ -16,7 +17,8 @@ const BATCH: usize = 100;
 /// Bytes of paths that a session watches, and of which it has tickets, at most.
 const WATCHED: usize = 96 * 1024;
 const TICKETS: usize = 512 * 1024;
-/// Bytes that are set aside for a ticket's name beside its directory, with its slash and its length.
+/// Bytes that are set aside for a ticket's name beside its directory, with its slash and its
+/// length.
 const NAME: usize = 4 + "/__rlock__-2147483648".len();
 /// The same for the ticket that is watched, which may be a stranger's.
 const ANY_NAME: usize = NAME + "_c_urn:uuid:01234567-89ab-cdef-0123-456789abcdef-".len();
@@ -137,7 +139,8 @@ impl Sum for Load {
 /// What was done with locks, each as often as this says.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Turnover {
-    /// Directories that had to be made first, of locks so many segments below `/` (the root counts).
+    /// Directories that had to be made first, of locks so many segments below `/` (the root
+    /// counts).
     pub(crate) new_directories: usize,
     pub(crate) segments: usize,
     /// Locks that were free.
@@ -155,7 +158,8 @@ pub(crate) struct Turnover {
 /// What servers have to do for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Work {
-    /// Transactions, those that are refused too: the ensemble agrees on a refusal as on anything else.
+    /// Transactions, those that are refused too: the ensemble agrees on a refusal as on anything
+    /// else.
     pub(crate) commits: usize,
     pub(crate) reads: usize,
     pub(crate) syncs: usize,
@@ -204,7 +208,8 @@ impl Add for Bytes {
     }
 }
 
-/// What requests are made of: the directory's path with its chroot, the line in a ticket, and the mark in the directory.
+/// What requests are made of: the directory's path with its chroot, the line in a ticket, and the
+/// mark in the directory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wire {
     pub(crate) directory: usize,

@@ -131,7 +131,8 @@ impl Placed {
         self.fleets.push(fleet);
     }
 
-    /// Looks how long the line in a ticket is: as long in all of them, because all are made by one host and pid.
+    /// Looks how long the line in a ticket is: as long in all of them, because all are made by one
+    /// host and pid.
     async fn measure_line(&mut self, site: &Site) {
         let Some(guard) = self.guards.first() else {
             return;

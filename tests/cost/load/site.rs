@@ -18,7 +18,8 @@ pub(crate) enum Site {
     Real(Servers, Asked),
 }
 
-/// Words that the servers were asked: real ones count each as a frame that came and as two that went.
+/// Words that the servers were asked: real ones count each as a frame that came and as two that
+/// went.
 #[derive(Debug, Default)]
 pub(crate) struct Asked(AtomicI64);
 
@@ -59,7 +60,8 @@ impl Told {
 }
 
 impl Site {
-    /// Starts one that is like the servers of this world, with more flags for the JVMs if there are any.
+    /// Starts one that is like the servers of this world, with more flags for the JVMs if there are
+    /// any.
     pub(crate) async fn like(world: &World, flags: &'static [&'static str]) -> Self {
         if world.is_embedded() {
             let timeouts = (Duration::from_millis(100), Duration::from_secs(3600));

@@ -56,7 +56,8 @@ impl Hurt {
         }
     }
 
-    /// A session is about to be ended before its time: its client need not know before its lease ends.
+    /// A session is about to be ended before its time: its client need not know before its lease
+    /// ends.
     fn revoke(&self, timeout: Duration) {
         let within_ns = u64::try_from(timeout.as_nanos()).expect("a short time");
         self.log.note(What::Revoked { within_ns });
@@ -74,8 +75,9 @@ impl Hurt {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes for as long as it is polled when the ensemble gives out no session like those of the clients, though nothing of the
-    /// plan hurts it: on a busy machine its members lose their leader by themselves, or commit too late for so short a session.
+    /// Notes for as long as it is polled when the ensemble gives out no session like those of the
+    /// clients, though nothing of the plan hurts it: on a busy machine its members lose their
+    /// leader by themselves, or commit too late for so short a session.
     pub(super) async fn watch(&self, connect_string: &str) -> ! {
         const PAUSE: Duration = Duration::from_millis(200);
         let mut is_whole = true;
@@ -265,8 +267,8 @@ impl Member {
     }
 }
 
-/// Carries out the plan on an ensemble, for about that long: after some faults the members take their time to find together,
-/// and the next fault waits for that.
+/// Carries out the plan on an ensemble, for about that long: after some faults the members take
+/// their time to find together, and the next fault waits for that.
 pub(super) async fn ensemble(
     ensemble: &mut Ensemble,
     plan: &[Step<ServerFault>],

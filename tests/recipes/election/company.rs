@@ -1,4 +1,5 @@
-//! Observers in bad company: others in the same session who give up, servers that lag or give another session.
+//! Observers in bad company: others in the same session who give up, servers that lag or give
+//! another session.
 
 use lockkeeper::Observer;
 use lockkeeper::embedded::{Match, Op};
@@ -86,8 +87,8 @@ async fn an_observer_behind_a_server_that_lags_shows_nobody_twice(world: World) 
         let asked = faults.on(Match::op(Op::MultiRead).session(session));
         let asked = (round % 2 == 0).then(|| asked.hold_reply());
         if let Some(asked) = &asked {
-            // It is told of the end by then, asks who comes next, and never learns of the answer: a client that has seen more
-            // than the server that lags is refused by it.
+            // It is told of the end by then, asks who comes next, and never learns of the answer: a
+            // client that has seen more than the server that lags is refused by it.
             tokio::select! {
                 told = observer.changed() => panic!("{told:?}: {:?}", observer.borrow()),
                 () = asked.reached() => {}

@@ -1,4 +1,5 @@
-//! Observers: whoever follows the leaders sees each once, in order, whatever happens to sessions, watches and directories.
+//! Observers: whoever follows the leaders sees each once, in order, whatever happens to sessions,
+//! watches and directories.
 
 use std::time::Duration;
 
@@ -233,7 +234,8 @@ async fn a_leader_that_goes_before_it_is_watched_is_noticed(world: World) {
     let election = a.election("gone").unwrap();
     let session = session_of(&b.election("whoami").unwrap()).await;
     let directory = format!("{}/locks/gone", world.chroot());
-    // Each request that an observer sends before it waits: another one leads by the time that it is served.
+    // Each request that an observer sends before it waits: another one leads by the time that it is
+    // served.
     for (op, path) in [
         (Op::Sync, directory.clone()),
         (Op::GetData, directory.clone()),

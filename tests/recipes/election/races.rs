@@ -1,4 +1,5 @@
-//! Races of elections: leaders that resign while their beats are under way, and a crowd that comes, goes and dies at random.
+//! Races of elections: leaders that resign while their beats are under way, and a crowd that comes,
+//! goes and dies at random.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -36,7 +37,8 @@ async fn row_50_a_resignation_races_with_the_beats(world: World) {
         let leadership = first.campaign("a").await.unwrap();
         let next = candidate(&stranger, &second, "b").await;
         let ticket = format!("{}/locks/beats/{}", world.chroot(), leadership.node());
-        // The first request that names the ticket from now on is a beat: it is under way when we resign.
+        // The first request that names the ticket from now on is a beat: it is under way when we
+        // resign.
         let beat = faults.on(Match::op(Op::Multi).path(ticket));
         let hold = if round % 2 == 0 {
             beat.hold_reply()
@@ -67,7 +69,8 @@ async fn row_50_a_resignation_whose_reply_is_lost_is_no_loss(world: World) {
         let leadership = first.campaign("a").await.unwrap();
         let next = candidate(&stranger, &second, "b").await;
         let directory = format!("{}/locks/reply", world.chroot());
-        // Its beats name the ticket only, and several of them find it gone before the resignation is settled.
+        // Its beats name the ticket only, and several of them find it gone before the resignation
+        // is settled.
         faults.on(Match::op(Op::Multi).path(directory)).drop_reply();
         let ticket = format!("{}/locks/reply/{}", world.chroot(), leadership.node());
         let look = Match::op(Op::MultiRead).path(ticket);
@@ -82,7 +85,8 @@ async fn row_50_a_resignation_whose_reply_is_lost_is_no_loss(world: World) {
     }
 }
 
-/// From when until when somebody surely led: from the answer of its campaign to the last question that was answered with yes.
+/// From when until when somebody surely led: from the answer of its campaign to the last question
+/// that was answered with yes.
 #[derive(Debug, Clone, Copy)]
 struct Reign {
     token: Token,
@@ -160,7 +164,8 @@ async fn a_crowd_of_candidates_never_has_two_leaders(world: World) {
     alone(&world.raw().await, &last).await;
 }
 
-/// One of the crowd: stands, gives up, leads, says something, resigns, forgets to, or loses its session.
+/// One of the crowd: stands, gives up, leads, says something, resigns, forgets to, or loses its
+/// session.
 async fn stand(world: World, chronicle: Arc<Mutex<Chronicle>>, mut dice: Dice, campaigns: usize) {
     let mut own = keeper(&world).await;
     let mut election = own.election("crowd").unwrap();

@@ -1,4 +1,5 @@
-//! What lingering costs a competitor in another process: its wait, and what is passed on here meanwhile.
+//! What lingering costs a competitor in another process: its wait, and what is passed on here
+//! meanwhile.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,8 +17,9 @@ use testbench::{World, case};
 
 /// The promise.
 const MOST_GUARDS: usize = 10_000;
-/// The promise for the time: one turn of ours more than in a queue where nobody lingers, so twice as long, and as much again for what
-/// guards that are passed on take from a machine that all share.
+/// The promise for the time: one turn of ours more than in a queue where nobody lingers, so twice
+/// as long, and as much again for what guards that are passed on take from a machine that all
+/// share.
 const MOST_TIMES: u32 = 4;
 /// From the client's default session timeout on nothing is doubtful here.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -82,7 +84,8 @@ impl fmt::Display for Met {
     }
 }
 
-/// Lets a competitor in another process ask for a lock so many times that two tasks here take without a pause.
+/// Lets a competitor in another process ask for a lock so many times that two tasks here take
+/// without a pause.
 async fn compete(world: &World, lock: Mutex, trials: usize) -> Met {
     let is_over = Arc::new(AtomicBool::new(false));
     let ours: Vec<_> = (0..2)
@@ -130,7 +133,8 @@ async fn compete(world: &World, lock: Mutex, trials: usize) -> Met {
                 let until = |t| begun.partition_point(|(begun, _)| *begun < t);
                 let meanwhile = &begun[until(asked)..until(event.t_ns)];
                 passed.push(meanwhile.len());
-                // The competitor may be in the queue from the last of our tickets before its own on; not before that one.
+                // The competitor may be in the queue from the last of our tickets before its own
+                // on; not before that one.
                 let before = meanwhile.iter().filter(|(_, ours)| *ours < token);
                 let last = before.clone().map(|(_, ours)| *ours).max();
                 let of_last = before.filter(|(_, ours)| Some(*ours) == last).count();

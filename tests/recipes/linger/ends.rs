@@ -1,4 +1,5 @@
-//! What ends the lingering: time, a competitor, a doubtful or lost hold, an operator, the end of the keeper.
+//! What ends the lingering: time, a competitor, a doubtful or lost hold, an operator, the end of
+//! the keeper.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What lingering means for guards and for the tasks that wait here: whose loss is told to whom, and who waits for whom.
+//! What lingering means for guards and for the tasks that wait here: whose loss is told to whom,
+//! and who waits for whom.
 
 use std::time::Duration;
 

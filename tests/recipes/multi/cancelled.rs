@@ -1,5 +1,5 @@
-//! Every call on a set of locks, dropped after each number of polls: afterwards there is no ticket and no watch, and every lock of
-//! the set is free.
+//! Every call on a set of locks, dropped after each number of polls: afterwards there is no ticket
+//! and no watch, and every lock of the set is free.
 
 use std::future::Future;
 use std::time::Duration;
@@ -16,10 +16,12 @@ const SET: [&str; 3] = ["a", "b", "c"];
 const NOBODY: [(&str, usize); 3] = [("a", 0), ("b", 0), ("c", 0)];
 /// Far more polls than any of the calls needs.
 const MOST_POLLS: usize = 200;
-/// A call that was answered within its first poll is asked again, so often at most: on a busy machine a server may be that quick.
+/// A call that was answered within its first poll is asked again, so often at most: on a busy
+/// machine a server may be that quick.
 const MOST_TRIES: usize = 100;
 
-/// Cancels a call after 1, 2, 3.. polls until one ends by itself. It asks a server, so one that was polled once has been cancelled.
+/// Cancels a call after 1, 2, 3.. polls until one ends by itself. It asks a server, so one that was
+/// polled once has been cancelled.
 async fn cancel<T, F>(world: &World, call: impl Fn(MultiLock) -> F)
 where
     F: Future<Output = lockkeeper::Result<T>>,

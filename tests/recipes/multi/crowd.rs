@@ -1,4 +1,5 @@
-//! Crowds that take several locks at once: philosophers, and a random run with cancels, expiries and lost replies.
+//! Crowds that take several locks at once: philosophers, and a random run with cancels, expiries
+//! and lost replies.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -155,9 +156,9 @@ async fn a_random_run_of_sets_excludes_at_each_name_and_leaves_nothing(world: Wo
     }
 }
 
-/// One operation of a task; whether it was granted its locks.
-/// The end of a session takes all its tickets; nobody is inside with it now, because each task has a keeper of its own. No real
-/// server ends one when it is told to, so there the keeper does.
+/// One operation of a task; whether it was granted its locks. The end of a session takes all its
+/// tickets; nobody is inside with it now, because each task has a keeper of its own. No real server
+/// ends one when it is told to, so there the keeper does.
 async fn end_session(world: &World, own: &mut Keeper, task: usize) {
     let name = format!("own/{task}");
     let mine = own.lock_all([name.as_str()]).await.unwrap();

@@ -1,4 +1,5 @@
-//! What is larger than servers read in one request, to the byte: it is refused before it is sent, and costs the session nothing.
+//! What is larger than servers read in one request, to the byte: it is refused before it is sent,
+//! and costs the session nothing.
 
 use std::time::{Duration, Instant};
 

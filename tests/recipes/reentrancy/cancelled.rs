@@ -1,4 +1,5 @@
-//! An owner's calls, dropped after each number of polls: nothing is left, nobody is blocked, and a place that is kept is kept.
+//! An owner's calls, dropped after each number of polls: nothing is left, nobody is blocked, and a
+//! place that is kept is kept.
 
 use std::future::Future;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Owners by chance: tasks of a few owners in two keepers lock, try, give up and lose their sessions; never are two owners
-//! inside at a time.
+//! Owners by chance: tasks of a few owners in two keepers lock, try, give up and lose their
+//! sessions; never are two owners inside at a time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as StdMutex};
@@ -29,7 +29,8 @@ impl Inside {
         let mut inside = self.0.lock().unwrap();
         *inside.entry((owner, guard.token().into())).or_default() += 1;
         if guard.is_held() {
-            // Guards that are lost count as gone, and whoever has one leaves at once; but by then the others are in.
+            // Guards that are lost count as gone, and whoever has one leaves at once; but by then
+            // the others are in.
             let owners: Vec<_> = inside.keys().filter(|(other, _)| *other != owner).collect();
             assert!(owners.is_empty(), "{owner} came in beside {owners:?}");
         }
@@ -121,7 +122,8 @@ async fn of_eight_tasks_of_three_owners_one_owner_is_inside_at_a_time(world: Wor
     }
 }
 
-/// A write that commits only under the ticket and only over what was read: whoever held later must not have written yet.
+/// A write that commits only under the ticket and only over what was read: whoever held later must
+/// not have written yet.
 async fn write(stranger: &zookeeper_client::Client, owner: &str, guard: &Guard) {
     stranger.sync("/written").await.unwrap();
     let (data, stat) = stranger.get_data("/written").await.unwrap();

@@ -1,4 +1,5 @@
-//! Trouble around guests and places: visits that are refused, delays that come later, changes that cross each other.
+//! Trouble around guests and places: visits that are refused, delays that come later, changes that
+//! cross each other.
 //!
 //! Each case was a defect of a draft of this library.
 
@@ -86,7 +87,8 @@ async fn a_refused_visit_spares_strangers_when_it_is_asked_for_again(world: Worl
     let error = place.granted().await.unwrap_err();
     assert!(matches!(error, Error::Denied { .. }), "{error}");
 
-    // Meanwhile an operator clears the queue, the directory goes, and strangers take the same numbers.
+    // Meanwhile an operator clears the queue, the directory goes, and strangers take the same
+    // numbers.
     let root = format!("{}/locks/visit", world.chroot());
     faults.remove(&format!("{root}/{}", host.node())).unwrap();
     faults.remove(&format!("{root}/lock-0000000001")).unwrap();

@@ -1,4 +1,5 @@
-//! Guests: the same owner from another keeper, in beside its host, whatever answers are lost and whatever else is written.
+//! Guests: the same owner from another keeper, in beside its host, whatever answers are lost and
+//! whatever else is written.
 
 use std::time::{Duration, Instant};
 
@@ -151,7 +152,8 @@ async fn an_owner_that_holds_gets_in_where_another_call_of_its_waits_already(wor
     let host = comes_in(host).await;
     goes_on_waiting(&earlier).await;
 
-    // The owner holds by one keeper and asks by the other, where an earlier call stands behind somebody who waits for the owner.
+    // The owner holds by one keeper and asks by the other, where an earlier call stands behind
+    // somebody who waits for the owner.
     let inner = at_once(&owned(&b, "bell", "job")).await;
 
     assert_eq!(inner.token(), host.token());

@@ -1,4 +1,5 @@
-//! Whatever ends the host, its guest stays and nobody else gets in before the guest has gone; and the other way round.
+//! Whatever ends the host, its guest stays and nobody else gets in before the guest has gone; and
+//! the other way round.
 
 use std::time::Duration;
 
@@ -47,7 +48,8 @@ impl Party {
     }
 }
 
-/// Whoever is left holds as if nothing had happened, and keeps the others out; then they come in, one after the other.
+/// Whoever is left holds as if nothing had happened, and keeps the others out; then they come in,
+/// one after the other.
 async fn is_undisturbed(world: &World, left: Guard, waiting: [JoinHandle<Guard>; 2]) {
     let stranger = world.raw().await;
     goes_on_waiting(&waiting[0]).await;

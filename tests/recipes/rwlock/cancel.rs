@@ -1,4 +1,5 @@
-//! Every future of the read-write lock, dropped after each number of polls: nothing is left, and the lock is free.
+//! Every future of the read-write lock, dropped after each number of polls: nothing is left, and
+//! the lock is free.
 
 use std::time::Duration;
 

@@ -193,7 +193,8 @@ async fn a_downgrade_with_a_beat_under_way_is_no_loss(world: World) {
         () = async { hold.reached().await; beats(1).await } => {}
     }
 
-    // Its answer comes with the exchange's, and is read (or there would be no further beats) before the exchange's is.
+    // Its answer comes with the exchange's, and is read (or there would be no further beats) before
+    // the exchange's is.
     hold.release();
     beats(2).await;
 

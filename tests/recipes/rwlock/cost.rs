@@ -150,7 +150,8 @@ async fn a_reader_is_woken_by_the_nearest_earlier_writer_only(world: World) {
     second.release().await.unwrap();
     let third = granted(third).await;
     assert_eq!(woken(), 2, "the third writer alone");
-    // One who leaves between them and the writer wakes the writer behind alone, who waits for the next one then.
+    // One who leaves between them and the writer wakes the writer behind alone, who waits for the
+    // next one then.
     let [one, other, leaving] = readers;
     leaving.abort();
     watching(&world, 3).await;

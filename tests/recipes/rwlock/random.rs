@@ -1,8 +1,8 @@
 //! Many at once, at random: whatever they do, nobody writes while another reads or writes.
 //!
-//! Each holder writes to a node of a stranger's when its hold has begun and before it ends, which gives the time of the server's
-//! own clock, its transactions. A ticket that the server removed meanwhile, with a session that ended, held until then only: the
-//! embedded server's journal tells.
+//! Each holder writes to a node of a stranger's when its hold has begun and before it ends, which
+//! gives the time of the server's own clock, its transactions. A ticket that the server removed
+//! meanwhile, with a session that ended, held until then only: the embedded server's journal tells.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

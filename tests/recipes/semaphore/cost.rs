@@ -1,4 +1,5 @@
-//! What a semaphore costs, counted: requests, watches and wake-ups, none of which may grow with the queue.
+//! What a semaphore costs, counted: requests, watches and wake-ups, none of which may grow with the
+//! queue.
 
 use std::time::Duration;
 
@@ -88,7 +89,8 @@ async fn a_release_wakes_the_first_and_its_grant_the_next_whatever_the_number_of
             "one each, and two of the first"
         );
         for round in 0..=ROUNDS {
-            // The last one that was taken: who holds for more than a second reads its permit again before it gives it back.
+            // The last one that was taken: who holds for more than a second reads its permit again
+            // before it gives it back.
             held.pop().unwrap().release().await.unwrap();
             held.push(waiting.join_next().await.unwrap().unwrap());
             // The next one is woken, becomes the first, and watches.
@@ -122,7 +124,8 @@ async fn a_release_wakes_the_first_and_its_grant_the_next_whatever_the_number_of
         })
         .await;
     }
-    // Ten, and two more when the machine is so busy that a permit is no longer fresh when it is given back.
+    // Ten, and two more when the machine is so busy that a permit is no longer fresh when it is
+    // given back.
     for cost in costs {
         assert!(cost <= 12 * ROUNDS, "{cost} requests in {ROUNDS} rounds");
     }

@@ -1,4 +1,5 @@
-//! Chance: tasks that take, cancel, give back, lose their sessions and resize, and a count of the permits at every transaction.
+//! Chance: tasks that take, cancel, give back, lose their sessions and resize, and a count of the
+//! permits at every transaction.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +19,8 @@ const TASKS: u64 = 8;
 const OPERATIONS: usize = 2000;
 const SOON: Duration = Duration::from_secs(3);
 
-/// One operation of a task: takes some permits in some way, or gives up on it. How many it has then.
+/// One operation of a task: takes some permits in some way, or gives up on it. How many it has
+/// then.
 async fn operation(
     semaphore: &Semaphore,
     dice: &mut Dice,
@@ -208,7 +210,8 @@ async fn own(keeper: &Keeper) -> i64 {
     crate::regressions::own_session(keeper).await
 }
 
-/// Every permit that ever was, by its identity, until its end: none was created when it did not fit. How many there were.
+/// Every permit that ever was, by its identity, until its end: none was created when it did not
+/// fit. How many there were.
 fn judge(journal: &[Deleted], world: &World, limits: &BTreeMap<i64, u32>) -> usize {
     let start = format!("{}/locks/run/held/permit-", world.chroot());
     // What happened at each transaction: permits that came, and permits that went.

@@ -1,4 +1,5 @@
-//! Trouble between two requests of a semaphore: lost replies, directories that go, sessions that end, busy servers.
+//! Trouble between two requests of a semaphore: lost replies, directories that go, sessions that
+//! end, busy servers.
 
 use std::time::Duration;
 
@@ -408,7 +409,8 @@ async fn a_held_semaphore_with_every_server_dead_ends_in_time(world: World) {
     held.release().await.unwrap();
 }
 
-/// Connects a keeper to a server that has seen nothing since now, until it asks for more than its beats do.
+/// Connects a keeper to a server that has seen nothing since now, until it asks for more than its
+/// beats do.
 pub(crate) async fn lag(world: &World, keeper: &Keeper) {
     let (session, faults) = (own_session(keeper).await, world.embedded().faults());
     // A beat makes the server catch up.

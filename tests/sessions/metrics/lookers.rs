@@ -1,4 +1,5 @@
-//! Listeners of events and recorders of counts that look at every guard whenever they are told anything.
+//! Listeners of events and recorders of counts that look at every guard whenever they are told
+//! anything.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,5 @@
-//! The page that Prometheus scrapes, and what stands in it; and recorders of whose pages no other case knows.
+//! The page that Prometheus scrapes, and what stands in it; and recorders of whose pages no other
+//! case knows.
 
 use std::collections::BTreeMap;
 use std::future::Future;

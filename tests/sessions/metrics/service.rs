@@ -1,4 +1,5 @@
-//! The example of a service that shows its metrics, in a process of its own: what it shows to Prometheus moves as the locks do.
+//! The example of a service that shows its metrics, in a process of its own: what it shows to
+//! Prometheus moves as the locks do.
 
 use std::io;
 use std::process::{ExitCode, Stdio};

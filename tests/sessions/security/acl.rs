@@ -1,4 +1,5 @@
-//! Directories that a stranger has made first, or may write in: a keeper whose access list is narrower uses none of them.
+//! Directories that a stranger has made first, or may write in: a keeper whose access list is
+//! narrower uses none of them.
 
 use std::time::Duration;
 
@@ -345,7 +346,8 @@ async fn a_list_is_read_once_for_each_directory(world: World) {
     }
 }
 
-/// The password that ZooKeeper gives a session: `java.util.Random` of the session's number and a constant of its source.
+/// The password that ZooKeeper gives a session: `java.util.Random` of the session's number and a
+/// constant of its source.
 fn password(session: i64) -> [u8; 16] {
     const FACTOR: i64 = 0x5_DEEC_E66D;
     const MASK: i64 = (1 << 48) - 1;
@@ -359,7 +361,8 @@ fn password(session: i64) -> [u8; 16] {
     password
 }
 
-/// No access list hides a session's number, and nothing but that is needed: `docs/security.md` says so.
+/// No access list hides a session's number, and nothing but that is needed: `docs/security.md` says
+/// so.
 #[case(real)]
 async fn whoever_sees_a_session_may_end_it(world: World) {
     let keeper = keeper(&world).await;
@@ -369,7 +372,8 @@ async fn whoever_sees_a_session_may_end_it(world: World) {
     let ticket = format!("/locks/vault/{}", guard.node());
     let session = match stranger.check_stat(&ticket).await {
         Ok(stat) => stat.unwrap().ephemeral_owner,
-        // Newer servers tell nobody who may not read the ticket; `cons` and `dump` show the number as they always did.
+        // Newer servers tell nobody who may not read the ticket; `cons` and `dump` show the number
+        // as they always did.
         Err(zookeeper_client::Error::NoAuth) => match keeper.session_events().borrow() {
             SessionEvent::Connected { session, .. } => session,
             other => panic!("{other:?}"),
@@ -377,7 +381,8 @@ async fn whoever_sees_a_session_may_end_it(world: World) {
         Err(other) => panic!("{other}"),
     };
     let is_gone = || async {
-        // The client comes back on its session at once, and the server cuts the stranger off then; who may try again.
+        // The client comes back on its session at once, and the server cuts the stranger off then;
+        // who may try again.
         let mut wire = Wire::dial(world.servers()[0]).await;
         let (mut hello, mut end) = (Out::default(), Out::default());
         hello.int(0).long(0).int(10_000).long(session);

@@ -1,4 +1,5 @@
-//! TLS with a real server, whose certificates are made here: who is let in, and what the others are told.
+//! TLS with a real server, whose certificates are made here: who is let in, and what the others are
+//! told.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What stands below the options in `--help`. `man.rs` reads it too: an entry is indented, with two spaces before its meaning.
+//! What stands below the options in `--help`. `man.rs` reads it too: an entry is indented, with two
+//! spaces before its meaning.
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -1,7 +1,9 @@
-//! The floor: the same workloads with the client crate's raw operations, the fewest that a fair lock can do with.
+//! The floor: the same workloads with the client crate's raw operations, the fewest that a fair
+//! lock can do with.
 //!
-//! It is no lock: it handles no error but by giving up, cannot be cancelled, and rests on nobody else being in its
-//! directories. It names the client crate because it is what the link is measured against.
+//! It is no lock: it handles no error but by giving up, cannot be cancelled, and rests on nobody
+//! else being in its directories. It names the client crate because it is what the link is measured
+//! against.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,7 +41,8 @@ impl Floor {
         Ok(sample)
     }
 
-    /// Lets so many waiters queue up behind a holder and drains the queue, as often as [`repeats`] says.
+    /// Lets so many waiters queue up behind a holder and drains the queue, as often as [`repeats`]
+    /// says.
     pub async fn hand_over(&self, waiters: usize) -> Result<HandOver> {
         let lane = self.lane("crowd").await?;
         let mut measured = HandOver::new();
@@ -132,7 +135,8 @@ impl Lane {
         self.leave(&mine).await
     }
 
-    /// What a waiter cannot do without: its node, a watch on the one before, and when that is gone a look and its own release.
+    /// What a waiter cannot do without: its node, a watch on the one before, and when that is gone
+    /// a look and its own release.
     async fn wait(&self, armed: mpsc::UnboundedSender<()>) -> Result<Instant, RawError> {
         let (number, mine) = self.create().await?;
         let before = self.path(number - 1);

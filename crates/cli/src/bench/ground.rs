@@ -1,7 +1,8 @@
 //! The ground that workloads stand on: a directory of their own, made before and removed after.
 //!
-//! Invariant: it removes nothing that it has not made, but what is in its own directory. It names the client crate because
-//! nothing that a lock does removes directories, or counts a queue without listing it.
+//! Invariant: it removes nothing that it has not made, but what is in its own directory. It names
+//! the client crate because nothing that a lock does removes directories, or counts a queue without
+//! listing it.
 
 use std::error::Error;
 use std::fmt;
@@ -17,8 +18,9 @@ use crate::access::Access;
 
 /// A directory and a raw session.
 ///
-/// What is in it are containers, which the servers remove when they are empty, and nodes of sessions, which keep them from
-/// being so. So nothing of it stays even if nobody clears up: after a `kill -9`, say.
+/// What is in it are containers, which the servers remove when they are empty, and nodes of
+/// sessions, which keep them from being so. So nothing of it stays even if nobody clears up: after
+/// a `kill -9`, say.
 pub struct Ground {
     client: zk::Client,
     reach: Reach,
@@ -83,8 +85,9 @@ impl Ground {
         Ok(children.unwrap_or_default())
     }
 
-    /// Removes it with all that is in it, and what was made above it unless others are there by now. Who uses it must have
-    /// ended. It asks with a session of its own, because ours may have ended meanwhile.
+    /// Removes it with all that is in it, and what was made above it unless others are there by
+    /// now. Who uses it must have ended. It asks with a session of its own, because ours may have
+    /// ended meanwhile.
     pub async fn clear(mut self) -> Result<()> {
         let fresh = connect(&self.reach).await?;
         let ours = std::mem::replace(&mut self.client, fresh);

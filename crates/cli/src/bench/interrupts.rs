@@ -1,5 +1,5 @@
-//! INT and TERM while something of ours is at the servers: the first one ends the measurements, the second one also the
-//! clearing up.
+//! INT and TERM while something of ours is at the servers: the first one ends the measurements, the
+//! second one also the clearing up.
 
 use std::future::Future;
 
@@ -32,7 +32,8 @@ impl Interrupts {
         }
     }
 
-    /// Goes on with the work at the first signal of all, and drops it at the second, also if that came before.
+    /// Goes on with the work at the first signal of all, and drops it at the second, also if that
+    /// came before.
     pub(crate) async fn despite<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Signal> {
         let mut work = std::pin::pin!(work);
         loop {

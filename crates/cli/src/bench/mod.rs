@@ -1,7 +1,7 @@
 //! `bench`: what locks cost on an ensemble, against the floor of raw operations.
 //!
-//! Invariant: it does not end before it has tried to remove everything of its own, unless it is told so twice, and it says
-//! what may be left.
+//! Invariant: it does not end before it has tried to remove everything of its own, unless it is
+//! told so twice, and it says what may be left.
 
 #[doc(hidden)]
 pub mod floor;
@@ -75,7 +75,8 @@ async fn measure(
         .or(server.access())
         .await
         .map_err(Stop::Signal)??;
-    // It finds out why there is no server, and can be dropped at any time: nothing of ours is there yet.
+    // It finds out why there is no server, and can be dropped at any time: nothing of ours is there
+    // yet.
     let probe = interrupts.or(server.connect_as(&access, 0)).await;
     probe.map_err(Stop::Signal)??.close().await;
 

@@ -18,8 +18,8 @@ const CROWD: &str = "crowd";
 pub const LINGERING_TASKS: usize = 2;
 /// Between two looks at the queue.
 const PAUSE: Duration = Duration::from_millis(1);
-/// A waiter's ticket, its look and its watch are answered one after the other. Twice as many, because on another thread it may
-/// be late by one each time.
+/// A waiter's ticket, its look and its watch are answered one after the other. Twice as many,
+/// because on another thread it may be late by one each time.
 const STEPS_TO_A_WATCH: usize = 6;
 
 /// A keeper with a root of its own.
@@ -60,7 +60,8 @@ impl Ours {
         Ok(sample)
     }
 
-    /// Lets so many waiters queue up behind a holder and drains the queue, as often as [`repeats`] says.
+    /// Lets so many waiters queue up behind a holder and drains the queue, as often as [`repeats`]
+    /// says.
     pub async fn hand_over(&self, waiters: usize) -> Result<HandOver> {
         let lock = self.keeper.mutex(CROWD)?;
         let mut measured = HandOver::new();
@@ -71,7 +72,8 @@ impl Ours {
         Ok(measured)
     }
 
-    /// How many locks are taken and released in a second by so many tasks, each with a lock of its own.
+    /// How many locks are taken and released in a second by so many tasks, each with a lock of its
+    /// own.
     pub async fn independent(&self, locks: usize, time: Duration) -> Result<f64> {
         let mut tasks = JoinSet::new();
         let began = Instant::now();
@@ -89,7 +91,8 @@ impl Ours {
         taken_a_second(tasks, began).await
     }
 
-    /// How often two tasks take and release one lock that lingers in a second, while nobody else asks for it.
+    /// How often two tasks take and release one lock that lingers in a second, while nobody else
+    /// asks for it.
     pub async fn linger(&self, time: Duration) -> Result<f64> {
         let lock = self.keeper.mutex("linger")?.linger(time);
         let mut tasks = JoinSet::new();
@@ -156,9 +159,9 @@ impl Ours {
 
 /// Returns when the crowd has nothing to do but wait.
 ///
-/// A session answers in the order in which it is asked. So when we are answered, what the waiters had asked was answered
-/// before, and what they ask next is on its way. (A crowd of several sessions may have a few at its end that are not quite
-/// ready; their turn is long to come.)
+/// A session answers in the order in which it is asked. So when we are answered, what the waiters
+/// had asked was answered before, and what they ask next is on its way. (A crowd of several
+/// sessions may have a few at its end that are not quite ready; their turn is long to come.)
 async fn watches_are_there(guard: &Guard) -> Result<()> {
     for _ in 0..STEPS_TO_A_WATCH {
         guard.check().await?;
@@ -175,7 +178,8 @@ async fn taken_a_second(mut tasks: JoinSet<Result<u32, Error>>, began: Instant) 
     Ok(f64::from(taken) / began.elapsed().as_secs_f64())
 }
 
-/// Resident anonymous memory of this process, which is heap and stacks and no code; none where there is no such file.
+/// Resident anonymous memory of this process, which is heap and stacks and no code; none where
+/// there is no such file.
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status

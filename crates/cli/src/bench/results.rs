@@ -210,7 +210,8 @@ impl Pair {
         self.floor.push(floor);
     }
 
-    /// Ours, the floor's, and the ratio: that of each round by itself, so that what slows both down for a while is not in it.
+    /// Ours, the floor's, and the ratio: that of each round by itself, so that what slows both down
+    /// for a while is not in it.
     fn spreads(&self) -> [Spread; 3] {
         let ratios = self.ours.iter().zip(&self.floor);
         let ratios: Vec<f64> = ratios.map(|(ours, floor)| ours / floor).collect();

@@ -1,4 +1,5 @@
-//! The order of the measurements: Lockkeeper, the floor, Lockkeeper, the floor, so that whatever drifts meets both.
+//! The order of the measurements: Lockkeeper, the floor, Lockkeeper, the floor, so that whatever
+//! drifts meets both.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -53,8 +54,8 @@ impl Rounds<'_> {
         Ok(measured)
     }
 
-    /// Connections, allocators and servers get going. The largest crowd is the first one, because memory that one crowd has
-    /// taken is there for the next.
+    /// Connections, allocators and servers get going. The largest crowd is the first one, because
+    /// memory that one crowd has taken is there for the next.
     async fn warm_up(&self, measured: &mut Measured) -> Result<(), Failure> {
         self.uncontended(WARM_UP).await?;
         if let Some(waiters) = measured.crowds.iter().map(|crowd| crowd.waiters).max() {

@@ -14,12 +14,12 @@ pub type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>
 const LONGEST: Duration = Duration::from_secs(3600);
 const DIGITS: u8 = 3;
 
-/// So many uncontended locks are taken before those that are counted: the first one makes the directory, and all of them let
-/// what ran before come to rest.
+/// So many uncontended locks are taken before those that are counted: the first one makes the
+/// directory, and all of them let what ran before come to rest.
 pub const NOT_COUNTED: usize = 20;
 
-/// How often a queue of so many waiters is filled and drained for one measurement, so that each has at least a hundred
-/// hand-overs.
+/// How often a queue of so many waiters is filled and drained for one measurement, so that each has
+/// at least a hundred hand-overs.
 pub fn repeats(waiters: usize) -> u32 {
     match waiters {
         0..=9 => 100,
@@ -90,10 +90,11 @@ impl Sample {
 #[derive(Debug, Clone)]
 pub struct HandOver {
     pub sample: Sample,
-    /// From the first waiter's call until all are in the queue; the mean, if it was filled several times.
+    /// From the first waiter's call until all are in the queue; the mean, if it was filled several
+    /// times.
     pub enqueue: Duration,
-    /// By how much the memory of this process grew while they queued up, where the system tells. Only the largest crowd so
-    /// far shows it: the allocator keeps what it has got.
+    /// By how much the memory of this process grew while they queued up, where the system tells.
+    /// Only the largest crowd so far shows it: the allocator keeps what it has got.
     pub bytes_per_waiter: Option<f64>,
 }
 
@@ -106,7 +107,8 @@ impl HandOver {
         }
     }
 
-    /// One drain of the queue: when the first holder began to release, and when each waiter was granted.
+    /// One drain of the queue: when the first holder began to release, and when each waiter was
+    /// granted.
     pub fn record(&mut self, released: Instant, mut grants: Vec<Instant>) {
         grants.sort_unstable();
         let mut last = released;

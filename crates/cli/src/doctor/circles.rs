@@ -16,15 +16,17 @@ pub(super) struct Wait {
     pub(super) tickets: [Token; 2],
 }
 
-/// Those that are there in both rounds of reading. Queues are read one after the other, so what one of them shows may be over when
-/// another is read; but what is there in both rounds was there between them, all of it at the same time.
+/// Those that are there in both rounds of reading. Queues are read one after the other, so what one
+/// of them shows may be over when another is read; but what is there in both rounds was there
+/// between them, all of it at the same time.
 pub(super) fn lasting(before: Vec<Wait>, mut now: Vec<Wait>) -> Vec<Wait> {
     let before: HashSet<Wait> = before.into_iter().collect();
     now.retain(|wait| before.contains(wait));
     now
 }
 
-/// Circles, each beginning with whoever comes first by name. Whoever is in one is looked for in no other.
+/// Circles, each beginning with whoever comes first by name. Whoever is in one is looked for in no
+/// other.
 pub(super) fn find(waits: &[Wait]) -> Vec<Vec<Wait>> {
     let mut ways: BTreeMap<&str, Vec<&Wait>> = BTreeMap::new();
     for wait in waits {

@@ -1,7 +1,7 @@
 //! `doctor`: looks through all locks for what is wrong with them. It only reads.
 //!
-//! Invariant: what it says is wrong was seen, and what is wrong only if it is so at one moment was seen twice; what it could not look
-//! at it says too.
+//! Invariant: what it says is wrong was seen, and what is wrong only if it is so at one moment was
+//! seen twice; what it could not look at it says too.
 
 mod circles;
 mod sessions;
@@ -184,7 +184,8 @@ pub(crate) fn who(ticket: &QueueEntry) -> String {
     who
 }
 
-/// Processes of this host that cannot go on. They were looked at before the queue: whoever is not in it any more has ended well.
+/// Processes of this host that cannot go on. They were looked at before the queue: whoever is not
+/// in it any more has ended well.
 fn processes(name: &str, queue: &[QueueEntry], doing: &HashMap<Token, Doing>) -> Vec<Finding> {
     let places = queue.iter().filter_map(|ticket| {
         let (what, state) = match doing.get(&ticket.token)? {
@@ -265,7 +266,8 @@ fn deadlocks(before: &[Queue], queues: &[Queue]) -> Vec<Finding> {
     findings.collect()
 }
 
-/// Who waits for whom in one queue, by owners. A semaphore may be given by anybody, so nobody waits for one of them.
+/// Who waits for whom in one queue, by owners. A semaphore may be given by anybody, so nobody waits
+/// for one of them.
 fn waits(name: &str, queue: &[QueueEntry]) -> Vec<Wait> {
     let owned = queue
         .iter()

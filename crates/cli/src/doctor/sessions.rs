@@ -1,6 +1,8 @@
-//! Which sessions there are, as the servers say when they are asked with the four-letter word `dump`.
+//! Which sessions there are, as the servers say when they are asked with the four-letter word
+//! `dump`.
 //!
-//! Invariant: it counts only if every server of the list answers; where one does not, nothing is known. It opens no session.
+//! Invariant: it counts only if every server of the list answers; where one does not, nothing is
+//! known. It opens no session.
 
 use std::collections::HashSet;
 use std::io;
@@ -27,7 +29,8 @@ impl Census {
         self.0.contains(&session)
     }
 
-    /// Whether it is an answer. Every session is named with `0x`; what follows names the owners of nodes, whether they live or not.
+    /// Whether it is an answer. Every session is named with `0x`; what follows names the owners of
+    /// nodes, whether they live or not.
     fn take_in(&mut self, answer: &str) -> bool {
         let sessions = answer.split(NODES).next();
         let sessions = sessions.unwrap_or_default();

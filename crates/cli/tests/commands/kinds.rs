@@ -208,7 +208,8 @@ async fn an_owner_comes_in_again_from_another_process(world: World) {
 #[case]
 async fn a_guest_goes_on_when_its_host_is_killed(world: World) {
     let tool = env!("CARGO_BIN_EXE_lockkeeper");
-    // The shell between them dies with the host: the tool of the guest is not its command, but a child of that.
+    // The shell between them dies with the host: the tool of the guest is not its command, but a
+    // child of that.
     let inner = format!("'{tool}' run --owner txn ledger -- sh -c '{HOLD}'; true");
     let words = ["--session-timeout", "1s", "--owner", "txn", "ledger"];
     let host = Holder::start(run_with(&world, &words, &inner).stdin(Stdio::piped())).await;

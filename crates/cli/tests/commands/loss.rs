@@ -1,5 +1,5 @@
-//! The command when its lock is lost, or soon may be: it gets TERM in time, KILL when that is not enough, and `run` ends
-//! with 70.
+//! The command when its lock is lost, or soon may be: it gets TERM in time, KILL when that is not
+//! enough, and `run` ends with 70.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -203,7 +203,8 @@ async fn a_command_that_was_told_to_end_ends_with_70_though_the_lock_was_saved(w
     relay.set(Way::Refusing);
     assert_eq!(next_line(&mut holder).await, "TERM");
     relay.set(Way::Open);
-    // The session is alive again, so nobody else gets the lock; the command has been told all the same.
+    // The session is alive again, so nobody else gets the lock; the command has been told all the
+    // same.
     let next = finished(lockkeeper(&world).args(["run", "--wait", "4s", "a", "--", "true"])).await;
     drop(holder.tool.stdin.take());
     let (code, stderr) = end(holder).await;

@@ -1,4 +1,5 @@
-//! `why`, `doctor`, `journal` and the live views, in a mess that was made for them: each names who it is.
+//! `why`, `doctor`, `journal` and the live views, in a mess that was made for them: each names who
+//! it is.
 
 use std::process::Stdio;
 use std::time::Duration;

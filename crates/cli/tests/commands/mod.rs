@@ -1,4 +1,5 @@
-//! The command-line tool, run as its users do: what the command sees, and mutual exclusion of processes.
+//! The command-line tool, run as its users do: what the command sees, and mutual exclusion of
+//! processes.
 //!
 //! The modules below it hold the rest of its cases, and use what this file offers to them.
 
@@ -73,8 +74,8 @@ impl Holder {
     }
 }
 
-/// A script whose worker does something on TERM, of which the script itself dies at once. TERM may come as soon as it is ready, and would
-/// end a `seq` that still counts.
+/// A script whose worker does something on TERM, of which the script itself dies at once. TERM may
+/// come as soon as it is ready, and would end a `seq` that still counts.
 pub(crate) fn job(on_term: &str) -> String {
     format!(
         "(turns=$(seq 2000); trap '{on_term}' TERM; echo ready; echo $$; for i in $turns; do sleep 0.02; done) & wait"

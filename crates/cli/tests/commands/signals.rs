@@ -267,7 +267,8 @@ async fn signals_that_came_before_the_command_ended_do_not_cut_the_release_short
     let mut holder = Holder::start(command.stdin(Stdio::piped())).await;
     let command = holder.lines.next_line().await.unwrap().unwrap();
 
-    // All at once, as when a whole group is told to end: the tool finds its command ended, and two signals for it.
+    // All at once, as when a whole group is told to end: the tool finds its command ended, and two
+    // signals for it.
     holder.signal(Signal::SIGSTOP);
     holder.signal(Signal::SIGINT);
     holder.signal(Signal::SIGTERM);

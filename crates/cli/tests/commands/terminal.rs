@@ -193,7 +193,8 @@ async fn ctrl_z_does_not_stop_a_tool_that_waits(world: World) {
     queued(&world, "a", 2).await;
 
     shell.types(CTRL_Z);
-    // The terminal has sent the signal when it shows the key; the command must not get it in the tool's place.
+    // The terminal has sent the signal when it shows the key; the command must not get it in the
+    // tool's place.
     let shown = || async { shell.seen.lock().unwrap().contains("^Z") };
     eventually(
         "the terminal has seen the key",

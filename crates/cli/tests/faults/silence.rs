@@ -1,8 +1,10 @@
-//! Silences of the servers that a session timeout outlives: no command gets TERM, and no guard is lost.
+//! Silences of the servers that a session timeout outlives: no command gets TERM, and no guard is
+//! lost.
 //!
 //! Many holders meet each silence, and it begins at another moment between two beats for each of
-//! them. What a lease has beyond a silence grows with the session timeout, and what a busy machine takes
-//! of that does not: a round that was not survived is played again with times that are twice as long.
+//! them. What a lease has beyond a silence grows with the session timeout, and what a busy machine
+//! takes of that does not: a round that was not survived is played again with times that are twice
+//! as long.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -35,9 +37,9 @@ struct Times {
 }
 
 impl Times {
-    /// The long form has those of the page. The short form's are longer where servers took longer to
-    /// start, because the machine is busy then, and always too long for a lease that reckons with a
-    /// lag that is not there.
+    /// The long form has those of the page. The short form's are longer where servers took longer
+    /// to start, because the machine is busy then, and always too long for a lease that reckons
+    /// with a lag that is not there.
     fn of_servers_that_took(start: Duration) -> Self {
         let ms = Duration::from_millis;
         if World::soak() {

@@ -1,7 +1,8 @@
-//! What follows when from the last beat that servers answer to a command, for each setting: TERM, the end of the lease, KILL, and
-//! the end of the session.
+//! What follows when from the last beat that servers answer to a command, for each setting: TERM,
+//! the end of the lease, KILL, and the end of the session.
 //!
-//! The long form prints the figures of `docs/operating.md`, and how long a silence may be that ends nothing.
+//! The long form prints the figures of `docs/operating.md`, and how long a silence may be that ends
+//! nothing.
 
 use std::time::Duration;
 
@@ -131,7 +132,8 @@ async fn a_command_is_told_and_its_lease_ends_before_its_session_does(world: Wor
     }
 }
 
-/// What each command heard of one silence. None if the machine stalled for so long that one of them was told too late.
+/// What each command heard of one silence. None if the machine stalled for so long that one of them
+/// was told too late.
 async fn one_silence(
     world: &World,
     plan: &Plan,

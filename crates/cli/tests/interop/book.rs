@@ -1,8 +1,10 @@
-//! The book of a crowd: its members write down their turns, each line with one write, and here is judged whether they kept to them.
+//! The book of a crowd: its members write down their turns, each line with one write, and here is
+//! judged whether they kept to them.
 //!
-//! A turn reads how many `=` lines there are, writes `+ who mode token`, works, writes `= who count` with one more if it is a writer's,
-//! and at last `- who mode`. The case itself writes `! who` when it has killed a process, whose name is the start of its members'.
-//! Nothing but the lock keeps two turns apart, so a count that comes twice is a breach. It starts nobody.
+//! A turn reads how many `=` lines there are, writes `+ who mode token`, works, writes
+//! `= who count` with one more if it is a writer's, and at last `- who mode`. The case itself
+//! writes `! who` when it has killed a process, whose name is the start of its members'. Nothing
+//! but the lock keeps two turns apart, so a count that comes twice is a breach. It starts nobody.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +41,8 @@ impl Summary {
     }
 }
 
-/// Reads a book; the first line that breaks a rule, and why. Whoever keeps to the lock writes no such book.
+/// Reads a book; the first line that breaks a rule, and why. Whoever keeps to the lock writes no
+/// such book.
 pub(super) fn judge(book: &str) -> Result<Summary, String> {
     let (mut summary, mut inside) = (Summary::default(), BTreeMap::<&str, &str>::new());
     let (mut last_token, mut last) = (0, None);

@@ -1,4 +1,5 @@
-//! Other clients: Curator's recipes and kazoo's own tests on the embedded server, and what each side reads of the other one's tickets.
+//! Other clients: Curator's recipes and kazoo's own tests on the embedded server, and what each
+//! side reads of the other one's tickets.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -115,7 +116,8 @@ async fn kazoos_own_tests_pass_on_the_embedded_server_but_for_those_on_the_list(
     if outcomes.is_empty() {
         return;
     }
-    // Some of them have bounds on time, and the machine may be busy: those are asked once more, without the others.
+    // Some of them have bounds on time, and the machine may be busy: those are asked once more,
+    // without the others.
     let again = |name: &String| format!("kazoo.tests.{}", name.replacen(".py", "", 1));
     let again: Vec<String> = outcomes.keys().map(again).collect();
     println!("once more: {again:?}");

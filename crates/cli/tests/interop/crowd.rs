@@ -1,5 +1,5 @@
-//! Crowds of Rust, Java and Python under one lock, whose members are killed: nobody is beside another, nothing is lost, all get
-//! their turns.
+//! Crowds of Rust, Java and Python under one lock, whose members are killed: nobody is beside
+//! another, nothing is lost, all get their turns.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,8 @@ use testbench::{World, case};
 const WORK: Duration = Duration::from_millis(3);
 /// So many turns has each language at least.
 const ENOUGH: u64 = 10;
-/// In that time each member that is left alone has a turn; a Java one has to start first, beside all others.
+/// In that time each member that is left alone has a turn; a Java one has to start first, beside
+/// all others.
 const PATIENCE: Duration = Duration::from_secs(40);
 const CURATOR: Dialect = Dialect::Curator;
 const KAZOO: Dialect = Dialect::Kazoo;
@@ -98,7 +99,8 @@ async fn kazoos_election_and_we_in_its_dialect(world: World) {
     assert!(handed_over(&summaries, "rust", "python"), "{summaries:?}");
 }
 
-/// Two such crowds at the same time, on this world's servers and on an embedded one. What both say must hold for each.
+/// Two such crowds at the same time, on this world's servers and on an embedded one. What both say
+/// must hold for each.
 async fn hurt(world: &World, kinds: &[Kind]) -> [Summary; 2] {
     let embedded = EmbeddedServer::start().await.unwrap();
     let (there, here) = (world.connect_string(), embedded.connect_string());
@@ -106,7 +108,8 @@ async fn hurt(world: &World, kinds: &[Kind]) -> [Summary; 2] {
     [there, here]
 }
 
-/// Lets a crowd take turns while one of them is killed every five seconds, and another one comes in its place.
+/// Lets a crowd take turns while one of them is killed every five seconds, and another one comes in
+/// its place.
 async fn hurt_on(connect_string: String, kinds: &[Kind]) -> Summary {
     let (length, between) = (World::times(20, 60), Duration::from_secs(5));
     let crowd = Crowd::new(connect_string, "crowd", WORK);

@@ -1,4 +1,5 @@
-//! The members of a crowd: processes in Rust, Java and Python that take turns under one lock, and write them into a book.
+//! The members of a crowd: processes in Rust, Java and Python that take turns under one lock, and
+//! write them into a book.
 //!
 //! It judges nothing.
 
@@ -249,7 +250,8 @@ impl Drop for Crowd {
     }
 }
 
-/// Whether there is such a process, and not only what is left of it until somebody asks how it ended.
+/// Whether there is such a process, and not only what is left of it until somebody asks how it
+/// ended.
 fn is_running(pid: &str) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = status

@@ -1,4 +1,5 @@
-//! Other clients beside the tool and the library: crowds of several languages, and what each reads of the others.
+//! Other clients beside the tool and the library: crowds of several languages, and what each reads
+//! of the others.
 
 mod book;
 mod clients;

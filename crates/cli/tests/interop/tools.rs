@@ -1,6 +1,7 @@
 //! The other languages: how a program on Curator or kazoo is started.
 //!
-//! What they need is found and never downloaded: what is missing is an error that says how to install it.
+//! What they need is found and never downloaded: what is missing is an error that says how to
+//! install it.
 
 use std::path::Path;
 

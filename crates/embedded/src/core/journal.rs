@@ -1,6 +1,7 @@
 //! The record of deletions, for tests that ask who could have gone on when a node went.
 //!
-//! Invariant: never more than its capacity; the oldest go first. Off until started, and free while off.
+//! Invariant: never more than its capacity; the oldest go first. Off until started, and free while
+//! off.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -10,7 +11,8 @@ use crate::node::Life;
 use crate::path;
 use crate::tree::Tree;
 
-/// One node that was deleted, as recorded by [`EmbeddedServer::take_journal`](crate::EmbeddedServer).
+/// One node that was deleted, as recorded by
+/// [`EmbeddedServer::take_journal`](crate::EmbeddedServer).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Deleted {

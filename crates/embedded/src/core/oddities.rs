@@ -1,5 +1,5 @@
-//! Servers that are odd on purpose: one that lags behind, one that forgets who its client was, one that is slow to
-//! remove what a session left.
+//! Servers that are odd on purpose: one that lags behind, one that forgets who its client was, one
+//! that is slow to remove what a session left.
 //!
 //! Invariant: nothing here happens unless a test asked for it, for one session each time.
 
@@ -30,7 +30,8 @@ struct Behind {
 }
 
 impl Core {
-    /// The session's next connection is to a server that has seen nothing since now. False if there is no such session.
+    /// The session's next connection is to a server that has seen nothing since now. False if there
+    /// is no such session.
     pub(crate) fn lag_at_next_connection(&mut self, session: i64) -> bool {
         let is_there = self.sessions.get(session).is_some();
         if is_there {
@@ -65,7 +66,8 @@ impl Core {
         }
     }
 
-    /// Ends a session, but leaves its ephemerals for [`Core::remove_ephemerals_of`]. False if there is no such session.
+    /// Ends a session, but leaves its ephemerals for [`Core::remove_ephemerals_of`]. False if there
+    /// is no such session.
     pub(crate) fn expire_without_its_nodes(&mut self, session: i64) -> bool {
         let Some(ended) = self.sessions.remove(session) else {
             return false;
@@ -77,8 +79,8 @@ impl Core {
         true
     }
 
-    /// Answers a read as the server does that lags behind. `None` when the session's server has seen everything: a sync,
-    /// a write or a watch makes it catch up.
+    /// Answers a read as the server does that lags behind. `None` when the session's server has
+    /// seen everything: a sync, a write or a watch makes it catch up.
     pub(super) fn answer_from_behind(
         &mut self,
         conn: ConnId,

@@ -1,7 +1,7 @@
 //! Requests that change no node: reads, and the setting and removing of watches.
 //!
-//! Invariant: a one-shot watch is set only where ZooKeeper sets it: by an `exists` always, by other reads only when
-//! they succeed. Nothing here takes a zxid.
+//! Invariant: a one-shot watch is set only where ZooKeeper sets it: by an `exists` always, by other
+//! reads only when they succeed. Nothing here takes a zxid.
 
 use std::sync::Arc;
 
@@ -108,8 +108,8 @@ impl Core {
         Ok(Answer::Stat(stat.ok_or(Code::NoNode)?))
     }
 
-    /// One frame can ask for the largest node ten thousand times. What is above the longest reply is gathered no further: it ends the
-    /// connection when it is queued.
+    /// One frame can ask for the largest node ten thousand times. What is above the longest reply
+    /// is gathered no further: it ends the connection when it is queued.
     fn multi_read(&self, reads: &[Read], identities: &[Identity]) -> Answer {
         let mut parts = Vec::new();
         let mut bytes = 0;
@@ -166,7 +166,8 @@ impl Core {
         ))
     }
 
-    /// A client that comes back names its watches and the last change it saw: what it missed is told at once.
+    /// A client that comes back names its watches and the last change it saw: what it missed is
+    /// told at once.
     fn set_watches(&mut self, conn: ConnId, watched: &WatchedPaths) {
         for path in &watched.data {
             match self.tree.get(path).map(|node| node.mzxid) {

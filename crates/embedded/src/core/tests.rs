@@ -1,4 +1,5 @@
-//! Behaviour of the whole core, without any I/O. Numbers and orders were taken from a real ZooKeeper 3.8.0.
+//! Behaviour of the whole core, without any I/O. Numbers and orders were taken from a real
+//! ZooKeeper 3.8.0.
 
 use bytes::Bytes;
 use proptest::prelude::*;

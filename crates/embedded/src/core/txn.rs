@@ -1,7 +1,7 @@
 //! Transactions: changes that are made, but told to nobody until all of them are.
 //!
-//! Invariant: a transaction happens wholly, at one zxid, or not at all, and fires its watches after its last change.
-//! It does not judge whether a change is allowed.
+//! Invariant: a transaction happens wholly, at one zxid, or not at all, and fires its watches after
+//! its last change. It does not judge whether a change is allowed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,12 +23,13 @@ pub(super) struct Txn {
     pub(super) in_multi: bool,
     pub(super) undo: Vec<Undo>,
     pub(super) changes: Vec<Change>,
-    /// Sequence counters as this transaction sees them. The tree's stick at the end of the range, these go on into
-    /// the negative, as the original's do while a change is pending.
+    /// Sequence counters as this transaction sees them. The tree's stick at the end of the range,
+    /// these go on into the negative, as the original's do while a change is pending.
     pub(super) pending: HashMap<String, i32>,
 }
 
-/// One change to tell of. The lists decide who may hear of it: those of the node and of its parent at the time.
+/// One change to tell of. The lists decide who may hear of it: those of the node and of its parent
+/// at the time.
 pub(super) struct Change {
     pub(super) path: String,
     pub(super) acl: Arc<[Acl]>,
@@ -154,8 +155,9 @@ impl Core {
         }
     }
 
-    /// Tells the watchers of one path; how many there were. A watcher that may not read the node is told nothing,
-    /// though its one-shot watch is spent, as in the releases of 3.8 since CVE-2024-23944.
+    /// Tells the watchers of one path; how many there were. A watcher that may not read the node is
+    /// told nothing, though its one-shot watch is spent, as in the releases of 3.8 since
+    /// CVE-2024-23944.
     fn fire(&mut self, path: &str, kind: EventKind, acl: &[Acl]) -> usize {
         let mut told = self.watches.fire(path, kind);
         if acl::check(acl, acl::READ, &[]).is_err() {

@@ -41,7 +41,8 @@ impl Core {
         Ok(())
     }
 
-    /// Deletes the containers that had children and have none now, and the TTL nodes whose time is over.
+    /// Deletes the containers that had children and have none now, and the TTL nodes whose time is
+    /// over.
     pub(crate) fn reap(&mut self, now: Now) -> usize {
         let is_over = |node: &Node| match node.life {
             Life::Container => node.cversion > 0,

@@ -1,7 +1,7 @@
 //! Requests that change nodes, alone or as a transaction.
 //!
-//! Invariant: a write that fails takes a zxid all the same, and the checks are made in the original's order. How changes
-//! are made, taken back and told is [`txn`](super::txn)'s.
+//! Invariant: a write that fails takes a zxid all the same, and the checks are made in the
+//! original's order. How changes are made, taken back and told is [`txn`](super::txn)'s.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -60,7 +60,8 @@ impl Core {
         txn.in_multi = true;
         let mut parts = Vec::with_capacity(writes.len());
         for (index, write) in writes.iter().enumerate() {
-            // A create with a TTL's flags but no TTL breaks the whole request in 3.8, if it is reached.
+            // A create with a TTL's flags but no TTL breaks the whole request in 3.8, if it is
+            // reached.
             if matches!(
                 write,
                 Write::Create(Create {
@@ -102,7 +103,8 @@ impl Core {
         }
     }
 
-    /// The order of the checks is the original's, so that a request with two faults gets the same answer.
+    /// The order of the checks is the original's, so that a request with two faults gets the same
+    /// answer.
     fn create(&mut self, txn: &mut Txn, create: &Create) -> Result<Done, Code> {
         let (life, is_sequential) = mode(create, txn.session)?;
         let (parent_path, _) = path::split(&create.path).ok_or(Code::BadArguments)?;
@@ -227,7 +229,8 @@ fn check_version(actual: i32, expected: i32) -> Result<(), Code> {
     }
 }
 
-/// What the flags and the kind of a create ask for together: whose end ends the node, and whether it is numbered.
+/// What the flags and the kind of a create ask for together: whose end ends the node, and whether
+/// it is numbered.
 fn mode(create: &Create, session: i64) -> Result<(Life, bool), Code> {
     let (is_ephemeral, is_sequential, has_ttl) = match create.flags {
         0 | 4 => (false, false, false),
@@ -243,7 +246,8 @@ fn mode(create: &Create, session: i64) -> Result<(Life, bool), Code> {
     } else {
         create.ttl < 0
     };
-    // A real server falls over when the TTL form of create comes without a TTL mode; this one refuses it.
+    // A real server falls over when the TTL form of create comes without a TTL mode; this one
+    // refuses it.
     if !is_ttl_good || (create.kind == CreateKind::Ttl && !has_ttl) {
         return Err(Code::BadArguments);
     }
@@ -275,7 +279,8 @@ fn part(done: Done, write: &Write) -> Part {
     }
 }
 
-/// 0 before the part that failed, its code, and "runtime inconsistency" for those that were never tried.
+/// 0 before the part that failed, its code, and "runtime inconsistency" for those that were never
+/// tried.
 fn failed_parts(failed: usize, code: Code, count: usize) -> Vec<Part> {
     let result = |index: usize| match index.cmp(&failed) {
         Ordering::Less => 0,

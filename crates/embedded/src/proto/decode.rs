@@ -1,6 +1,7 @@
 //! How a frame becomes a [`Request`].
 //!
-//! Invariant: any bytes either decode or are refused, and nothing panics. It does not judge paths, flags or rights.
+//! Invariant: any bytes either decode or are refused, and nothing panics. It does not judge paths,
+//! flags or rights.
 
 use bytes::Bytes;
 
@@ -64,8 +65,8 @@ impl ConnectRequest {
 impl Request {
     /// Decodes a frame into the xid of its reply and the request.
     ///
-    /// What cannot be read is malformed, and ends the connection. (The original answers some of it as senseless; here a client
-    /// that sends it is to notice at once.)
+    /// What cannot be read is malformed, and ends the connection. (The original answers some of it
+    /// as senseless; here a client that sends it is to notice at once.)
     pub(crate) fn decode(frame: Bytes) -> Result<(i32, Self), Malformed> {
         let mut input = Input::new(frame);
         let xid = input.i32()?;
@@ -103,8 +104,8 @@ impl Request {
             | code::CHECK => write(code, input)?.map_or_else(|| Self::senseless(code), Self::Write),
             code::MULTI => multi(input)?,
             code::MULTI_READ => multi_read(input)?,
-            // The original takes the whole frame for the path, header and all, and its zeros make any path a bad one:
-            // only the server itself deletes containers.
+            // The original takes the whole frame for the path, header and all, and its zeros make
+            // any path a bad one: only the server itself deletes containers.
             code::DELETE_CONTAINER => Self::DeleteContainer {
                 path: format!("\0{}", String::from_utf8_lossy(&input.rest())),
             },
@@ -301,8 +302,8 @@ fn multi(input: &mut Input) -> Result<Request, Malformed> {
     })
 }
 
-/// In a transaction the flags of a create decide what it is, not its operation code: so it is in 3.8, where all forms
-/// but the one with a TTL become one on the way.
+/// In a transaction the flags of a create decide what it is, not its operation code: so it is in
+/// 3.8, where all forms but the one with a TTL become one on the way.
 fn as_part(write: Write) -> Write {
     let Write::Create(create) = write else {
         return write;

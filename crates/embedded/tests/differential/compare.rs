@@ -1,7 +1,7 @@
 //! Whether two servers said the same.
 //!
-//! Invariant: two transcripts are the same when one bijection of zxids that keeps their order, and one of sessions,
-//! turn each into the other. All else must be equal.
+//! Invariant: two transcripts are the same when one bijection of zxids that keeps their order, and
+//! one of sessions, turn each into the other. All else must be equal.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -42,8 +42,8 @@ pub(super) const STRANGE: [&str; 18] = [
     "/a/...",
 ];
 
-/// Not below the root. A null path is not among them: no client sends one, and what a real server says to it depends
-/// on which line of Java stumbles first.
+/// Not below the root. A null path is not among them: no client sends one, and what a real server
+/// says to it depends on which line of Java stumbles first.
 pub(super) const FOREIGN: [&[u8]; 4] = [b"x", b"x/y", b"//", b"\xff\xfe"];
 
 pub(super) const DATA: [Option<Bytes>; 6] = [

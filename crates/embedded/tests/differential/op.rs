@@ -38,7 +38,8 @@ impl Path {
     }
 }
 
-/// What a request means differs by where it is sent: the root of the script, and the zxids that it saw there.
+/// What a request means differs by where it is sent: the root of the script, and the zxids that it
+/// saw there.
 #[derive(Debug)]
 pub(super) struct Place<'a> {
     pub(super) root: &'a str,
@@ -73,7 +74,8 @@ pub(super) enum Op {
     AddWatch(Path, i32),
     CheckWatches(Path, i32),
     RemoveWatches(Path, i32),
-    /// Data, exist, child, persistent and recursive watches, as of so many writes ago; the first form has three lists.
+    /// Data, exist, child, persistent and recursive watches, as of so many writes ago; the first
+    /// form has three lists.
     SetWatches {
         both_forms: bool,
         writes_ago: usize,
@@ -123,8 +125,8 @@ impl Op {
         }
     }
 
-    /// Whether it takes a zxid of its own, so that the zxid of its reply is not a neighbour's. A reconfiguration that
-    /// cannot be read takes none.
+    /// Whether it takes a zxid of its own, so that the zxid of its reply is not a neighbour's. A
+    /// reconfiguration that cannot be read takes none.
     pub(super) fn is_write(&self) -> bool {
         matches!(
             self.code(),

@@ -1,7 +1,7 @@
 //! Plays a script on one server and writes down all that was heard.
 //!
-//! Invariant: one step at a time, and within a step every reply is awaited, so that what each session hears between
-//! two of its replies is decided by the server and not by the scheduler.
+//! Invariant: one step at a time, and within a step every reply is awaited, so that what each
+//! session hears between two of its replies is decided by the server and not by the scheduler.
 
 use std::net::SocketAddr;
 
@@ -95,7 +95,8 @@ impl Player<'_> {
         if matches!(&step.act, Act::Send(_)) {
             self.connect_if_needed(step.session, &mut lines).await;
         } else {
-            // Whether a connection that ends still brings what is on its way is luck, so nothing may be on its way.
+            // Whether a connection that ends still brings what is on its way is luck, so nothing
+            // may be on its way.
             self.send(step.session, &[Op::Ping], &mut lines).await;
         }
         match &step.act {
@@ -125,8 +126,9 @@ impl Player<'_> {
         });
     }
 
-    /// Collects the events that the others have been sent. The ephemerals of a session that ends go in the order of a
-    /// Java hash set, so these events, and only these, are compared without their order.
+    /// Collects the events that the others have been sent. The ephemerals of a session that ends go
+    /// in the order of a Java hash set, so these events, and only these, are compared without their
+    /// order.
     async fn ask_others(&mut self, number: usize, but: usize, sorted: bool) {
         for session in (0..SESSIONS).filter(|session| *session != but) {
             if self.clients[session].wire.is_some() {

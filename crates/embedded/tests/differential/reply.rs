@@ -1,4 +1,5 @@
-//! Replies and events taken apart into fields, each of a kind that says how two servers' values compare.
+//! Replies and events taken apart into fields, each of a kind that says how two servers' values
+//! compare.
 //!
 //! Every byte of a frame ends in a field, but for the times of a stat; nothing is compared here.
 
@@ -173,8 +174,8 @@ fn names(input: &mut In<'_>, fields: &mut Vec<Field>) -> Option<()> {
     Some(())
 }
 
-/// In the order of the list, which is the sender's; but where `auth` was put for several identities, the order of
-/// these is that of a Java hash set.
+/// In the order of the list, which is the sender's; but where `auth` was put for several
+/// identities, the order of these is that of a Java hash set.
 fn acl(input: &mut In<'_>, fields: &mut Vec<Field>) -> Option<()> {
     let count = input.int()?;
     let mut list = Vec::new();

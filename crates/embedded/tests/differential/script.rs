@@ -1,7 +1,7 @@
 //! Scripts: what they are made of, and how one is made from a seed.
 //!
-//! Invariant: a script is a value. The same script means the same requests on any server, and any part of its steps is
-//! a script too, so that a failing one can be made shorter.
+//! Invariant: a script is a value. The same script means the same requests on any server, and any
+//! part of its steps is a script too, so that a failing one can be made shorter.
 
 use super::nouns::{ACLS, DATA, FOREIGN, NUMBERED, OPEN, PATHS, SCHEMES, SECRETS, STRANGE};
 use super::op::{Acl, Bytes, Op, Path};
@@ -141,9 +141,10 @@ fn step(dice: &mut Dice) -> Step {
     }
 }
 
-/// A request that may stand among others. Not every one may, since real ZooKeeper's answer to some, or to what comes
-/// behind them, is a matter of luck: some are answered past the queue; while a new access list is on its way, the old
-/// one counts or the new; while a transaction that stumbled (and not merely failed) is on its way, its first parts count.
+/// A request that may stand among others. Not every one may, since real ZooKeeper's answer to some,
+/// or to what comes behind them, is a matter of luck: some are answered past the queue; while a new
+/// access list is on its way, the old one counts or the new; while a transaction that stumbled (and
+/// not merely failed) is on its way, its first parts count.
 fn pipelined(dice: &mut Dice) -> Option<Op> {
     fn stumbles(part: &Op) -> bool {
         match part {
@@ -238,7 +239,8 @@ fn create(dice: &mut Dice) -> Op {
     let code = dice.pick(&[1, 1, 1, 1, 15, 15, 19, 21]);
     let (flags, ttl) = match code {
         19 => (dice.pick(&[4, 4, 4, 4, 0, 1, 2, 3, 5, 9]), -1),
-        // A real server ends when the TTL form of create comes without a TTL mode, so these two modes only.
+        // A real server ends when the TTL form of create comes without a TTL mode, so these two
+        // modes only.
         21 => (
             dice.pick(&[5, 6]),
             dice.pick(&[100_000, 100_000, 100_000, 0, -1, 1 << 39, 1 << 40, i64::MAX]),
@@ -276,7 +278,8 @@ fn part(dice: &mut Dice) -> Op {
     }
 }
 
-/// Reads, and seldom what is none. Writes are left out: to these a real server answers an error with a body.
+/// Reads, and seldom what is none. Writes are left out: to these a real server answers an error
+/// with a body.
 fn part_of_read(dice: &mut Dice) -> Op {
     match dice.below(20) {
         0..=9 => Op::GetData(dice.path(Tell), dice.one_in(2)),
@@ -285,7 +288,8 @@ fn part_of_read(dice: &mut Dice) -> Op {
     }
 }
 
-/// A code that no client sends. A reconfiguration is sound: a follower never answers one that cannot be read.
+/// A code that no client sends. A reconfiguration is sound: a follower never answers one that
+/// cannot be read.
 fn odd(dice: &mut Dice) -> Op {
     if dice.one_in(10) {
         return Op::Odd(16, Bytes(dice.pick(&[&[0; 20], &[0xff; 20]])));
@@ -295,8 +299,8 @@ fn odd(dice: &mut Dice) -> Op {
     Op::Odd(code, Bytes(dice.pick(&bodies)))
 }
 
-/// What is asked of a path decides which of the nodes that belong to all users of a server it may be: the answer must
-/// not depend on what others do, nor change what they see.
+/// What is asked of a path decides which of the nodes that belong to all users of a server it may
+/// be: the answer must not depend on what others do, nor change what they see.
 #[derive(Clone, Copy, Debug)]
 enum Asked {
     /// To be: all these are refused.
@@ -340,8 +344,8 @@ impl Choices for Dice {
         }
     }
 
-    /// A path that at least starts with a slash. The watches of others that do not depends on whether anybody at all
-    /// has a recursive watch.
+    /// A path that at least starts with a slash. The watches of others that do not depends on
+    /// whether anybody at all has a recursive watch.
     fn absolute(&mut self, asked: Asked) -> Path {
         match self.path(asked) {
             Path::Foreign(Bytes(bytes)) if !bytes.starts_with(b"/") => Path::Below("/a"),

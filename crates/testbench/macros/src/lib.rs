@@ -4,8 +4,9 @@ use proc_macro::{TokenStream, TokenTree};
 
 /// Registers an async function that takes a `World` as a case.
 ///
-/// `#[case]` runs on every server, `#[case(embedded)]` on the embedded one alone, `#[case(real)]` on real ones alone.
-/// `alone` keeps other cases from running beside it; `within = 90` is its limit in seconds, instead of 60.
+/// `#[case]` runs on every server, `#[case(embedded)]` on the embedded one alone, `#[case(real)]`
+/// on real ones alone. `alone` keeps other cases from running beside it; `within = 90` is its limit
+/// in seconds, instead of 60.
 #[proc_macro_attribute]
 pub fn case(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let text = arguments.to_string();

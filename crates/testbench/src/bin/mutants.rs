@@ -1,14 +1,15 @@
-//! Proves that the tests still catch known bugs: each record of `tests/mutants/*.toml` puts one bug back, and the tests that it
-//! names must fail then.
+//! Proves that the tests still catch known bugs: each record of `tests/mutants/*.toml` puts one bug
+//! back, and the tests that it names must fail then.
 //!
 //! ```text
 //! cargo run -p lockkeeper-testbench --bin mutants -- [--check | --share N] [--jobs N] [NAME...]
 //! ```
 //!
-//! `--check` only looks that every record still applies, as a unit test below does. `--share N` tries every Nth, beginning with
-//! another one whenever the sources change. Each named test must run and pass on the tree as it is, and run and fail with
-//! the bug. A record that does not apply, a bug that does not build and a test that does not run are failures, not catches. It
-//! works on copies: the tree is never changed.
+//! `--check` only looks that every record still applies, as a unit test below does. `--share N`
+//! tries every Nth, beginning with another one whenever the sources change. Each named test must
+//! run and pass on the tree as it is, and run and fail with the bug. A record that does not apply,
+//! a bug that does not build and a test that does not run are failures, not catches. It works on
+//! copies: the tree is never changed.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -362,7 +363,8 @@ fn try_bug(bench: &Bench, mutant: &Mutant) -> Vec<Verdict> {
     verdicts
 }
 
-/// Gives the work to the benches as they come free, and prints what comes of it. Whether all is good.
+/// Gives the work to the benches as they come free, and prints what comes of it. Whether all is
+/// good.
 fn each<T: Sync>(
     benches: &[Bench],
     work: &[T],

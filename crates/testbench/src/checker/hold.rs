@@ -15,7 +15,8 @@ pub(crate) struct Hold<'a> {
     pub(crate) granted: Nanos,
     /// Whether it was still held when its client came to write it down.
     pub(crate) held: bool,
-    /// The last moment of which the servers confirmed that it was held: when a release began that was done.
+    /// The last moment of which the servers confirmed that it was held: when a release began that
+    /// was done.
     pub(crate) surely_until: Nanos,
 }
 

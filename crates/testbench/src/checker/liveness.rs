@@ -1,6 +1,7 @@
 //! The part of the judge that looks at the clock: whoever can go on does so within a bound. (pure)
 //!
-//! Time runs only while the world is whole: between a fault and its heal nothing is expected of anybody but an end in time.
+//! Time runs only while the world is whole: between a fault and its heal nothing is expected of
+//! anybody but an end in time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,8 +12,9 @@ use crate::events::{Event, Nanos, Outcome, What};
 /// How long things may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// L1: from a free lock with somebody who waits, in a whole world, to the next grant. A holder that was killed or lost
-    /// its hold keeps its ticket until its session ends: so much is added in the case's own bound.
+    /// L1: from a free lock with somebody who waits, in a whole world, to the next grant. A holder
+    /// that was killed or lost its hold keeps its ticket until its session ends: so much is added
+    /// in the case's own bound.
     pub grant: Duration,
     /// L2: from the begin of a release in a whole world to its end.
     pub release: Duration,
@@ -99,7 +101,8 @@ fn nanos(count: Nanos) -> Duration {
     Duration::from_nanos(count)
 }
 
-/// When the machine itself kept whom from running. It excuses no wrong answer, only a late one, and by no more than was measured.
+/// When the machine itself kept whom from running. It excuses no wrong answer, only a late one, and
+/// by no more than was measured.
 struct Stalls<'a>(Vec<(&'a str, Nanos, Nanos)>);
 
 impl<'a> Stalls<'a> {
@@ -228,7 +231,8 @@ fn releases(events: &[&Event], bound: Duration, say: &mut impl FnMut(&'static st
     }
 }
 
-/// L3: a call that was given a limit ends within it, whatever is broken. Time for which its process was stopped is its own.
+/// L3: a call that was given a limit ends within it, whatever is broken. Time for which its process
+/// was stopped is its own.
 fn calls(events: &[&Event], slack: Duration, say: &mut impl FnMut(&'static str, String)) {
     let stalls = Stalls::of(events);
     let mut open: BTreeMap<(&str, u64), Nanos> = BTreeMap::new();
@@ -263,8 +267,8 @@ fn calls(events: &[&Event], slack: Duration, say: &mut impl FnMut(&'static str, 
     }
 }
 
-/// L4: the notice of a loss comes soon after the end of the lease as the guard had last told it, or soon after its process
-/// goes on.
+/// L4: the notice of a loss comes soon after the end of the lease as the guard had last told it, or
+/// soon after its process goes on.
 fn notices(events: &[&Event], slack: Duration, say: &mut impl FnMut(&'static str, String)) {
     let stalls = Stalls::of(events);
     let mut leases: BTreeMap<(&str, u64), Nanos> = BTreeMap::new();

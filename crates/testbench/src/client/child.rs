@@ -1,7 +1,8 @@
-//! The other side: a process that locks, holds, writes to the store and releases, and writes down what it sees.
+//! The other side: a process that locks, holds, writes to the store and releases, and writes down
+//! what it sees.
 //!
-//! It trusts the library as a careful user would: it asks the guard before each write and stops when it is lost. What it
-//! does wrong between that look and the write is what fencing is for.
+//! It trusts the library as a careful user would: it asks the guard before each write and stops
+//! when it is lost. What it does wrong between that look and the write is what fencing is for.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,7 +1,8 @@
-//! One connection through the proxy: a reader and a writer for each direction, and what the dialogue is about.
+//! One connection through the proxy: a reader and a writer for each direction, and what the
+//! dialogue is about.
 //!
-//! The connection ends when both its sides have ended or when it is cut, and never because one side fails while the
-//! other one must not know of it yet.
+//! The connection ends when both its sides have ended or when it is cut, and never because one side
+//! fails while the other one must not know of it yet.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -103,8 +104,9 @@ pub(crate) async fn serve(
     }
 }
 
-/// Connects to the other side. A member of an ensemble that refuses is asked again for a second: its peers would do so
-/// themselves, but for a connection that was accepted and ends they elect anew.
+/// Connects to the other side. A member of an ensemble that refuses is asked again for a second:
+/// its peers would do so themselves, but for a connection that was accepted and ends they elect
+/// anew.
 async fn connect(shared: &Shared) -> Option<TcpStream> {
     let deadline = Instant::now() + Duration::from_secs(1);
     loop {
@@ -221,8 +223,8 @@ impl Form {
     }
 }
 
-/// The first message of an election, which says where its sender can be reached, with another port in it: a version, the
-/// sender's number, and `host:port`.
+/// The first message of an election, which says where its sender can be reached, with another port
+/// in it: a version, the sender's number, and `host:port`.
 fn introduction(buffer: &mut Vec<u8>, announced: u16) -> Option<Vec<u8>> {
     const HEAD: usize = 8 + 8 + 4;
     let length = buffer.get(HEAD - 4..HEAD)?.try_into().ok()?;

@@ -44,7 +44,8 @@ impl Proxies {
     }
 
     pub async fn cut(&self, end: End) -> usize {
-        // All at once: one after the other would cut a client again that has come back by way of a later one.
+        // All at once: one after the other would cut a client again that has come back by way of a
+        // later one.
         let counts = join_all(self.each.iter().map(|proxy| proxy.cut(end))).await;
         counts.iter().sum()
     }
