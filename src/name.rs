@@ -238,7 +238,7 @@ mod tests {
         assert!(LockName::new("x/".repeat(3000) + "x").is_err());
     }
 
-    // FAILURES.md row 84.
+    // docs/failures.md row 84.
     #[test]
     fn a_segment_that_reads_as_a_ticket_is_refused() {
         for name in [

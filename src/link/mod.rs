@@ -4,8 +4,8 @@
 //! Invariants: an operation is sent when its method is *called*, in the order of the calls; nothing
 //! is sent that is larger than servers read; every operation ends within the link's deadline; and
 //! an operation that fails says either what the server answered or that the outcome is unknown,
-//! never anything else (FAILURES.md rows 53 and 56). Another store, or a simulated world, can stand
-//! behind the trait.
+//! never anything else (docs/failures.md rows 53 and 56). Another store, or a simulated world, can
+//! stand behind the trait.
 
 pub(crate) mod diagnose;
 pub(crate) mod pacer;
@@ -229,8 +229,8 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// A watch that tells when the future ends. A panic in there is the end of the session: the
-    /// client crate panics when its own task is gone, as in a runtime that shuts down (FAILURES.md
-    /// row 60).
+    /// client crate panics when its own task is gone, as in a runtime that shuts down
+    /// (docs/failures.md row 60).
     pub(crate) fn new(told: impl Future<Output = Change> + Send + 'static) -> Self {
         let told = AssertUnwindSafe(told)
             .catch_unwind()
@@ -274,8 +274,8 @@ pub(crate) enum Change {
     SessionOver,
 }
 
-/// What the client believes of its session. Not proof of anything (FAILURES.md row 59); good for
-/// waiting.
+/// What the client believes of its session. Not proof of anything (docs/failures.md row 59); good
+/// for waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SessionState {
     Connected,

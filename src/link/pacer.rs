@@ -2,8 +2,8 @@
 //! session can live.
 //!
 //! The crate goes through the connect string once without any pause, and then backs off without a
-//! cap (FAILURES.md row 57): 1.6 s after 1.5 s without servers, 3.2 s after 3.1 s, and no option
-//! says otherwise. So the list that it is given is so long that the first pass outlasts the
+//! cap (docs/failures.md row 57): 1.6 s after 1.5 s without servers, 3.2 s after 3.1 s, and no
+//! option says otherwise. So the list that it is given is so long that the first pass outlasts the
 //! session: the servers are in it many times, and between them stands the pacer, a port of our own
 //! that takes a connection and closes it a tenth of a second later. The crate shuffles the list;
 //! twice as many servers as pacers keep the gaps short. It logs a warning for each pacer that it

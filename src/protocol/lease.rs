@@ -193,7 +193,8 @@ mod tests {
 
     #[test]
     fn row_83_an_answer_proves_older_requests_and_not_itself() {
-        // FAILURES.md row 83: the beat at 900 was late; a lease of 900 + 0.6 T would be too long.
+        // docs/failures.md row 83: the beat at 900 was late; a lease of 900 + 0.6 T would be too
+        // long.
         let lease = after([200, 400, 900]);
 
         assert_eq!(lease.valid_until(ms(901)), Some(ms(400 + 1080)));
@@ -201,7 +202,7 @@ mod tests {
 
     #[test]
     fn row_81_the_first_answer_after_a_silence_begins_no_lease() {
-        // FAILURES.md row 81.
+        // docs/failures.md row 81.
         let mut lease = after([200, 400]);
         let end = lease.valid_until(ms(401)).unwrap();
 
@@ -527,8 +528,9 @@ mod tests {
         prop::collection::vec((0..2_u8, 0..1500_u64, 0..60_u64, 0..60_u64), 1..80)
     }
 
-    /// FAILURES.md S2b, against every rhythm of beats, pauses and pings: whatever was answered, the
-    /// lease is over when the leader ends the session, also where the follower is cut from it.
+    /// docs/failures.md, invariant S2b, against every rhythm of beats, pauses and pings: whatever
+    /// was answered, the lease is over when the leader ends the session, also where the follower is
+    /// cut from it.
     #[test]
     fn no_lease_outlives_its_session() {
         let of = (

@@ -3,7 +3,7 @@
 //! A holder leaves a *mark* when it releases; a guest leaves a *note* when it comes, so that its
 //! host leaves without a mark; a leader *proclaims* a value. Invariant: a mark proves a turn only
 //! by the `czxid` of the ticket that was watched. By number alone it would prove a wrong one as
-//! soon as a directory was removed and made again (FAILURES.md row 74).
+//! soon as a directory was removed and made again (docs/failures.md row 74).
 
 use serde::{Deserialize, Serialize};
 
@@ -87,7 +87,7 @@ pub(crate) enum DirectoryData {
     Noted(i64),
     /// A leader has published a value: we may write.
     Proclaimed(Proclaimed),
-    /// Another program's value: we must never write over it (FAILURES.md row 85).
+    /// Another program's value: we must never write over it (docs/failures.md row 85).
     Foreign,
 }
 

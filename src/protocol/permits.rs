@@ -147,7 +147,7 @@ mod tests {
             prop_assert_eq!(parse_limit(&limit_to_bytes(count)), Some(count));
         }
 
-        // FAILURES.md row 79: whatever is taken when it fits, the sum stays within the limit.
+        // docs/failures.md row 79: whatever is taken when it fits, the sum stays within the limit.
         #[test]
         fn what_is_taken_when_it_fits_stays_within_the_limit(
             asks in prop::collection::vec((1..50_u32, any::<bool>()), 0..60),

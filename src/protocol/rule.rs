@@ -79,8 +79,8 @@ mod tests {
         }
     }
 
-    // FAILURES.md row 44: whatever is missing and however the list is shuffled, also across the end
-    // of the counter.
+    // docs/failures.md row 44: whatever is missing and however the list is shuffled, also across
+    // the end of the counter.
     #[test]
     fn row_44_of_up_to_seven_children_the_nearest_lower_number_is_watched() {
         let mut judgements = 0;
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(judgements, 2 * 82_201, "every order of every choice");
     }
 
-    // FAILURES.md row 45.
+    // docs/failures.md row 45.
     #[test]
     fn junk_children_are_ignored() {
         let verdict = judge(

@@ -571,7 +571,7 @@ mod tests {
     ];
 
     proptest! {
-        // FAILURES.md row 47: a server in an Arabic locale once wrote such names.
+        // docs/failures.md row 47: a server in an Arabic locale once wrote such names.
         #[test]
         fn row_47_a_number_in_the_digits_of_another_script_is_no_ticket(
             seq in 0..=i32::MAX,

@@ -1,8 +1,8 @@
 //! The walk of a ticket to its turn: what to ask next, and what each answer means. (pure)
 //!
 //! Invariants: every snapshot that can give the turn also shows our own ticket, with our `czxid`
-//! (FAILURES.md rows 72 and 73), or a directory whose last change was its creation; a ticket waits
-//! for one other, the nearest that conflicts; a list of the children is the fallback of the
+//! (docs/failures.md rows 72 and 73), or a directory whose last change was its creation; a ticket
+//! waits for one other, the nearest that conflicts; a list of the children is the fallback of the
 //! exclusive way, never the way itself. It sends nothing and waits for nothing: the waiter does,
 //! and so does the exhaustive search of the tests.
 //!

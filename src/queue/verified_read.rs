@@ -1,7 +1,7 @@
 //! The look: the directory, a ticket of ours and whatever else is asked for, all at one moment.
 //!
 //! Invariant: a look that does not show our own ticket, with its identity, is an error and nothing
-//! else (FAILURES.md rows 72 and 73). It decides nothing.
+//! else (docs/failures.md rows 72 and 73). It decides nothing.
 
 use super::place::TicketPlace;
 use crate::error::{Error, Result};

@@ -1,9 +1,9 @@
 //! The janitor: one task per session that removes what was left behind, until that is confirmed.
 //!
 //! Invariants: it never repeats a delete without reading the ticket and comparing the `czxid`
-//! first, because the name may be a stranger's by then (FAILURES.md row 71); at most one delete of
-//! a ticket is under way; and it never acts for a session that is over, because the server removes
-//! those tickets. It never grants anything.
+//! first, because the name may be a stranger's by then (docs/failures.md row 71); at most one
+//! delete of a ticket is under way; and it never acts for a session that is over, because the
+//! server removes those tickets. It never grants anything.
 
 use std::collections::HashMap;
 use std::sync::Arc;

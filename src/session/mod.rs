@@ -201,8 +201,8 @@ impl Session {
     }
 
     /// Checks that a node which we have just made belongs to this session. A server may have opened
-    /// another session in silence, and the client follows it (FAILURES.md row 58); everything of
-    /// ours then ends with the session that we had.
+    /// another session in silence, and the client follows it (docs/failures.md row 58); everything
+    /// of ours then ends with the session that we had.
     pub(crate) fn recognise(&self, owner: i64) -> Result<(), End> {
         if owner == self.id {
             return Ok(());

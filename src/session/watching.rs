@@ -2,8 +2,8 @@
 //!
 //! When it connects again, the client sends all paths that it watches, and loses its way once they
 //! are more than 128 KiB: it splits them into requests with one xid, and knows the answer to one of
-//! them only (FAILURES.md row 52). Invariant: what is watched is counted, from before its request
-//! is sent until the watch is dropped. The pool keeps the count below its limit.
+//! them only (docs/failures.md row 52). Invariant: what is watched is counted, from before its
+//! request is sent until the watch is dropped. The pool keeps the count below its limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Says on stderr what goes on; twice and three times says more (RUST_LOG wins)
+    /// Logs to stderr; given twice or three times it logs more (RUST_LOG wins)
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 
@@ -51,27 +51,27 @@ pub(crate) struct Arguments {
 pub(crate) enum Order {
     /// Runs a command while holding a lock
     Run(Run),
-    /// Shows who holds a lock and who waits for it
+    /// Shows the holder and the waiters of a lock
     Queue(Queue),
-    /// Removes somebody's ticket from the queue of a lock
+    /// Removes a ticket from the queue of a lock
     Break(Break),
     /// Runs a command while leading
     Elect(Elect),
-    /// Shows who leads an election
+    /// Shows the leader of an election
     Leader(Leader),
-    /// Lists the locks that somebody holds or waits for
+    /// Lists the locks that are held or waited for
     Ls(Ls),
-    /// Says in words who keeps everybody else waiting
+    /// Says in words what keeps the waiters waiting
     Why(Why),
-    /// Shows who held a lock before, and how that ended
+    /// Shows the earlier holders of a lock, and how their holds ended
     Journal(Journal),
-    /// Looks through all locks for what is wrong with them
+    /// Checks all locks for problems
     Doctor(Doctor),
-    /// Measures what locks cost on an ensemble
+    /// Measures the cost of locks on an ensemble
     Bench(Bench),
     /// Runs a ZooKeeper-compatible server for tests and demos
     Serve(Serve),
-    /// Prints what a shell needs to complete these words
+    /// Prints the script with which a shell completes these words
     Completions(Completions),
     /// Prints the manual page, or writes all of them
     Man(Man),
@@ -90,17 +90,16 @@ pub(crate) struct Server {
     )]
     pub(crate) zk: String,
 
-    /// The node below which the locks are; all who share locks must use the same
+    /// The node below which the locks are; all clients of a lock must use the same
     #[arg(long, global = true, value_name = "PATH", default_value = "/locks")]
     pub(crate) root: String,
 
-    /// Whose other clients share the locks: those of Curator or of kazoo; all who share a lock must
-    /// use the same
+    /// The library that shares the locks, Curator or kazoo; all clients of a lock must use the same
     #[arg(long, global = true, value_name = "DIALECT", default_value = "curator")]
     pub(crate) dialect: DialectWord,
 
-    /// Proves who we are: digest:user:password. Everybody on this machine sees it in the list of
-    /// processes: better in the variable, or in --auth-file
+    /// The credential: digest:user:password. Every user of this machine sees it in the list of
+    /// processes, so set the variable or --auth-file instead
     #[arg(
         long,
         global = true,
@@ -110,12 +109,12 @@ pub(crate) struct Server {
     )]
     pub(crate) auth: Option<Secret>,
 
-    /// The same, from the first line of a file or pipe, in place of --auth
+    /// The credential from the first line of a file or pipe, in place of --auth
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) auth_file: Option<PathBuf>,
 
-    /// Who may do what with the nodes that are made, as ZooKeeper's tools write it:
-    /// auth::cdrwa,world:anyone:r. With --auth it is auth::cdrwa if not given, without it open
+    /// The access list of the nodes that are made, as ZooKeeper's tools write it:
+    /// auth::cdrwa,world:anyone:r. The default is auth::cdrwa with --auth, and open without it
     #[arg(
         long,
         global = true,
@@ -125,17 +124,17 @@ pub(crate) struct Server {
     )]
     pub(crate) acl: Option<Acl>,
 
-    /// Only warns where the access list of a lock's directory lets others in than --acl does, in
-    /// place of refusing the lock
+    /// Only warns if the access list of a lock's directory allows more than --acl does, in place of
+    /// refusing the lock
     #[arg(long, global = true)]
     pub(crate) no_strict_acl: bool,
 
-    /// Speaks TLS with the servers, and believes those whose certificate an authority in this file
-    /// (PEM) has signed
+    /// Speaks TLS with the servers, and trusts certificates that an authority in this file (PEM)
+    /// has signed
     #[arg(long, global = true, value_name = "FILE", env = "LOCKKEEPER_TLS_CA")]
     pub(crate) tls_ca: Option<PathBuf>,
 
-    /// The certificate (PEM) that is shown to servers which ask for one
+    /// The certificate (PEM) for servers that ask for one
     #[arg(
         long,
         global = true,
@@ -159,12 +158,12 @@ pub(crate) struct Server {
     #[arg(long, global = true, env = "LOCKKEEPER_REQUIRE_TLS", value_parser = FalseyValueParser::new())]
     pub(crate) require_tls: bool,
 
-    /// How long the servers wait for a silent client before its locks go to others
+    /// How long a client may be silent before its session expires and its locks go to others
     #[arg(long, global = true, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) session_timeout: Duration,
 
-    /// The tickTime of the servers, as their configuration has it: with it a command survives
-    /// longer silences of theirs
+    /// The tickTime of the servers' configuration; if it is given, a command survives longer
+    /// silences of the servers
     #[arg(long, global = true, value_name = "TIME", env = "LOCKKEEPER_TICK", value_parser = parse_duration)]
     pub(crate) tick: Option<Duration>,
 
@@ -172,7 +171,7 @@ pub(crate) struct Server {
     #[arg(long, global = true, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) connect_timeout: Duration,
 
-    /// How long a command that only looks (queue, leader, ls, why, journal, doctor) may take after
+    /// How long a command that only reads (queue, leader, ls, why, journal, doctor) may take after
     /// that
     #[arg(long, global = true, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     pub(crate) read_timeout: Duration,
@@ -185,7 +184,7 @@ pub(crate) struct Run {
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
 
-    /// Runs beside others with --shared; excludes those without
+    /// Runs beside other --shared commands, and excludes all others
     #[arg(long)]
     pub(crate) shared: bool,
 
@@ -193,7 +192,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "N/LIMIT", conflicts_with_all = ["shared", "owner"])]
     pub(crate) permits: Option<Permits>,
 
-    /// Runs in the name of ID, which may be inside already
+    /// Runs in the name of the owner ID, which may hold the lock already
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) owner: Option<String>,
 
@@ -201,27 +200,27 @@ pub(crate) struct Run {
     pub(crate) work: Work,
 }
 
-/// What is to be done under a lock, and how long to wait for that.
+/// The work under a lock, and how long to wait for the lock.
 #[derive(Debug, Args)]
 pub(crate) struct Work {
-    /// Gives up with 75 when the lock was not granted for so long
+    /// Gives up with 75 when the lock was not granted in this time
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) wait: Option<Duration>,
 
-    /// Gives up with 75 at once when somebody holds the lock or waits for it
+    /// Gives up with 75 at once when the lock is held or waited for
     #[arg(long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
 
-    /// How long the command may take to end after TERM when the lock is lost, before it gets KILL;
-    /// and what it leaves when it was told to end
+    /// How long after SIGTERM the command may take to end when the lock is lost, before it gets
+    /// SIGKILL; so long may the rest of its process group take when it was told to end
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     pub(crate) grace: Duration,
 
-    /// Holds the lock until all that the command started in its process group has ended too
+    /// Holds the lock until the command's whole process group has ended
     #[arg(long)]
     pub(crate) wait_group: bool,
 
-    /// Writes into the lock's journal who holds it and how that ends, and keeps so many holds there
+    /// Writes this hold and its end into the lock's journal, and keeps so many holds there
     #[arg(
         long,
         value_name = "HOLDS",
@@ -235,7 +234,8 @@ pub(crate) struct Work {
     #[arg(long)]
     pub(crate) unset_auth: bool,
 
-    /// What others see beside our ticket, in place of the command's name: no secrets
+    /// The label of the ticket, in place of the command's name; every reader of the queue sees it,
+    /// so no secrets
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
 
@@ -250,7 +250,7 @@ pub(crate) struct Elect {
     /// The election: one or more words separated by '/'
     pub(crate) name: String,
 
-    /// The value that others see while we lead; without it the host's name and our process id:
+    /// The value that others see while it leads; the default is the host's name and the process id:
     /// host:pid
     #[arg(long)]
     pub(crate) id: Option<String>,
@@ -260,7 +260,7 @@ pub(crate) struct Elect {
 }
 
 impl Arguments {
-    /// Refuses what the words cannot mean together.
+    /// Refuses options that exclude each other.
     pub(crate) fn checked(self) -> Result<Self, clap::Error> {
         let Order::Run(run) = &self.order else {
             return Ok(self);
@@ -289,7 +289,7 @@ pub(crate) struct Queue {
     /// The lock
     pub(crate) name: String,
 
-    /// Looks again every second until INT or TERM
+    /// Shows it again every second until SIGINT or SIGTERM
     #[arg(long)]
     pub(crate) watch: bool,
 }
@@ -297,7 +297,7 @@ pub(crate) struct Queue {
 #[derive(Debug, Args)]
 #[command(after_help = notes::LS)]
 pub(crate) struct Ls {
-    /// Looks again every second until INT or TERM
+    /// Shows it again every second until SIGINT or SIGTERM
     #[arg(long)]
     pub(crate) watch: bool,
 }
@@ -319,7 +319,7 @@ pub(crate) struct Journal {
 #[derive(Debug, Args)]
 #[command(after_help = notes::DOCTOR)]
 pub(crate) struct Doctor {
-    /// A session that holds more locks than that is unusual
+    /// The most locks that a session may hold without a finding
     #[arg(long, value_name = "LOCKS", default_value = "200")]
     pub(crate) many: usize,
 }
@@ -338,7 +338,7 @@ pub(crate) struct Break {
     #[arg(short, long)]
     pub(crate) yes: bool,
 
-    /// How long a holder that was asked to release may take before its ticket is removed; 0s does
+    /// How long a holder that is asked to release may take before its ticket is removed; 0s does
     /// not ask it
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     pub(crate) grace: Duration,
@@ -350,7 +350,7 @@ pub(crate) struct Leader {
     /// The election
     pub(crate) name: String,
 
-    /// Shows each new leader and each new value until INT or TERM
+    /// Shows each new leader and each new value until SIGINT or SIGTERM
     #[arg(long)]
     pub(crate) watch: bool,
 }
@@ -362,7 +362,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:2181")]
     pub(crate) listen: SocketAddr,
 
-    /// So many connections of one address are served at once; 0 is no limit
+    /// The most connections of one address at a time; 0 is no limit
     #[arg(long, value_name = "COUNT", default_value = "60")]
     pub(crate) max_client_connections: usize,
 }
@@ -467,7 +467,7 @@ impl Server {
         // The log says so too, where there is one.
         if builder.sends_secrets_in_clear() && !tracing::enabled!(tracing::Level::WARN) {
             report::say(
-                "the credential crosses the network as it is, because there is no TLS: see --tls-ca and --require-tls",
+                "the credential crosses the network in clear, because there is no TLS: see --tls-ca and --require-tls",
             );
         }
         // On the heap: every order waits for it.

@@ -1,5 +1,5 @@
-//! Why a subcommand failed. What the library says is passed on whole; `main.rs` makes exit codes of
-//! it.
+//! Why a subcommand failed. Errors of the library are passed on whole; `main.rs` makes exit codes
+//! of them.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -13,10 +13,10 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Library(#[from] lockkeeper::Error),
 
-    #[error("the servers did not answer all within {} (--connect-timeout and --read-timeout)", humantime::format_duration(*limit))]
+    #[error("the servers did not finish answering within {} (--connect-timeout and --read-timeout)", humantime::format_duration(*limit))]
     Silent { limit: Duration },
 
-    #[error("{name} is taken, and --no-wait says not to wait for it")]
+    #[error("{name} is held or waited for, and --no-wait was given")]
     Taken { name: String },
 
     #[error("{name} was lost while the command ran")]
@@ -37,7 +37,7 @@ pub(crate) enum Failure {
         source: io::Error,
     },
 
-    #[error("stdin is no terminal to ask on: say --yes to remove a ticket without a question")]
+    #[error("stdin is no terminal: give --yes to remove a ticket without a question")]
     NobodyToAsk,
 
     #[error("cannot read {}", file.display())]
@@ -52,7 +52,7 @@ pub(crate) enum Failure {
         source: Box<dyn Error + Send + Sync>,
     },
 
-    #[error("{path} cannot be removed now, and is left to the servers, who do so within minutes")]
+    #[error("cannot remove {path} now; the servers remove it within minutes")]
     Left {
         path: String,
         source: Box<dyn Error + Send + Sync>,
@@ -64,7 +64,7 @@ pub(crate) enum Failure {
     #[error("cannot write {}", file.display())]
     Page { file: PathBuf, source: io::Error },
 
-    #[error("the system refuses what is needed")]
+    #[error("the system refused an operation")]
     System(#[source] io::Error),
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn secret(file: &Path) -> Result<String, Failure> {
     let (text, is_open) = read(file)?;
     if is_open {
         report::say(format_args!(
-            "everybody on this machine can read the secret in {0}: `chmod o-r {0}` ends that",
+            "every user of this machine can read the secret in {0}: `chmod o-r {0}` ends that",
             file.display()
         ));
     }

@@ -21,11 +21,11 @@ impl FromStr for Permits {
             .map(|(count, limit)| (count.parse(), limit.parse()));
         match numbers {
             Some((Ok(0), _) | (_, Ok(0))) => Err("there must be at least one permit".into()),
-            Some((Ok(count), Ok(limit))) if count > limit => Err(format!(
-                "{count} permits are never there, of {limit} in all"
-            )),
+            Some((Ok(count), Ok(limit))) if count > limit => {
+                Err(format!("cannot take {count} permits: the limit is {limit}"))
+            }
             Some((Ok(count), Ok(limit))) => Ok(Self { count, limit }),
-            _ => Err("it looks like 1/4: one permit, of four in all".into()),
+            _ => Err("write it as 1/4: one permit of four".into()),
         }
     }
 }

@@ -32,7 +32,7 @@ pub(crate) async fn run(server: &Server, order: &Journal, as_json: bool) -> Resu
         report::print_json(&objects.collect::<Vec<_>>())?;
     } else if journal.is_empty() {
         report::say(format_args!(
-            "nothing is written about {name}: `run` and `elect` write with --journal"
+            "the journal has no hold of {name}: `run` and `elect` write holds with --journal"
         ));
     } else {
         let now = queue::now();

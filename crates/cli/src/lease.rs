@@ -35,7 +35,7 @@ impl fmt::Display for Danger {
         match self {
             Self::Near(left) => write!(
                 f,
-                "no server answers, and the lock is ours for only {} ms more",
+                "no server answers, and the lease lasts for only {} ms more",
                 left.as_millis()
             ),
             Self::Lost(error) => write!(f, "the lock was lost: {error}"),

@@ -94,7 +94,8 @@ fn end(tool: &Command, command: &Command) -> Roff {
             entry(&mut roff, &variable.to_string_lossy(), &meaning);
         }
     }
-    let meaning = "Stands for --verbose, and wins: what is told on stderr, `lockkeeper=debug` say.";
+    let meaning =
+        "Stands for --verbose, and wins: the log on stderr, for example `lockkeeper=debug`.";
     entry(&mut roff, "RUST_LOG", meaning);
     let notes = notes(command);
     for (word, title) in SECTIONS {

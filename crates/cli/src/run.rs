@@ -225,7 +225,7 @@ impl<'a> Running<'a> {
                 Event::GraceOver => self.kill(),
                 Event::Revoked => {
                     report::say(format_args!(
-                        "{}: somebody asks for it back; the command gets TERM",
+                        "{}: another client asks for it back; the command gets SIGTERM",
                         self.name
                     ));
                     self.child.send(Signal::SIGTERM);
@@ -253,7 +253,7 @@ impl<'a> Running<'a> {
     fn tell(&mut self, danger: &Danger) {
         let grace = self.order.grace;
         report::say(format_args!(
-            "{}: {danger}; the command gets TERM, and KILL after {}",
+            "{}: {danger}; the command gets SIGTERM, and SIGKILL after {}",
             self.name,
             humantime::format_duration(grace)
         ));
@@ -282,10 +282,10 @@ impl<'a> Running<'a> {
         let grace = humantime::format_duration(self.order.grace);
         match (self.code, rest(self.child)) {
             (None, _) => report::say(format_args!(
-                "the command did not end within {grace} of TERM: it gets KILL"
+                "the command did not end within {grace} of SIGTERM: it gets SIGKILL"
             )),
             (Some(_), rest) => report::say(format_args!(
-                "what the command left{} did not end within {grace}: it gets KILL",
+                "the rest of its process group{} did not end within {grace}: it gets SIGKILL",
                 rest.unwrap_or_default()
             )),
         }
@@ -304,7 +304,7 @@ fn is_ending(signal: i32) -> bool {
 fn say_rest(child: &Child) {
     if let Some(rest) = rest(child) {
         report::say(format_args!(
-            "the command has ended, and what it left{rest} goes on without the lock; --wait-group keeps the lock for it"
+            "the command has ended, and the rest of its process group{rest} goes on without the lock; --wait-group keeps the lock for it"
         ));
     }
 }

@@ -26,7 +26,7 @@ pub(crate) async fn run(order: &Serve, as_json: bool) -> Result<u8, Failure> {
     let address = server.addr();
     if !address.ip().to_canonical().is_loopback() {
         report::say(format_args!(
-            "{address} is open to other machines, without TLS: everybody who reaches it can do everything with it"
+            "{address} is open to other machines, without TLS: any client that reaches it can do everything"
         ));
     }
     if as_json {

@@ -132,7 +132,7 @@ impl Case<'_> {
         if let ([holder], false) = (&holders[..], waiting.is_empty()) {
             if holder.0.kind != EntryKind::Candidate {
                 lines.push(format!(
-                    "`lockkeeper break {name}` asks the holder for it, and then takes it away."
+                    "`lockkeeper break {name}` asks the holder to release it, and then removes the ticket."
                 ));
             }
         }
@@ -201,8 +201,7 @@ impl Case<'_> {
         let how = match &last.ending {
             Some(ending) => format!("it ended: {ending}"),
             None if self.story.is_silent(last) => {
-                "nobody has written how it ended: its process died, was cut off, or could not"
-                    .into()
+                "its end was not written: its process died, was cut off, or could not write".into()
             }
             None => "it went a moment ago".into(),
         };
@@ -252,10 +251,10 @@ fn doubt((ticket, doing): Place<'_>) -> Option<String> {
     match doing? {
         Doing::Runs => None,
         Doing::Stopped => Some(format!(
-            "  Its process is stopped, by a signal or a debugger: {then} when its session times out."
+            "  Its process is stopped, by a signal or a debugger: {then} when its session expires."
         )),
         Doing::Ended => Some(format!(
-            "  Its process has ended without a word: {then} when its session times out."
+            "  Its process has ended without a word: {then} when its session expires."
         )),
     }
 }

@@ -1,7 +1,8 @@
 //! The link on real ZooKeeper, through the `zookeeper-client` crate: the only file that names it.
 //!
 //! It uses the crate's plain operations only. The crate's lock recipe, its persistent watches
-//! across reconnects and its session state as proof are not used (FAILURES.md section G says why).
+//! across reconnects and its session state as proof are not used (docs/failures.md section G says
+//! why).
 
 mod nodelay;
 mod standalone;
@@ -715,8 +716,8 @@ mod tests {
         }
     }
 
-    // FAILURES.md row 53: FIN, RST, silence, garbage and the session's end are all unknown; only
-    // codes are answers.
+    // docs/failures.md row 53: FIN, RST, silence, garbage and the session's end are all unknown;
+    // only codes are answers.
     #[test]
     fn only_a_server_code_is_an_answer() {
         for answered in [

@@ -1,9 +1,9 @@
 //! The referee: reads the log of a simulated run and names the first rule that was broken. (pure)
 //!
-//! The rules are those of FAILURES.md section 2. It knows tickets by their `czxid` only, and the
-//! turn of a ticket as the prefixes of the history at which it is there and nothing older is: a
-//! grant is right if the read that led to it was served at one of those, however old that prefix
-//! was by then.
+//! The rules are those of docs/failures.md, "Invariants". It knows tickets by their `czxid` only,
+//! and the turn of a ticket as the prefixes of the history at which it is there and nothing older
+//! is: a grant is right if the read that led to it was served at one of those, however old that
+//! prefix was by then.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;

@@ -103,7 +103,7 @@ async fn measure(
         }
         (Err(signal), _) => {
             report::say(format_args!(
-                "{path} may be left to the servers, who remove it within minutes"
+                "{path} may be left; the servers remove it within minutes"
             ));
             Err(Stop::Signal(signal))
         }

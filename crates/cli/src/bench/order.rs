@@ -1,4 +1,4 @@
-//! The words of `bench`, and what its help says.
+//! The options of `bench`, and its help.
 
 use std::time::Duration;
 
@@ -7,31 +7,31 @@ use clap::builder::RangedU64ValueParser;
 use humantime::parse_duration;
 
 const NOTES: &str = "\
-It measures locks on your ensemble, and beside them the floor: the raw operations that a fair lock cannot do without. Both
-take turns, A B A B, so that a load that comes and goes hits both; a first round warms up and is not counted. Shown are the
+Measures locks on your ensemble, and beside them the baseline: the raw operations that a fair lock cannot do without. Both
+take turns, A B A B, so that a changing load hits both. A first round warms up and is not counted. The table shows the
 medians of the rounds with the lowest and the highest, in microseconds, the percentiles of all single times, and the ratio
-to the floor of the same round. For the times a low ratio is good, for the locks in a second a high one.
+to the baseline of the same round. For times a low ratio is good, for locks in a second a high one.
 
-  lock + release     a lock that nobody else wants
+  lock + release     an uncontended lock
   hand-over at N     the time from one grant to the next while N wait and every holder releases at once
   N locks at once    locks in a second, by N tasks on one session with a lock each
   one that lingers   locks in a second of one lock that keeps its place, by two tasks of this process: no requests
-  memory per waiter  what heap and stacks of this process grow by while the largest crowd queues up, divided by its
-                     size; not told of crowds below a hundred
+  memory per waiter  the growth of this process's heap and stacks while the largest crowd queues up, divided by its
+                     size; not shown for crowds below a hundred
 
-What it does to the ensemble: the run of half a minute creates and removes about 25 000 tickets, one after the other or in
-crowds of --waiters at once, and drives it to what it can commit for --time, twice a round. Each ticket is two commits, so
-expect thousands of commits a second for as long as it runs, and others to feel them. It needs a handful of sessions, and
-one more for each thousand waiters or so. Everything is below one directory of its own under --root, bench-<8 digits>,
-which is removed at the end, also after an error, INT or TERM; a second INT or TERM does not wait for that. What a killed
-bench leaves, the servers remove by themselves within minutes. It touches no lock of others.
+Load: the run of half a minute creates and removes about 25 000 tickets, one after the other or in crowds of --waiters at
+once. Twice a round it drives the ensemble to its limit of commits for --time. Each ticket is two commits, so expect
+thousands of commits a second while it runs, and slower answers for other clients. It needs a handful of sessions, and
+one more for each thousand waiters or so. All its nodes are below one directory of its own under --root, bench-<8 digits>.
+The directory is removed at the end, also after an error, SIGINT or SIGTERM. A second SIGINT or SIGTERM does not wait for
+that. If the bench is killed, the servers remove its nodes within minutes. It touches no other locks.
 
 Fields of --json: rounds; uncontended {mean_us, min_us, max_us, p50_us, p99_us, shortest_us, longest_us, count, floor_us,
 floor_min_us, floor_max_us, floor_p50_us, floor_p99_us, ratio, ratio_min, ratio_max}; hand_over [the same, and waiters,
 enqueue_ms, floor_enqueue_ms]; independent {locks, locks_per_s, min_per_s, max_per_s, floor_per_s, floor_min_per_s,
 floor_max_per_s, ratio, ratio_min, ratio_max}; linger {tasks, locks_per_s, min_per_s, max_per_s}; memory {waiters,
-bytes_per_waiter}. mean_us, locks_per_s, the floor's and the ratio are medians of the rounds; shortest_us and longest_us are
-single times.
+bytes_per_waiter}. mean_us, locks_per_s, those of the baseline (floor_..) and the ratio are medians of the rounds. shortest_us and
+longest_us are single times.
 
 Examples:
   lockkeeper bench
@@ -43,7 +43,7 @@ Exit codes:
   64  wrong usage
   69  no server, or a session ended
   77  the server denies permission
- 130  INT ended it, and 143 TERM";
+ 130  SIGINT ended it, and 143 SIGTERM";
 
 const MOST_WAITERS: u64 = 100_000;
 
@@ -51,20 +51,20 @@ const MOST_WAITERS: u64 = 100_000;
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub(crate) struct Order {
-    /// How often everything is measured, after a first time that is not counted
+    /// The number of rounds, after a first one that is not counted
     #[arg(long, value_name = "N", default_value = "5", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
     pub(crate) rounds: usize,
 
-    /// How many wait for a hand-over, one size or several
+    /// The number of waiters at a hand-over, one size or several
     #[arg(long, value_name = "N,..", default_value = "1,10,100,1000", value_delimiter = ',',
         value_parser = RangedU64ValueParser::<usize>::new().range(1..=MOST_WAITERS))]
     waiters: Vec<usize>,
 
-    /// How many locks are used at once when they are independent
+    /// The number of independent locks that are used at once
     #[arg(long, value_name = "N", default_value = "64", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
     pub(crate) locks: usize,
 
-    /// For how long they are used, in each round
+    /// How long they are used in each round
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_duration)]
     pub(crate) time: Duration,
 }

@@ -94,7 +94,7 @@ async fn examine(
 ) -> Result<(Vec<Finding>, usize), Failure> {
     let (before, denied) = read(keeper).await?;
     for error in &denied {
-        report::say(format_args!("not looked at: {error}"));
+        report::say(format_args!("not checked: {error}"));
     }
     let doing = process::of(tickets(&before)).await;
     let census = sessions::ask(server).await;
@@ -118,7 +118,7 @@ async fn examine(
         // A ticket that is there before and after the sessions were counted has one, or should.
         Ok(census) => findings.extend(orphans(&before, &queues, &census)),
         Err(why) => report::say(format_args!(
-            "not looked for tickets without a session: {why}"
+            "did not search for tickets without a session: {why}"
         )),
     }
     Ok((findings, denied.len()))
@@ -133,7 +133,7 @@ async fn open_to_others(keeper: &Keeper, names: BTreeSet<&str>) -> Result<Vec<Fi
     while let Some((name, wider)) = reads.next().await {
         let wider = match wider {
             Err(error) if error.is_denied() => {
-                report::say(format_args!("not looked at: {error}"));
+                report::say(format_args!("not checked: {error}"));
                 continue;
             }
             wider => wider?,
@@ -142,7 +142,7 @@ async fn open_to_others(keeper: &Keeper, names: BTreeSet<&str>) -> Result<Vec<Fi
             what: "open",
             locks: vec![name.to_owned()],
             why: format!(
-                "the access list of {} allows {}, which ours does not: remove that node while nobody uses the lock, or give it our list (setAcl)",
+                "the access list of {} allows {}, which ours does not: remove that node while the lock is unused, or set our list (setAcl)",
                 node.path, node.allows
             ),
         }));
@@ -198,7 +198,7 @@ fn processes(name: &str, queue: &[QueueEntry], doing: &HashMap<Token, Doing>) ->
             what,
             locks: vec![name.to_owned()],
             why: format!(
-                "the process of the {role} {} {state}; its ticket goes when its session times out",
+                "the process of the {role} {} {state}; its ticket goes when its session expires",
                 who(ticket)
             ),
         })
@@ -239,7 +239,7 @@ fn numbers(name: &str, queue: &[QueueEntry]) -> Option<Finding> {
         what: "numbers",
         locks: vec![name.to_owned()],
         why: format!(
-            "its directory has given {highest} of 2147483647 numbers: Lockkeeper begins again by itself when nobody is there at the end, other clients do not"
+            "its directory has given {highest} of 2147483647 numbers: at the end Lockkeeper starts again once the queue is empty, and other clients do not"
         ),
     })
 }
@@ -314,7 +314,7 @@ fn crowded(before: &[Queue], queues: &[Queue], many: usize) -> Vec<Finding> {
                 what: "many",
                 locks: vec![name.to_owned()],
                 why: format!(
-                    "session {} holds {} locks, this one with {}: its end lets them all go at once",
+                    "session {} holds {} locks, this one with {}: if it ends, all of them are free at once",
                     queue::session(ticket),
                     held.len(),
                     who(ticket)

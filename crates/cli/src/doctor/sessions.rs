@@ -44,7 +44,7 @@ impl Census {
 /// Asks every server; or says why it cannot be known.
 pub(super) async fn ask(server: &Server) -> Result<Census, String> {
     if server.tls_ca.is_some() {
-        return Err("the servers are asked without TLS, and it was asked for".into());
+        return Err("the word `dump` is sent without TLS, and --tls-ca was given".into());
     }
     let servers = server.zk.split('/').next().unwrap_or_default();
     let mut census = Census::default();
@@ -85,7 +85,7 @@ async fn dump(address: &str) -> io::Result<String> {
         looked_at = answer.len().saturating_sub(NODES.len());
     }
     if answer.len() as u64 == MOST {
-        return Err(io::Error::other("it says more than 16 MiB of its sessions"));
+        return Err(io::Error::other("its answer has more than 16 MiB"));
     }
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }

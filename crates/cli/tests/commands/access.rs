@@ -94,7 +94,7 @@ async fn what_may_not_be_read_is_said(world: World) {
     let said = doctor.stderr.lines().collect::<Vec<_>>();
     assert!(
         said.iter()
-            .any(|line| line.contains("not looked at") && line.contains("/locks/vault")),
+            .any(|line| line.contains("not checked") && line.contains("/locks/vault")),
         "{doctor:?}"
     );
     assert!(
@@ -323,7 +323,7 @@ async fn the_command_sees_no_credential_with_unset_auth(world: World) {
     }
 }
 
-const IN_CLEAR: &str = "the credential crosses the network as it is";
+const IN_CLEAR: &str = "the credential crosses the network in clear";
 
 #[case]
 async fn a_credential_in_clear_is_said_once_beyond_this_machine(world: World) {
@@ -413,7 +413,7 @@ async fn a_secret_that_everybody_may_read_is_said(world: World) {
         assert_eq!(ended.code, Some(0), "{ended:?}");
         let said = ended
             .stderr
-            .contains("everybody on this machine can read the secret in ");
+            .contains("every user of this machine can read the secret in ");
         assert_eq!(said, is_said, "{mode:o}: {ended:?}");
     }
 }

@@ -236,7 +236,7 @@ async fn a_lock_that_was_lost_under_its_command_ends_with_70(world: World) {
         "{stderr}"
     );
     // The tool hears of it at once, and may be before the end of its command.
-    let told = |line: &&str| line.contains("the ticket was removed; the command gets TERM");
+    let told = |line: &&str| line.contains("the ticket was removed; the command gets SIGTERM");
     assert!(lines.len() <= 1 && lines.iter().all(told), "{stderr}");
 }
 
@@ -282,7 +282,7 @@ async fn a_session_that_ends_under_the_command_ends_with_70(world: World) {
     let [told, last] = stderr.lines().collect::<Vec<_>>()[..] else {
         panic!("{stderr}")
     };
-    assert!(told.contains("the command gets TERM"), "{stderr}");
+    assert!(told.contains("the command gets SIGTERM"), "{stderr}");
     assert!(last.contains("the session ended"), "{stderr}");
 }
 

@@ -362,7 +362,7 @@ async fn every_look_ends_in_time_whatever_the_server_does(world: World) {
         assert_eq!(ended.code, Some(69), "{words}, {then:?}: {ended:?}");
         let line = one_line(&ended);
         assert!(
-            line.contains("the servers did not answer all within "),
+            line.contains("the servers did not finish answering within "),
             "{words}, {then:?}: {line}"
         );
         let limit = Duration::from_secs(20) + stall.longest();

@@ -74,8 +74,8 @@ async fn the_command_gets_term_before_anybody_else_can_have_the_lock(world: Worl
     // It is still ours by then, and the tool says for how long.
     let first = &stderr[0];
     assert!(
-        first.starts_with("lockkeeper: a: no server answers, and the lock is ours for only ")
-            && first.ends_with("the command gets TERM, and KILL after 5s"),
+        first.starts_with("lockkeeper: a: no server answers, and the lease lasts for only ")
+            && first.ends_with("the command gets SIGTERM, and SIGKILL after 5s"),
         "{stderr:?}"
     );
     assert!(
@@ -101,7 +101,7 @@ async fn a_command_that_ignores_term_is_killed_after_the_grace(world: World) {
     assert_eq!(code, Some(70), "{stderr:?}");
     assert!(told.elapsed() > Duration::from_millis(250), "{stderr:?}");
     assert_eq!(
-        stderr[1], "lockkeeper: the command did not end within 300ms of TERM: it gets KILL",
+        stderr[1], "lockkeeper: the command did not end within 300ms of SIGTERM: it gets SIGKILL",
         "{stderr:?}"
     );
     let gone = || async { kill(Pid::from_raw(-(group as i32)), None).is_err() };
@@ -121,8 +121,8 @@ async fn a_worker_that_ignores_term_is_killed_after_the_grace(world: World) {
     assert!(is_gone(group), "nobody works on: {stderr:?}");
     assert_eq!(code, Some(70), "{stderr:?}");
     assert!(
-        stderr[1].starts_with("lockkeeper: what the command left (pid ")
-            && stderr[1].ends_with(") did not end within 300ms: it gets KILL"),
+        stderr[1].starts_with("lockkeeper: the rest of its process group (pid ")
+            && stderr[1].ends_with(") did not end within 300ms: it gets SIGKILL"),
         "{stderr:?}"
     );
 }
@@ -184,7 +184,7 @@ async fn a_part_of_the_command_that_stands_still_gets_term_too(world: World) {
 
     assert_eq!(code, Some(70), "{stderr:?}");
     assert!(
-        !stderr.iter().any(|line| line.contains("it gets KILL")),
+        !stderr.iter().any(|line| line.contains("it gets SIGKILL")),
         "{stderr:?}"
     );
 }

@@ -371,7 +371,7 @@ async fn the_journal_tells_released_from_killed(world: World) {
         (&Value::Null, &false.into())
     );
     let said = why(&world, "nightly").await.stdout;
-    assert!(said.contains("nobody has written how it ended"), "{said}");
+    assert!(said.contains("its end was not written"), "{said}");
 }
 
 #[case]

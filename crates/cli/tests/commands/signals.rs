@@ -70,8 +70,8 @@ async fn what_is_left_of_a_command_that_was_told_to_end_is_killed_after_the_grac
     assert_eq!(code, Some(143), "{stderr:?}");
     assert_eq!(stderr.len(), 1, "{stderr:?}");
     assert!(
-        stderr[0].starts_with("lockkeeper: what the command left (pid ")
-            && stderr[0].ends_with(") did not end within 300ms: it gets KILL"),
+        stderr[0].starts_with("lockkeeper: the rest of its process group (pid ")
+            && stderr[0].ends_with(") did not end within 300ms: it gets SIGKILL"),
         "{stderr:?}"
     );
 }
@@ -148,7 +148,7 @@ async fn what_a_command_leaves_at_its_end_is_said_and_does_not_keep_the_lock(wor
     assert_eq!(
         stderr,
         [format!(
-            "lockkeeper: the command has ended, and what it left (pid {left}) goes on without the lock; \
+            "lockkeeper: the command has ended, and the rest of its process group (pid {left}) goes on without the lock; \
              --wait-group keeps the lock for it"
         )]
     );

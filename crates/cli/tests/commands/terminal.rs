@@ -143,9 +143,11 @@ async fn what_ignores_ctrl_c_is_killed_after_the_grace(world: World) {
 
     shell.types(CTRL_C);
 
-    let told = shell.line("lockkeeper: what the command left (pid ").await;
+    let told = shell
+        .line("lockkeeper: the rest of its process group (pid ")
+        .await;
     assert!(
-        told.ends_with(") did not end within 300ms: it gets KILL"),
+        told.ends_with(") did not end within 300ms: it gets SIGKILL"),
         "{told}"
     );
     shell.line("code 130").await;

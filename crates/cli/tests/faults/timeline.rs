@@ -285,12 +285,12 @@ async fn said(stderr: ChildStderr) -> Option<Said> {
     let mut lines = BufReader::new(stderr).lines();
     let (mut term, mut lease) = (0, 0);
     while let Some(line) = lines.next_line().await.unwrap() {
-        if let Some((_, left)) = line.split_once("the lock is ours for only ") {
+        if let Some((_, left)) = line.split_once("the lease lasts for only ") {
             let left: u64 = left.split(' ').next().unwrap().parse().unwrap();
             term = now();
             lease = term + left * 1_000_000;
         }
-        if line.ends_with("it gets KILL") {
+        if line.ends_with("it gets SIGKILL") {
             let kill = now();
             return (term > 0).then_some(Said { term, lease, kill });
         }
