@@ -5,11 +5,11 @@
 //! cargo run -p lockkeeper-testbench --bin mutants -- [--check | --share N] [--jobs N] [NAME...]
 //! ```
 //!
-//! `--check` only looks that every record still applies, as a unit test below does. `--share N`
-//! tries every Nth, beginning with another one whenever the sources change. Each named test must
-//! run and pass on the tree as it is, and run and fail with the bug. A record that does not apply,
-//! a bug that does not build and a test that does not run are failures, not catches. It works on
-//! copies: the tree is never changed.
+//! `--check` only looks that every record still applies and that every row of `docs/failures.md`
+//! that is cited is there, as a unit test below does. `--share N` tries every Nth, beginning with
+//! another one whenever the sources change. Each named test must run and pass on the tree as it is,
+//! and run and fail with the bug. A record that does not apply, a bug that does not build and a
+//! test that does not run are failures, not catches. It works on copies: the tree is never changed.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,6 +17,8 @@
     clippy::print_stderr,
     reason = "a tool for tests"
 )]
+
+mod rows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -197,6 +199,8 @@ fn faults(tree: &Path, all: &[Mutant]) -> Vec<String> {
             faults.push(format!("{name}: does not apply: {why}"));
         }
     }
+    let cited = all.iter().map(|mutant| (&*mutant.name, mutant.row));
+    faults.extend(rows::faults(tree, cited));
     faults
 }
 
