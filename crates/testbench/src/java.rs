@@ -13,7 +13,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 const INSTALL: &str = "install them with `apt-get install zookeeper default-jre-headless`, \
     or set ZOOKEEPER_HOME to an unpacked release (and JAVA_HOME)";
 
-const FLAGS: [&str; 7] = [
+const FLAGS: [&str; 8] = [
     "-Xmx96m",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -21,6 +21,8 @@ const FLAGS: [&str; 7] = [
     "-Dzookeeper.extendedTypesEnabled=true",
     "-Dzookeeper.preAllocSize=1024",
     "-Dzookeeper.jmx.log4j.disable=true",
+    // Of the logger that comes with 3.9 here.
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 ];
 
 const DEBIAN: [&str; 13] = [
@@ -101,8 +103,12 @@ impl Jvm {
         self.0.id()
     }
 
-    pub(crate) fn has_ended(&mut self) -> bool {
-        !matches!(self.0.try_wait(), Ok(None))
+    /// How it ended, if it did.
+    pub(crate) fn end(&mut self) -> Option<String> {
+        match self.0.try_wait() {
+            Ok(status) => status.map(|status| status.to_string()),
+            Err(error) => Some(error.to_string()),
+        }
     }
 }
 

@@ -137,17 +137,12 @@ impl Servers {
         let deadline = Instant::now() + PATIENCE;
         for member in 0..self.members.len() {
             while self.members[member].jvm.is_some() && self.mode(member).is_none() {
-                let ended = self.members[member]
-                    .jvm
-                    .as_mut()
-                    .is_some_and(Jvm::has_ended);
-                if ended || Instant::now() > deadline {
-                    let how = if ended {
-                        "ended at once"
-                    } else {
-                        "does not serve after 60 s"
-                    };
-                    return Err(self.complaint(member, how));
+                let jvm = self.members[member].jvm.as_mut();
+                if let Some(status) = jvm.and_then(Jvm::end) {
+                    return Err(self.complaint(member, &format!("ended at once ({status})")));
+                }
+                if Instant::now() > deadline {
+                    return Err(self.complaint(member, "does not serve after 60 s"));
                 }
                 std::thread::sleep(Duration::from_millis(20));
             }
