@@ -99,7 +99,8 @@ mod token;
 pub use error::{AddressFailure, Error, Result, UnreachableReason};
 pub use guard::Guard;
 pub use guard::fenced::Fenced;
-pub use guard::hold::{GuardState, Lost};
+pub use guard::hold::GuardState;
+pub use guard::lost::Lost;
 pub use keeper::{Keeper, KeeperBuilder};
 #[cfg(feature = "tls")]
 pub use link::zookeeper::tls::Tls;

@@ -7,7 +7,8 @@
 use std::fmt;
 
 use crate::error::{Error, Result};
-use crate::guard::hold::{HeldTicket, Hold};
+use crate::guard::held_ticket::HeldTicket;
+use crate::guard::hold::Hold;
 use crate::link::{ANY_VERSION, Code, Fault, Found, Read, Write};
 use crate::protocol::walk::{REMOVED, REPLACED};
 use crate::session::setbacks::Setbacks;

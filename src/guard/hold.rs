@@ -5,34 +5,22 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt, select_all};
+use futures_util::future::{FutureExt, select_all};
 
 use crate::brief::Brief;
 use crate::error::{Error, Result};
+use crate::guard::held_ticket::{HeldTicket, told};
+use crate::guard::lost::Lost;
 use crate::guard::self_wait::SelfWait;
-use crate::link::{ANY_VERSION, Code, Found, Read, Right, Write};
-use crate::metrics::LockMetrics;
-use crate::name::LockName;
 use crate::owner::Owner;
 use crate::protocol::ticket::Mode;
-use crate::protocol::walk::{REMOVED, REPLACED};
 use crate::queue::Waiter;
-use crate::queue::journal::{Draft, Record};
 use crate::queue::place::TicketPlace;
-use crate::queue::revoke;
-use crate::queue::revoke::Seen;
-use crate::session::heartbeat::{LeaseEntry, Loss, LossWatch};
-use crate::session::janitor::ReleaseOutcome;
-use crate::session::{Failure, Session, failed};
+use crate::session::heartbeat::LeaseEntry;
 use crate::token::Token;
-
-const HOLDING: &str = "hold";
 
 /// Granted places with their holds.
 #[derive(Debug)]
@@ -43,171 +31,6 @@ pub(crate) struct Hold {
     owner: Option<Owner>,
     kind: Mode,
     _self_wait: Vec<SelfWait>,
-}
-
-/// One granted place.
-#[derive(Debug)]
-pub(crate) struct HeldTicket {
-    pub(crate) name: LockName,
-    pub(crate) place: TicketPlace,
-    pub(crate) entry: LeaseEntry,
-    /// Writes down how the hold ends.
-    pub(crate) record: Option<Box<Record>>,
-}
-
-impl HeldTicket {
-    /// The held ticket of a ticket whose turn it is.
-    pub(crate) fn new(mut granted: Waiter, entry: LeaseEntry) -> Self {
-        let (name, token) = (granted.name().clone(), Token::new(granted.token()));
-        let waited = granted.waited();
-        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-        tracing::debug!(waited_ms, token = u64::from(token), "granted");
-        let (metrics, draft) = (granted.metrics().clone(), granted.take_draft());
-        let held = Self::of(name, granted.into_place(), entry, &metrics);
-        held.recorded(draft, token, waited)
-    }
-
-    /// The held ticket of a place that holds. From here on the hold is counted.
-    pub(crate) fn of(
-        name: LockName,
-        mut place: TicketPlace,
-        entry: LeaseEntry,
-        metrics: &LockMetrics,
-    ) -> Self {
-        place.hold_under(entry.loss_watch());
-        entry.count(metrics);
-        Self {
-            name,
-            place,
-            entry,
-            record: None,
-        }
-    }
-
-    /// The hold is written down, if there is a draft of it.
-    pub(crate) fn recorded(
-        mut self,
-        draft: Option<Box<Draft>>,
-        token: Token,
-        waited: Duration,
-    ) -> Self {
-        self.record = draft.map(|draft| {
-            let loss_watch = self.entry.loss_watch();
-            Box::new(draft.begin(&self.name, self.ticket(), token.czxid(), waited, loss_watch))
-        });
-        self
-    }
-
-    /// The name and the identity of its ticket.
-    pub(crate) fn ticket(&self) -> (&str, i64) {
-        let ticket = self.place.ticket();
-        ticket.map_or(("", 0), |(ticket, czxid)| (&*ticket.name, czxid))
-    }
-
-    /// The ticket's path.
-    pub(crate) fn path(&self) -> String {
-        self.place.path().unwrap_or_default()
-    }
-
-    pub(crate) fn czxid(&self) -> i64 {
-        self.place.ticket().map_or(0, |(_, czxid)| czxid)
-    }
-
-    pub(crate) fn session(&self) -> &Arc<Session> {
-        self.place.session()
-    }
-
-    /// Marks the hold as lost, and says so.
-    pub(crate) fn lose(&self, why: &'static str) -> Error {
-        self.entry.lose(why);
-        self.error(Loss::Gone(why))
-    }
-
-    fn error(&self, loss: Loss) -> Error {
-        loss.while_trying(HOLDING, &self.name)
-    }
-
-    async fn ask(&self) -> Result<()> {
-        let session = self.session();
-        let path = self.path();
-        let asked = session.read(|link| {
-            // Sent back to back; the session answers in order.
-            let (checked, read) = (
-                link.attempt(&[Write::Check {
-                    path: &path,
-                    version: ANY_VERSION,
-                }]),
-                link.multi_read(&[Read::Data(&path)]),
-            );
-            Box::pin(async move { Ok((checked.await?, read.await?)) })
-        });
-        let refused = |failure| failed(session, "look at", &self.name, &path, failure);
-        let (checked, found) = asked.await.map_err(refused)?;
-        match (checked, found.first()) {
-            (Err((_, Code::NoNode)), _) | (_, Some(Found::Failed(Code::NoNode))) => {
-                Err(self.lose(REMOVED))
-            }
-            (_, Some(Found::Node(node))) if self.czxid() == node.czxid => Ok(()),
-            (_, Some(Found::Node(_))) => Err(self.lose(REPLACED)),
-            (Err((_, code)), _) => Err(refused(Failure::Answered(code))),
-            (Ok(_), Some(Found::Failed(code))) => Err(refused(Failure::Answered(code.clone()))),
-            (Ok(_), _) => Ok(()),
-        }
-    }
-}
-
-impl HeldTicket {
-    /// Until somebody asks for it back.
-    async fn revoked(&self) -> Result<()> {
-        let (session, path) = (self.session(), self.path());
-        match revoke::revoked(session, &path, self.czxid()).await {
-            Ok(Seen::Revoked) => Ok(()),
-            Ok(Seen::Gone) => Err(self.lose(REMOVED)),
-            Ok(Seen::Another) => Err(self.lose(REPLACED)),
-            Err(failure) => Err(failed(session, "look at", &self.name, &path, failure)),
-        }
-    }
-}
-
-/// What became of a ticket that was to leave, as an error unless it was removed by us.
-pub(crate) fn told(
-    left: ReleaseOutcome,
-    doing: &'static str,
-    name: &LockName,
-    path: String,
-) -> Result<()> {
-    let name = || name.to_string();
-    Err(match left {
-        ReleaseOutcome::Now => {
-            tracing::debug!(path, "released");
-            return Ok(());
-        }
-        ReleaseOutcome::WasGone => Error::PlaceLost {
-            name: name(),
-            why: REMOVED,
-        },
-        ReleaseOutcome::Closed => Error::Closed {
-            name: name(),
-            doing,
-        },
-        ReleaseOutcome::Over(reason) => Error::SessionOver {
-            name: name(),
-            doing,
-            reason,
-        },
-        ReleaseOutcome::Refused { servers } => Error::Denied {
-            doing,
-            path,
-            needs: Right::Delete.word(),
-            servers,
-        },
-        ReleaseOutcome::NotEmpty { servers } => Error::Refused {
-            doing,
-            path,
-            servers,
-            why: Code::NotEmpty.to_string(),
-        },
-    })
 }
 
 /// What a guard knows of its hold.
@@ -296,13 +119,7 @@ impl Hold {
 
     pub(crate) fn lost(&self) -> Lost {
         let each = self.all_held.iter();
-        Lost {
-            entries: each
-                .map(|held| (held.entry.loss_watch(), held.name.clone()))
-                .collect(),
-            waiting: None,
-            is_passed_on: None,
-        }
+        Lost::new(each.map(HeldTicket::loss_watch).collect())
     }
 
     pub(crate) async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T> {
@@ -358,41 +175,22 @@ impl Hold {
             // Other guards hold it still.
             return Ok(());
         };
-        let count = hold.all_held.len();
-        let mut names = Vec::with_capacity(count);
-        let mut places = Vec::with_capacity(count);
-        let mut entries = Vec::with_capacity(count);
-        // They are written when the tickets have gone, or the holds are lost.
-        let mut records = Vec::new();
+        let (mut places, mut leaving) = (Vec::new(), Vec::new());
         for held in hold.all_held {
-            let path = held.place.path().unwrap_or_default();
-            names.push((held.name, path));
-            places.push(held.place);
-            entries.push(held.entry);
-            if let Some(mut record) = held.record {
-                record.is_released();
-                records.push(record);
-            }
+            let (place, left) = held.leaving();
+            places.push(place);
+            leaving.push(left);
         }
         let left = tokio::select! {
             biased;
             left = TicketPlace::leave_together(places) => left,
             (loss, name) = lost.loss() => return Err(loss.while_trying(doing, name)),
         };
-        for (left, entry) in left.iter().zip(&entries) {
-            match left {
-                ReleaseOutcome::WasGone => entry.lose(REMOVED),
-                // Its end says so.
-                ReleaseOutcome::Over(_) | ReleaseOutcome::Closed => {
-                    entry.loss();
-                }
-                ReleaseOutcome::Now
-                | ReleaseOutcome::Refused { .. }
-                | ReleaseOutcome::NotEmpty { .. } => {}
-            }
+        for (left, held) in left.iter().zip(&leaving) {
+            held.has_left(left);
         }
-        for (left, (name, path)) in left.into_iter().zip(names) {
-            told(left, doing, &name, path)?;
+        for (left, held) in left.into_iter().zip(leaving) {
+            told(left, doing, &held.name, held.path)?;
         }
         Ok(())
     }
@@ -408,81 +206,6 @@ impl Hold {
             .field("name", &Brief(names.join(", ")))
             .field("token", &self.token)
             .field("state", &state)
-            .finish_non_exhaustive()
-    }
-}
-
-/// The loss of a lock, as a future: see [`Guard::lost`](crate::Guard::lost).
-#[must_use = "futures do nothing unless polled"]
-pub struct Lost {
-    entries: Vec<(LossWatch, LockName)>,
-    waiting: Option<BoxFuture<'static, (Loss, LockName)>>,
-    /// Once that is true, the hold is another guard's, and so is its loss.
-    is_passed_on: Option<Arc<AtomicBool>>,
-}
-
-impl Lost {
-    /// Never ends once that is true.
-    pub(crate) fn unless(mut self, is_passed_on: Arc<AtomicBool>) -> Self {
-        self.is_passed_on = Some(is_passed_on);
-        self
-    }
-
-    /// The loss itself, with the name of the lock.
-    async fn loss(self) -> (Loss, LockName) {
-        let each = self
-            .entries
-            .into_iter()
-            .map(|(loss_watch, name)| async move { (loss_watch.lost().await, name) }.boxed());
-        select_all(each).await.0
-    }
-}
-
-impl Future for Lost {
-    type Output = Error;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Error> {
-        let is_passed_on = self.is_passed_on.as_ref();
-        if is_passed_on.is_some_and(|is| is.load(Ordering::Relaxed)) {
-            return Poll::Pending;
-        }
-        // The clock is looked at each time, whatever woke us.
-        for (loss_watch, name) in &self.entries {
-            if let Some(loss) = loss_watch.loss() {
-                return Poll::Ready(loss.while_trying(HOLDING, name));
-            }
-        }
-        let this = &mut *self;
-        let waiting = this.waiting.get_or_insert_with(|| {
-            let (entries, waiting, is_passed_on) = (this.entries.clone(), None, None);
-            let lost = Self {
-                entries,
-                waiting,
-                is_passed_on,
-            };
-            lost.loss().boxed()
-        });
-        let told = waiting.as_mut().poll(context);
-        told.map(|(loss, name)| loss.while_trying(HOLDING, name))
-    }
-}
-
-impl Clone for Lost {
-    fn clone(&self) -> Self {
-        Self {
-            entries: self.entries.clone(),
-            waiting: None,
-            is_passed_on: self.is_passed_on.clone(),
-        }
-    }
-}
-
-impl fmt::Debug for Lost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.entries.iter().map(|(_, name)| name.as_str());
-        let names: Vec<&str> = names.collect();
-        f.debug_struct("Lost")
-            .field("name", &Brief(names.join(", ")))
             .finish_non_exhaustive()
     }
 }

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::guard::cohort::{Baton, Handoff};
-use crate::guard::hold::{GuardState, Hold, Lost};
+use crate::guard::hold::{GuardState, Hold};
+use crate::guard::lost::Lost;
 use crate::guard::self_wait::SelfWait;
 
 /// One guard's part of a hold that may be passed on.

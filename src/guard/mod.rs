@@ -6,9 +6,11 @@
 
 pub(crate) mod cohort;
 pub(crate) mod fenced;
+pub(crate) mod held_ticket;
 pub(crate) mod hold;
 pub(crate) mod local_holds;
 pub(crate) mod local_turn;
+pub(crate) mod lost;
 pub(crate) mod proclaim;
 pub(crate) mod self_wait;
 
@@ -18,8 +20,9 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::guard::fenced::Fenced;
-use crate::guard::hold::{GuardState, Hold, Lost};
+use crate::guard::hold::{GuardState, Hold};
 use crate::guard::local_turn::LocalTurn;
+use crate::guard::lost::Lost;
 use crate::name::LockName;
 use crate::owner::Owner;
 use crate::token::Token;

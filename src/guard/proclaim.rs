@@ -8,7 +8,8 @@
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::guard::hold::{HeldTicket, Hold};
+use crate::guard::held_ticket::HeldTicket;
+use crate::guard::hold::Hold;
 use crate::link::{Code, Fault, Found, Read, Write};
 use crate::protocol::mark::DirectoryData;
 use crate::protocol::walk::{REMOVED, REPLACED};

@@ -15,7 +15,8 @@ use tracing::{Instrument, Span};
 
 use crate::error::{Error, Result};
 use crate::guard::cohort::Cohort;
-use crate::guard::hold::{HeldTicket, Hold};
+use crate::guard::held_ticket::HeldTicket;
+use crate::guard::hold::Hold;
 use crate::guard::local_holds::LocalHolds;
 use crate::guard::self_wait::SelfWait;
 use crate::metrics::Waiting;
@@ -66,55 +67,47 @@ impl Acquirer {
 
     /// Waits for the turn of a new ticket, or gets the owner's hold again.
     pub(crate) async fn lock(&self) -> Result<Arc<Hold>> {
-        let acquire = async {
-            let waiting = self.queue.metrics().wait();
-            let held = if let Some(owner) = &self.owner {
-                // On the heap, so that who has no owner does not pay for those who have.
-                let taken = Box::pin(self.take_again(owner, true)).await?;
-                // Only a try comes back with nothing.
-                taken.ok_or_else(|| self.queue.lost("the walk ended without a turn"))?
-            } else {
-                self.warn_of_self();
-                let (waiter, entry) = self.turn().await?;
-                self.hold(waiter, entry)
-            };
-            waiting.granted();
-            Ok(held)
-        };
-        acquire.instrument(self.queue.span()).await
+        let waiting = self.queue.metrics().wait();
+        let hold = self.take().instrument(self.queue.span()).await?;
+        waiting.granted();
+        Ok(hold)
     }
 
     /// As [`lock`](Self::lock), if that needs no wait.
     pub(crate) async fn try_lock(&self) -> Result<Option<Arc<Hold>>> {
-        let acquire = async {
-            let waiting = self.queue.metrics().wait();
-            let taken = match &self.owner {
-                Some(owner) => Box::pin(self.take_again(owner, false)).await?,
-                None => self
-                    .try_turn()
-                    .await?
-                    .map(|(waiter, entry)| self.hold(waiter, entry)),
-            };
-            if taken.is_some() {
-                waiting.granted();
-            }
-            Ok(taken)
-        };
-        acquire.instrument(self.queue.span()).await
+        let waiting = self.queue.metrics().wait();
+        let taken = self.try_take().instrument(self.queue.span()).await?;
+        if taken.is_some() {
+            waiting.granted();
+        }
+        Ok(taken)
+    }
+
+    async fn take(&self) -> Result<Arc<Hold>> {
+        // On the heap, so that a call without an owner does not pay for those with one.
+        if let Some(owner) = &self.owner {
+            let taken = Box::pin(self.take_again(owner, true)).await?;
+            // Only a try comes back with nothing.
+            return taken.ok_or_else(|| self.queue.lost("the walk ended without a turn"));
+        }
+        self.warn_of_self();
+        let (waiter, entry) = self.turn().await?;
+        Ok(self.hold(waiter, entry))
+    }
+
+    async fn try_take(&self) -> Result<Option<Arc<Hold>>> {
+        if let Some(owner) = &self.owner {
+            return Box::pin(self.take_again(owner, false)).await;
+        }
+        let turn = self.try_turn().await?;
+        Ok(turn.map(|(waiter, entry)| self.hold(waiter, entry)))
     }
 
     /// Takes a place at the end of the queue.
     pub(crate) async fn enqueue(&self) -> Result<(Waiter, Waiting, Span)> {
         let waiting = self.queue.metrics().wait();
         let span = self.queue.span();
-        let join = async {
-            loop {
-                match self.queue.join().await {
-                    Err(error) if self.joins_again(&error) => {}
-                    result => return result,
-                }
-            }
-        };
+        let join = again(self.rejoins, || self.queue.join());
         let waiter = join.instrument(span.clone()).await?;
         Ok((waiter, waiting, span))
     }
@@ -175,18 +168,12 @@ impl Acquirer {
 
     /// Waits for so many permits.
     pub(crate) async fn take_permits(&self, permits: &PermitPool, asked: u32) -> Result<Arc<Hold>> {
-        let acquire = async {
-            let (began, waiting) = (Instant::now(), self.queue.metrics().wait());
-            let taken = loop {
-                match self.queue.take_permits(permits, asked).await {
-                    Err(error) if self.joins_again(&error) => {}
-                    taken => break taken?,
-                }
-            };
-            waiting.granted();
-            Ok(self.of_permits(taken, began))
-        };
-        acquire.instrument(self.queue.span()).await
+        let (began, waiting) = (Instant::now(), self.queue.metrics().wait());
+        let take = again(self.rejoins, || self.queue.take_permits(permits, asked));
+        let span = self.queue.span();
+        let taken = take.instrument(span.clone()).await?;
+        waiting.granted();
+        Ok(span.in_scope(|| self.of_permits(taken, began)))
     }
 
     /// As [`take_permits`](Self::take_permits), if that needs no wait.
@@ -195,20 +182,14 @@ impl Acquirer {
         permits: &PermitPool,
         asked: u32,
     ) -> Result<Option<Arc<Hold>>> {
-        let acquire = async {
-            let (began, waiting) = (Instant::now(), self.queue.metrics().wait());
-            let taken = loop {
-                match self.queue.try_take_permits(permits, asked).await {
-                    Err(error) if self.joins_again(&error) => {}
-                    taken => break taken?,
-                }
-            };
-            if taken.is_some() {
-                waiting.granted();
-            }
-            Ok(taken.map(|taken| self.of_permits(taken, began)))
+        let (began, waiting) = (Instant::now(), self.queue.metrics().wait());
+        let take = again(self.rejoins, || self.queue.try_take_permits(permits, asked));
+        let span = self.queue.span();
+        let Some(taken) = take.instrument(span.clone()).await? else {
+            return Ok(None);
         };
-        acquire.instrument(self.queue.span()).await
+        waiting.granted();
+        Ok(Some(span.in_scope(|| self.of_permits(taken, began))))
     }
 
     fn of_permits(&self, (place, entry): (TicketPlace, LeaseEntry), began: Instant) -> Arc<Hold> {
@@ -239,54 +220,33 @@ impl Acquirer {
 
     /// Waits for the turn of a new ticket.
     pub(crate) async fn turn(&self) -> Result<(Waiter, LeaseEntry)> {
-        loop {
-            match self.turn_once().await {
-                Err(error) if self.joins_again(&error) => {}
-                result => return result,
-            }
-        }
+        let turn = async || {
+            let mut waiter = self.queue.join().await?;
+            let entry = waiter.granted().await?;
+            Ok((waiter, entry))
+        };
+        again(self.rejoins, turn).await
     }
 
-    async fn turn_once(&self) -> Result<(Waiter, LeaseEntry)> {
-        let mut waiter = self.queue.join().await?;
-        let entry = waiter.granted().await?;
-        Ok((waiter, entry))
-    }
-
-    /// As [`turn`](Self::turn), but with each stroke of the wake it looks whether the owner has
-    /// come to hold elsewhere.
-    async fn take_by(&self, wake: &Notify) -> Result<Arc<Hold>> {
-        loop {
-            match self.take_once_by(wake).await {
-                Err(error) if self.joins_again(&error) => {}
-                result => return result,
-            }
-        }
-    }
-
-    async fn take_once_by(&self, wake: &Notify) -> Result<Arc<Hold>> {
-        let mut waiter = self.queue.join().await?;
-        loop {
-            let entry = tokio::select! {
-                biased;
-                entry = waiter.granted() => entry?,
-                () = wake.notified() => {
-                    waiter.nudge();
-                    continue;
+    /// As [`turn`](Self::turn). Each wake-up has the waiter look whether the owner has come to hold
+    /// elsewhere.
+    async fn turn_or_wake(&self, wake: &Notify) -> Result<(Waiter, LeaseEntry)> {
+        let turn = async || {
+            let mut waiter = self.queue.join().await?;
+            loop {
+                tokio::select! {
+                    biased;
+                    entry = waiter.granted() => return Ok((waiter, entry?)),
+                    () = wake.notified() => waiter.nudge(),
                 }
-            };
-            return Ok(self.hold(waiter, entry));
-        }
+            }
+        };
+        again(self.rejoins, turn).await
     }
 
     /// As [`turn`](Self::turn), if that needs no wait.
     pub(crate) async fn try_turn(&self) -> Result<Option<(Waiter, LeaseEntry)>> {
-        loop {
-            match self.queue.try_join().await {
-                Err(error) if self.joins_again(&error) => {}
-                joined => return joined,
-            }
-        }
+        again(self.rejoins, || self.queue.try_join()).await
     }
 
     /// Gets the hold that the owner has in this keeper, or takes one. The owner's other calls wait
@@ -321,31 +281,33 @@ impl Acquirer {
             tracing::debug!(token = u64::from(hold.token()), "in again");
             return Ok(Some(hold));
         }
-        let taken = if waits {
-            Some(self.take_by(&wake).await?)
+        let granted = if waits {
+            Some(self.turn_or_wake(&wake).await?)
         } else {
-            let turn = self.try_turn().await?;
-            turn.map(|(waiter, entry)| self.hold(waiter, entry))
+            self.try_turn().await?
         };
-        if let Some(hold) = &taken {
-            *held = Arc::downgrade(hold);
-        }
-        Ok(taken)
-    }
-
-    /// Whether the end of a session is a reason to begin again.
-    pub(crate) fn joins_again(&self, error: &Error) -> bool {
-        joins_again(self.rejoins, error)
+        Ok(granted.map(|(waiter, entry)| {
+            let hold = self.hold(waiter, entry);
+            *held = Arc::downgrade(&hold);
+            hold
+        }))
     }
 }
 
-/// Whether the end of a session is a reason to begin again, for who does so at all.
-pub(crate) fn joins_again(rejoins: bool, error: &Error) -> bool {
-    let joins_again = rejoins && error.is_session_over();
-    if joins_again {
-        tracing::debug!(%error, "joins again");
+/// Begins a call again when its session has ended, unless that was forbidden: the next ticket takes
+/// a place at the end of the queue. No other loop joins again.
+pub(crate) async fn again<T, F>(rejoins: bool, call: impl Fn() -> F) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    loop {
+        match call().await {
+            Err(error) if rejoins && error.is_session_over() => {
+                tracing::debug!(%error, "joins again");
+            }
+            result => return result,
+        }
     }
-    joins_again
 }
 
 /// The hold, if it is still one.

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::error::{Error, Result};
-use crate::guard::hold::{HeldTicket, Hold, told};
+use crate::guard::held_ticket::{HeldTicket, told};
+use crate::guard::hold::Hold;
 use crate::protocol::ticket::Mode;
 use crate::protocol::walk::REMOVED;
 use crate::queue::Waiter;

@@ -14,8 +14,10 @@ use tracing::{Instrument, Span};
 use crate::brief::Brief;
 use crate::error::{Error, Result};
 use crate::guard::fenced::Fenced;
-use crate::guard::hold::{GuardState, HeldTicket, Hold, Lost};
+use crate::guard::held_ticket::HeldTicket;
+use crate::guard::hold::{GuardState, Hold};
 use crate::guard::local_holds::LocalHolds;
+use crate::guard::lost::Lost;
 use crate::guard::{exclusive_methods, guard_methods, revocable_methods};
 use crate::metrics::LockMetrics;
 use crate::name::LockName;
@@ -23,7 +25,7 @@ use crate::owner::Owner;
 use crate::protocol::ticket::Mode;
 use crate::queue::Queue;
 use crate::queue::several::{Awaited, Granted, MOST_BYTES, Several};
-use crate::recipes::acquire::joins_again;
+use crate::recipes::acquire::again;
 use crate::token::Token;
 
 /// The most locks of a set.
@@ -239,7 +241,7 @@ impl MultiLock {
     /// Cancel safe: dropped at any await, nothing is left in any queue.
     pub async fn try_lock(&self) -> Result<Option<MultiGuard>> {
         let waiting = self.metrics().wait();
-        let take = self.again(|| Several::try_take(&self.queues));
+        let take = again(self.rejoins, || Several::try_take(&self.queues));
         let span = self.span();
         let taken = Box::pin(take).instrument(span.clone()).await?;
         if taken.is_some() {
@@ -287,25 +289,12 @@ impl MultiLock {
                 .warn_of_self(queue.path(), queue.name(), queue.kind());
         }
         let waiting = self.metrics().wait();
-        let take = self.again(|| Several::take(&self.queues, awaited));
+        let take = again(self.rejoins, || Several::take(&self.queues, awaited));
         // On the heap: it is as large as the way into a queue.
         let span = self.span();
         let granted = Box::pin(take).instrument(span.clone()).await?;
         waiting.granted();
         Ok(span.in_scope(|| self.guard(granted)))
-    }
-
-    /// Begins again when the session ends, unless that was forbidden.
-    async fn again<T, F>(&self, call: impl Fn() -> F) -> Result<T>
-    where
-        F: Future<Output = Result<T>>,
-    {
-        loop {
-            match call().await {
-                Err(error) if joins_again(self.rejoins, &error) => {}
-                result => return result,
-            }
-        }
     }
 
     fn guard(&self, granted: Granted) -> MultiGuard {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::guard::hold::{GuardState, Hold, Lost};
+use crate::guard::hold::{GuardState, Hold};
+use crate::guard::lost::Lost;
 use crate::guard::{guard_methods, place_methods, revocable_methods};
 use crate::name::LockName;
 use crate::owner::Owner;

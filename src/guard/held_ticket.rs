@@ -1,0 +1,235 @@
+//! One granted ticket of a hold: its place in the queue, its entry under the session's lease, and its
+//! line in the journal.
+//!
+//! Invariant: a ticket that is held is counted, and its place knows under which entry it holds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::link::{ANY_VERSION, Code, Found, Read, Right, Write};
+use crate::metrics::LockMetrics;
+use crate::name::LockName;
+use crate::protocol::walk::{REMOVED, REPLACED};
+use crate::queue::Waiter;
+use crate::queue::journal::{Draft, Record};
+use crate::queue::place::TicketPlace;
+use crate::queue::revoke;
+use crate::queue::revoke::Seen;
+use crate::session::heartbeat::{LeaseEntry, Loss, LossWatch};
+use crate::session::janitor::ReleaseOutcome;
+use crate::session::{Failure, Session, failed};
+use crate::token::Token;
+
+const HOLDING: &str = "hold";
+
+/// One granted ticket.
+#[derive(Debug)]
+pub(crate) struct HeldTicket {
+    pub(crate) name: LockName,
+    pub(crate) place: TicketPlace,
+    pub(crate) entry: LeaseEntry,
+    /// Writes down how the hold ends.
+    pub(crate) record: Option<Box<Record>>,
+}
+
+impl HeldTicket {
+    /// The held ticket of a ticket whose turn it is.
+    pub(crate) fn new(mut granted: Waiter, entry: LeaseEntry) -> Self {
+        let (name, token) = (granted.name().clone(), Token::new(granted.token()));
+        let waited = granted.waited();
+        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+        tracing::debug!(waited_ms, token = u64::from(token), "granted");
+        let (metrics, draft) = (granted.metrics().clone(), granted.take_draft());
+        let held = Self::of(name, granted.into_place(), entry, &metrics);
+        held.recorded(draft, token, waited)
+    }
+
+    /// The held ticket of a place that holds. From here on the hold is counted.
+    pub(crate) fn of(
+        name: LockName,
+        mut place: TicketPlace,
+        entry: LeaseEntry,
+        metrics: &LockMetrics,
+    ) -> Self {
+        place.hold_under(entry.loss_watch());
+        entry.count(metrics);
+        Self {
+            name,
+            place,
+            entry,
+            record: None,
+        }
+    }
+
+    /// The hold is written down, if there is a draft of it.
+    pub(crate) fn recorded(
+        mut self,
+        draft: Option<Box<Draft>>,
+        token: Token,
+        waited: Duration,
+    ) -> Self {
+        self.record = draft.map(|draft| {
+            let loss_watch = self.entry.loss_watch();
+            Box::new(draft.begin(&self.name, self.ticket(), token.czxid(), waited, loss_watch))
+        });
+        self
+    }
+
+    /// The entry's loss, for a future, and whose it is.
+    pub(crate) fn loss_watch(&self) -> (LossWatch, LockName) {
+        (self.entry.loss_watch(), self.name.clone())
+    }
+
+    /// Its place, which leaves, and what is known of it meanwhile.
+    pub(crate) fn leaving(self) -> (TicketPlace, Leaving) {
+        let path = self.path();
+        let mut record = self.record;
+        if let Some(record) = &mut record {
+            record.is_released();
+        }
+        let leaving = Leaving {
+            name: self.name,
+            path,
+            entry: self.entry,
+            _record: record,
+        };
+        (self.place, leaving)
+    }
+
+    /// The name and the identity of its ticket.
+    pub(crate) fn ticket(&self) -> (&str, i64) {
+        let ticket = self.place.ticket();
+        ticket.map_or(("", 0), |(ticket, czxid)| (&*ticket.name, czxid))
+    }
+
+    /// The ticket's path.
+    pub(crate) fn path(&self) -> String {
+        self.place.path().unwrap_or_default()
+    }
+
+    pub(crate) fn czxid(&self) -> i64 {
+        self.place.ticket().map_or(0, |(_, czxid)| czxid)
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        self.place.session()
+    }
+
+    /// Marks the hold as lost, and says so.
+    pub(crate) fn lose(&self, why: &'static str) -> Error {
+        self.entry.lose(why);
+        self.error(Loss::Gone(why))
+    }
+
+    pub(crate) fn error(&self, loss: Loss) -> Error {
+        loss.while_trying(HOLDING, &self.name)
+    }
+
+    pub(crate) async fn ask(&self) -> Result<()> {
+        let session = self.session();
+        let path = self.path();
+        let asked = session.read(|link| {
+            // Sent back to back; the session answers in order.
+            let (checked, read) = (
+                link.attempt(&[Write::Check {
+                    path: &path,
+                    version: ANY_VERSION,
+                }]),
+                link.multi_read(&[Read::Data(&path)]),
+            );
+            Box::pin(async move { Ok((checked.await?, read.await?)) })
+        });
+        let refused = |failure| failed(session, "look at", &self.name, &path, failure);
+        let (checked, found) = asked.await.map_err(refused)?;
+        match (checked, found.first()) {
+            (Err((_, Code::NoNode)), _) | (_, Some(Found::Failed(Code::NoNode))) => {
+                Err(self.lose(REMOVED))
+            }
+            (_, Some(Found::Node(node))) if self.czxid() == node.czxid => Ok(()),
+            (_, Some(Found::Node(_))) => Err(self.lose(REPLACED)),
+            (Err((_, code)), _) => Err(refused(Failure::Answered(code))),
+            (Ok(_), Some(Found::Failed(code))) => Err(refused(Failure::Answered(code.clone()))),
+            (Ok(_), _) => Ok(()),
+        }
+    }
+
+    /// Until somebody asks for it back.
+    pub(crate) async fn revoked(&self) -> Result<()> {
+        let (session, path) = (self.session(), self.path());
+        match revoke::revoked(session, &path, self.czxid()).await {
+            Ok(Seen::Revoked) => Ok(()),
+            Ok(Seen::Gone) => Err(self.lose(REMOVED)),
+            Ok(Seen::Another) => Err(self.lose(REPLACED)),
+            Err(failure) => Err(failed(session, "look at", &self.name, &path, failure)),
+        }
+    }
+}
+
+/// A ticket that is on its way out.
+#[derive(Debug)]
+pub(crate) struct Leaving {
+    pub(crate) name: LockName,
+    pub(crate) path: String,
+    /// It is written when the ticket has gone, or the hold is lost: before the entry goes, which knows
+    /// of a loss.
+    _record: Option<Box<Record>>,
+    entry: LeaseEntry,
+}
+
+impl Leaving {
+    /// What became of the ticket is news for the hold.
+    pub(crate) fn has_left(&self, left: &ReleaseOutcome) {
+        match left {
+            ReleaseOutcome::WasGone => self.entry.lose(REMOVED),
+            // Its end says so.
+            ReleaseOutcome::Over(_) | ReleaseOutcome::Closed => {
+                self.entry.loss();
+            }
+            ReleaseOutcome::Now
+            | ReleaseOutcome::Refused { .. }
+            | ReleaseOutcome::NotEmpty { .. } => {}
+        }
+    }
+}
+
+/// What became of a ticket that was to leave, as an error unless it was removed by us.
+pub(crate) fn told(
+    left: ReleaseOutcome,
+    doing: &'static str,
+    name: &LockName,
+    path: String,
+) -> Result<()> {
+    let name = || name.to_string();
+    Err(match left {
+        ReleaseOutcome::Now => {
+            tracing::debug!(path, "released");
+            return Ok(());
+        }
+        ReleaseOutcome::WasGone => Error::PlaceLost {
+            name: name(),
+            why: REMOVED,
+        },
+        ReleaseOutcome::Closed => Error::Closed {
+            name: name(),
+            doing,
+        },
+        ReleaseOutcome::Over(reason) => Error::SessionOver {
+            name: name(),
+            doing,
+            reason,
+        },
+        ReleaseOutcome::Refused { servers } => Error::Denied {
+            doing,
+            path,
+            needs: Right::Delete.word(),
+            servers,
+        },
+        ReleaseOutcome::NotEmpty { servers } => Error::Refused {
+            doing,
+            path,
+            servers,
+            why: Code::NotEmpty.to_string(),
+        },
+    })
+}
