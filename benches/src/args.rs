@@ -10,7 +10,7 @@ use crate::drivers::DriverArgs;
 use crate::peer::Peer;
 use crate::tied::TiedArgs;
 
-/// Measures Lockkeeper, its floor and its peers side by side, on servers that it starts itself.
+/// Measures Lockkeeper, its baseline and its peers side by side, on servers that it starts itself.
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
 pub(crate) struct TopArgs {

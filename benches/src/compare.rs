@@ -56,7 +56,7 @@ fn apart(one: f64, other: f64) -> f64 {
     one.max(other) / one.min(other) - 1.0
 }
 
-/// Everybody beside Lockkeeper in every row, Lockkeeper beside the floor, and its crowds beside
+/// Everybody beside Lockkeeper in every row, Lockkeeper beside the baseline, and its crowds beside
 /// each other.
 fn ratios(results: &Results) -> BTreeMap<String, f64> {
     let ours = Peer::Lockkeeper;

@@ -61,10 +61,10 @@ pub(crate) async fn serve(args: DriverArgs) -> Result<()> {
             obey(&ours, "lockkeeper").await?;
             ours.close().await
         }
-        Peer::Floor => {
-            let floor = shared::floor(&server).await?;
-            obey(&floor, "zookeeper-client").await?;
-            floor.close().await
+        Peer::Baseline => {
+            let baseline = shared::baseline(&server).await?;
+            obey(&baseline, "zookeeper-client").await?;
+            baseline.close().await
         }
         Peer::ClientLock => {
             let lock = client_lock::ClientLock::connect(&server, &aside).await?;

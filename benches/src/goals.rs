@@ -29,10 +29,10 @@ pub(crate) fn all(results: &Results) -> Vec<Goal> {
         .copied()
         .filter(|waiters| *waiters >= 100)
     {
-        let what = format!("hand-over at {}, to the floor", whole(waiters as f64));
+        let what = format!("hand-over at {}, to the baseline", whole(waiters as f64));
         goals.push(at_most(
             &what,
-            results.ratio(crowd(waiters), ours, Peer::Floor),
+            results.ratio(crowd(waiters), ours, Peer::Baseline),
             1.3,
         ));
     }
@@ -53,8 +53,8 @@ pub(crate) fn all(results: &Results) -> Vec<Goal> {
     goals.push(twenty_thousand(results));
     let alone = |peer| results.ratio(Row::Uncontended, ours, peer);
     goals.push(at_most(
-        "uncontended, to the floor",
-        alone(Peer::Floor),
+        "uncontended, to the baseline",
+        alone(Peer::Baseline),
         1.15,
     ));
     for peer in [Peer::Curator, Peer::ClientLock] {
@@ -63,8 +63,8 @@ pub(crate) fn all(results: &Results) -> Vec<Goal> {
     }
     let rate = |peer| results.ratio(Row::Independent, ours, peer);
     goals.push(at_least(
-        "64 locks, rate to the floor's",
-        rate(Peer::Floor),
+        "64 locks, rate to the baseline's",
+        rate(Peer::Baseline),
         0.8,
     ));
     for peer in BESIDE {

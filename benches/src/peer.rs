@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Peer {
     Lockkeeper,
     /// The fewest raw operations of the client crate that could do it, with no error handled.
-    Floor,
+    Baseline,
     /// `Client::lock` of the client crate, released by an awaited delete.
     ClientLock,
     Curator,
@@ -31,7 +31,7 @@ pub(crate) enum Store {
 impl Peer {
     pub(crate) const ALL: [Self; 7] = [
         Self::Lockkeeper,
-        Self::Floor,
+        Self::Baseline,
         Self::ClientLock,
         Self::Curator,
         Self::Kazoo,
@@ -43,7 +43,7 @@ impl Peer {
     pub(crate) fn key(self) -> &'static str {
         match self {
             Self::Lockkeeper => "lockkeeper",
-            Self::Floor => "floor",
+            Self::Baseline => "baseline",
             Self::ClientLock => "client-lock",
             Self::Curator => "curator",
             Self::Kazoo => "kazoo",
@@ -56,7 +56,7 @@ impl Peer {
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Lockkeeper => "Lockkeeper",
-            Self::Floor => "floor",
+            Self::Baseline => "baseline",
             Self::ClientLock => "client crate's lock",
             Self::Curator => "Curator",
             Self::Kazoo => "kazoo",
@@ -79,7 +79,7 @@ impl Peer {
         match self {
             Self::Etcd if waiters > 1_000 => Some("not run: over two minutes a round"),
             _ if waiters <= 5_000 => None,
-            Self::Lockkeeper | Self::Floor => None,
+            Self::Lockkeeper | Self::Baseline => None,
             // From about 17 700 names of its locks on, the list in one reply is over 1 MiB.
             Self::Curator if waiters > 17_000 => {
                 Some("cannot: its client refuses a list that long")
@@ -92,12 +92,12 @@ impl Peer {
 
     /// Whether a round of a crowd takes so long that fewer rounds must do.
     pub(crate) fn is_slow_at(self, waiters: usize) -> bool {
-        waiters >= 5_000 && !matches!(self, Self::Lockkeeper | Self::Floor)
+        waiters >= 5_000 && !matches!(self, Self::Lockkeeper | Self::Baseline)
     }
 
     /// Whether the growth of its process says what a waiter needs. A JVM's says how its heap was
-    /// sized, and the floor has no waiters but those of the measurement.
+    /// sized, and the baseline has no waiters but those of the measurement.
     pub(crate) fn shows_memory(self) -> bool {
-        !matches!(self, Self::Curator | Self::Floor)
+        !matches!(self, Self::Curator | Self::Baseline)
     }
 }

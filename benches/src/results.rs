@@ -229,11 +229,11 @@ mod tests {
         let mut results = Results::empty();
         for (peer, round, mean_us) in [
             (Peer::Lockkeeper, 0, 10.0),
-            (Peer::Floor, 0, 5.0),
+            (Peer::Baseline, 0, 5.0),
             (Peer::Lockkeeper, 1, 60.0),
-            (Peer::Floor, 1, 20.0),
+            (Peer::Baseline, 1, 20.0),
             (Peer::Lockkeeper, 2, 44.0),
-            (Peer::Floor, 2, 11.0),
+            (Peer::Baseline, 2, 11.0),
             (Peer::Lockkeeper, 3, 900.0),
         ] {
             results.add(
@@ -247,11 +247,11 @@ mod tests {
             );
         }
 
-        let ratio = results.ratio(Row::Uncontended, Peer::Lockkeeper, Peer::Floor);
+        let ratio = results.ratio(Row::Uncontended, Peer::Lockkeeper, Peer::Baseline);
 
         assert_eq!(ratio, Some(3.0));
         assert_eq!(
-            results.ratio(Row::Uncontended, Peer::Floor, Peer::Etcd),
+            results.ratio(Row::Uncontended, Peer::Baseline, Peer::Etcd),
             None
         );
     }

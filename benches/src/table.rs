@@ -87,7 +87,7 @@ fn uncontended(results: &Results) -> String {
     let row = Row::Uncontended;
     let mut text = String::from(
         "## Lock and release, alone\n\nMicroseconds for both, one after the other.\n\n\
-         | | mean | p50 | p99 | times the floor | times Lockkeeper |\n|---|---|---|---|---|---|\n",
+         | | mean | p50 | p99 | times the baseline | times Lockkeeper |\n|---|---|---|---|---|---|\n",
     );
     for peer in &results.peers {
         let figure = |figure: fn(&Answer) -> Option<f64>| {
@@ -101,7 +101,7 @@ fn uncontended(results: &Results) -> String {
                 &cell(results, row, *peer),
                 &figure(|answer| answer.p50_us),
                 &figure(|answer| answer.p99_us),
-                &ratio(results, row, *peer, Peer::Floor),
+                &ratio(results, row, *peer, Peer::Baseline),
                 &ratio(results, row, *peer, Peer::Lockkeeper),
             ],
         );
@@ -116,14 +116,14 @@ fn hand_over(results: &Results) -> String {
     text += &by_crowd(results, &results.peers, |row, peer| {
         cell(results, row, peer)
     });
-    text += "\nThe same as multiples of Lockkeeper's, and Lockkeeper's of the floor's:\n\n";
+    text += "\nThe same as multiples of Lockkeeper's, and Lockkeeper's of the baseline's:\n\n";
     let mut others = results.peers.clone();
-    others.retain(|peer| ![Peer::Lockkeeper, Peer::Floor].contains(peer));
+    others.retain(|peer| ![Peer::Lockkeeper, Peer::Baseline].contains(peer));
     others.insert(0, Peer::Lockkeeper);
     text += &by_crowd(results, &others, |row, peer| match peer {
-        Peer::Lockkeeper => match ratio(results, row, peer, Peer::Floor).as_str() {
+        Peer::Lockkeeper => match ratio(results, row, peer, Peer::Baseline).as_str() {
             "" => String::new(),
-            ratio => format!("{ratio} of the floor"),
+            ratio => format!("{ratio} of the baseline"),
         },
         _ => ratio(results, row, peer, Peer::Lockkeeper),
     });
@@ -147,16 +147,16 @@ fn independent(results: &Results) -> String {
     let row = Row::Independent;
     let mut text = String::from(
         "## 64 locks at once\n\nLocks taken and released in a second by 64 tasks, each with a lock of its own, through one connection.\n\n\
-         | | a second | times the floor | times Lockkeeper |\n|---|---|---|---|\n",
+         | | a second | times the baseline | times Lockkeeper |\n|---|---|---|---|\n",
     );
     for peer in &results.peers {
-        let (floor, ours) = (
-            ratio(results, row, *peer, Peer::Floor),
+        let (baseline, ours) = (
+            ratio(results, row, *peer, Peer::Baseline),
             ratio(results, row, *peer, Peer::Lockkeeper),
         );
         add(
             &mut text,
-            &[peer.title(), &cell(results, row, *peer), &floor, &ours],
+            &[peer.title(), &cell(results, row, *peer), &baseline, &ours],
         );
     }
     text
@@ -185,7 +185,7 @@ fn memory(results: &Results) -> String {
     }
     let mut text = String::from(
         "## Memory for each waiter\n\nGrowth of a fresh process's resident anonymous memory (heap and stacks, no code) while they queue up. Curator is not here: a JVM's \
-         memory says how its heap was sized. Nor is the floor: it has no tasks but those of the measurement.\n\n| waiters |",
+         memory says how its heap was sized. Nor is the baseline: it has no tasks but those of the measurement.\n\n| waiters |",
     );
     header(&mut text, shown.iter().map(|peer| peer.title()));
     for waiters in crowds {
@@ -265,14 +265,14 @@ fn not_shared(results: &Results) -> String {
          - **etcd** is one node that syncs to disk, and each of its waiters has a lease, made before the clock starts.\n\
          - **ZooKeeper** is one server that syncs to disk, the same for all of its clients. On an ensemble every write costs more for all of \
          them, so their ratios say more than their figures.\n\
-         - **The floor** is no lock: the fewest raw operations of the client crate, with no error handled.\n\
-         - **Lockkeeper** sets `TCP_NODELAY` on its connections, as Curator's and kazoo's clients do; the client crate does not, so the floor and \
-         its own lock go without. Where Lockkeeper is faster than the floor, that is one reason: it sends its read \
+         - **The baseline** is no lock: the fewest raw operations of the client crate, with no error handled.\n\
+         - **Lockkeeper** sets `TCP_NODELAY` on its connections, as Curator's and kazoo's clients do; the client crate does not, so the baseline and \
+         its own lock go without. Where Lockkeeper is faster than the baseline, that is one reason: it sends its read \
          right behind the create. With 64 locks the other is that reads of one moment go in one request.\n\
          - **The client crate's lock** is released by an awaited delete, because its guard can only be dropped.\n\
          - **Curator** and **kazoo** block, so each of their waiters is a thread; the others' are tasks.\n\
          - Servers and clients share the cores of one machine and meet over loopback: the figures are more of computing than of a network.\n\
-         - All wait when each has its watch at the server (Lockkeeper and the floor: has its answer; Redis: has been refused once). With 1, 10 and \
+         - All wait when each has its watch at the server (Lockkeeper and the baseline: has its answer; Redis: has been refused once). With 1, 10 and \
          100 waiters a round is the mean of 100, 20 and 5 queues (etcd: 60, 20 and 5). A measurement of more than {} s was given up.\n",
         results.limit_s
     )

@@ -51,7 +51,7 @@ fn the_protocol_has_no_io_no_clock_and_no_log() {
         "await",
         "tokio",
         "Instant::now",
-        "SystemTime::now",
+        concat!("SystemTime", "::now"),
         "tracing",
         "std::fs",
         "std::net::Tcp",

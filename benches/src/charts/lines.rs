@@ -40,7 +40,7 @@ impl Line {
         Self { peer, points }
     }
 
-    /// Ours is what the chart is about; the floor is what it is measured by.
+    /// Ours is what the chart is about; the baseline is what it is measured by.
     fn width(&self) -> u32 {
         match self.peer {
             Peer::Lockkeeper => 4,

@@ -1,5 +1,5 @@
 //! The workloads for any lock that a Rust library offers, by the same definitions as in
-//! Lockkeeper's and the floor's own.
+//! Lockkeeper's and the baseline's own.
 //!
 //! A hand-over is the time from one grant to the next, while every holder releases at once. The
 //! clock starts when the first holder begins its release, and not before every waiter is known to

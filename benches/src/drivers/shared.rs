@@ -1,4 +1,4 @@
-//! Lockkeeper and the floor, by the very code of `lockkeeper bench`.
+//! Lockkeeper and the baseline, by the very code of `lockkeeper bench`.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use super::{SESSION_TIMEOUT, Workloads};
 use crate::Result;
 use crate::order::Answer;
 use lockkeeper_cli::access::Access;
-use lockkeeper_cli::bench::floor::Floor;
-use lockkeeper_cli::bench::ground::Reach;
+use lockkeeper_cli::bench::baseline::Baseline;
+use lockkeeper_cli::bench::bench_dir::Reach;
 use lockkeeper_cli::bench::ours::Ours;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -16,8 +16,8 @@ pub(super) async fn lockkeeper(server: &str) -> Result<Ours> {
     Ours::connect(&reach(server), &super::run()).await
 }
 
-pub(super) async fn floor(server: &str) -> Result<Floor> {
-    Floor::connect(&reach(server), &super::run()).await
+pub(super) async fn baseline(server: &str) -> Result<Baseline> {
+    Baseline::connect(&reach(server), &super::run()).await
 }
 
 fn reach(server: &str) -> Reach {
@@ -58,4 +58,4 @@ workloads!(
         Ok(Answer::of_rate(self.linger(time).await?))
     }
 );
-workloads!(Floor);
+workloads!(Baseline);

@@ -1,12 +1,12 @@
-//! `bench`: what locks cost on an ensemble, against the floor of raw operations.
+//! `bench`: what locks cost on an ensemble, against the baseline of raw operations.
 //!
 //! Invariant: it does not end before it has tried to remove everything of its own, unless it is
 //! told so twice, and it says what may be left.
 
 #[doc(hidden)]
-pub mod floor;
+pub mod baseline;
 #[doc(hidden)]
-pub mod ground;
+pub mod bench_dir;
 mod interrupts;
 mod order;
 #[doc(hidden)]
@@ -27,8 +27,8 @@ use crate::failure::Failure;
 use crate::report;
 use crate::signals;
 
-use floor::Floor;
-use ground::{Ground, RawError, Reach};
+use baseline::Baseline;
+use bench_dir::{BenchDir, RawError, Reach};
 use interrupts::Interrupts;
 pub(crate) use order::Order;
 use ours::Ours;
@@ -61,8 +61,8 @@ pub(crate) async fn run(server: &Server, order: &Order, as_json: bool) -> Result
 /// Whether it failed for lack of permission.
 pub(crate) fn is_denied(error: &(dyn Error + 'static)) -> bool {
     let library = error.downcast_ref::<lockkeeper::Error>();
-    let floor = error.downcast_ref::<RawError>();
-    library.is_some_and(lockkeeper::Error::is_denied) || floor.is_some_and(RawError::is_denied)
+    let baseline = error.downcast_ref::<RawError>();
+    library.is_some_and(lockkeeper::Error::is_denied) || baseline.is_some_and(RawError::is_denied)
 }
 
 /// Makes a directory, measures in it and removes it.
@@ -88,13 +88,13 @@ async fn measure(
         connect_timeout: server.connect_timeout,
         access,
     };
-    let ground = Ground::open(&reach, &path)
+    let bench_dir = BenchDir::open(&reach, &path)
         .await
         .map_err(|source| Failure::bench("begin", source))?;
 
     let measured = both_sides(&reach, order, &path, interrupts).await;
 
-    match (interrupts.despite(ground.clear()).await, measured) {
+    match (interrupts.despite(bench_dir.clear()).await, measured) {
         (Ok(Ok(())), measured) => measured,
         (Ok(Err(source)), Ok(_)) => Err(Failure::Left { path, source }.into()),
         (Ok(Err(source)), Err(stop)) => {
@@ -119,19 +119,19 @@ async fn both_sides(
 ) -> Result<Measured, Stop> {
     let ours = Ours::connect(reach, &format!("{path}/ours")).await;
     let ours = ours.map_err(|source| Failure::bench("begin with Lockkeeper", source))?;
-    let floor = match Floor::connect(reach, &format!("{path}/floor")).await {
-        Ok(floor) => floor,
+    let baseline = match Baseline::connect(reach, &format!("{path}/baseline")).await {
+        Ok(baseline) => baseline,
         Err(source) => {
             // The first failure says more than what follows from it.
             ours.close().await.unwrap_or_default();
-            return Err(Failure::bench("begin with the floor", source).into());
+            return Err(Failure::bench("begin with the baseline", source).into());
         }
     };
 
     let progress = Progress::new(rounds::steps(order));
     let rounds = Rounds {
         ours: &ours,
-        floor: &floor,
+        baseline: &baseline,
         order,
         progress: &progress,
     };
@@ -141,7 +141,7 @@ async fn both_sides(
         report::say(format_args!("interrupted: removing {path}"));
     }
 
-    let closing = async { tokio::join!(ours.close(), floor.close()) };
+    let closing = async { tokio::join!(ours.close(), baseline.close()) };
     // What they could not remove is tried again, and told, with the directory around it.
     drop(interrupts.despite(closing).await.map_err(Stop::Signal)?);
     Ok(measured.map_err(Stop::Signal)??)

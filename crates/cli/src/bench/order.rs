@@ -26,11 +26,11 @@ one more for each thousand waiters or so. All its nodes are below one directory 
 The directory is removed at the end, also after an error, SIGINT or SIGTERM. A second SIGINT or SIGTERM does not wait for
 that. If the bench is killed, the servers remove its nodes within minutes. It touches no other locks.
 
-Fields of --json: rounds; uncontended {mean_us, min_us, max_us, p50_us, p99_us, shortest_us, longest_us, count, floor_us,
-floor_min_us, floor_max_us, floor_p50_us, floor_p99_us, ratio, ratio_min, ratio_max}; hand_over [the same, and waiters,
-enqueue_ms, floor_enqueue_ms]; independent {locks, locks_per_s, min_per_s, max_per_s, floor_per_s, floor_min_per_s,
-floor_max_per_s, ratio, ratio_min, ratio_max}; linger {tasks, locks_per_s, min_per_s, max_per_s}; memory {waiters,
-bytes_per_waiter}. mean_us, locks_per_s, those of the baseline (floor_..) and the ratio are medians of the rounds. shortest_us and
+Fields of --json: rounds; uncontended {mean_us, min_us, max_us, p50_us, p99_us, shortest_us, longest_us, count, baseline_us,
+baseline_min_us, baseline_max_us, baseline_p50_us, baseline_p99_us, ratio, ratio_min, ratio_max}; hand_over [the same, and waiters,
+enqueue_ms, baseline_enqueue_ms]; independent {locks, locks_per_s, min_per_s, max_per_s, baseline_per_s, baseline_min_per_s,
+baseline_max_per_s, ratio, ratio_min, ratio_max}; linger {tasks, locks_per_s, min_per_s, max_per_s}; memory {waiters,
+bytes_per_waiter}. mean_us, locks_per_s, those of the baseline (baseline_..) and the ratio are medians of the rounds. shortest_us and
 longest_us are single times.
 
 Examples:

@@ -1,6 +1,6 @@
 //! The workloads on Lockkeeper, through its public names only.
 //!
-//! It does nothing that a user of the library could not do. The ground that it
+//! It does nothing that a user of the library could not do. The directory that it
 //! stands on counts the queue and removes what is left, with raw operations.
 
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use lockkeeper::{Error, Guard, Keeper, Mutex};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::ground::{Ground, Reach};
+use super::bench_dir::{BenchDir, Reach};
 use super::sample::{HandOver, NOT_COUNTED, Result, Sample, repeats};
 
 /// The lock that the crowds want.
@@ -25,7 +25,7 @@ const STEPS_TO_A_WATCH: usize = 6;
 /// A keeper with a root of its own.
 pub struct Ours {
     keeper: Keeper,
-    ground: Ground,
+    bench_dir: BenchDir,
 }
 
 impl Ours {
@@ -36,8 +36,8 @@ impl Ours {
             .session_timeout(reach.session_timeout)
             .connect_timeout(reach.connect_timeout);
         let keeper = reach.access.give(keeper).connect().await?;
-        match Ground::open(reach, root).await {
-            Ok(ground) => Ok(Self { keeper, ground }),
+        match BenchDir::open(reach, root).await {
+            Ok(bench_dir) => Ok(Self { keeper, bench_dir }),
             Err(error) => {
                 keeper.close().await;
                 Err(error)
@@ -114,7 +114,7 @@ impl Ours {
     /// Ends the sessions and removes the root with all that is in it.
     pub async fn close(self) -> Result<()> {
         self.keeper.close().await;
-        self.ground.clear().await
+        self.bench_dir.clear().await
     }
 
     async fn drain(&self, lock: &Mutex, waiters: usize, measured: &mut HandOver) -> Result<()> {
@@ -131,7 +131,7 @@ impl Ours {
                 Ok::<_, Error>(granted)
             });
         }
-        while self.ground.children(CROWD).await? <= waiters {
+        while self.bench_dir.children(CROWD).await? <= waiters {
             // Nobody is granted while we hold: who has ended has failed.
             tokio::select! {
                 Some(ended) = crowd.join_next() => drop(ended??),

@@ -23,7 +23,7 @@ pub(crate) struct Measured {
 pub(crate) struct Times {
     means: Pair,
     ours: Sample,
-    floor: Sample,
+    baseline: Sample,
 }
 
 /// Hand-overs at one size.
@@ -44,7 +44,7 @@ impl Measured {
         "MIN..MAX",
         "P50",
         "P99",
-        "FLOOR",
+        "BASELINE",
         "MIN..MAX",
         "P50",
         "P99",
@@ -111,23 +111,23 @@ impl Times {
         Self {
             means: Pair::default(),
             ours: Sample::new(),
-            floor: Sample::new(),
+            baseline: Sample::new(),
         }
     }
 
     /// One round of both.
-    pub(crate) fn add(&mut self, ours: &Sample, floor: &Sample) {
-        self.means.add(ours.mean_us(), floor.mean_us());
+    pub(crate) fn add(&mut self, ours: &Sample, baseline: &Sample) {
+        self.means.add(ours.mean_us(), baseline.mean_us());
         self.ours.merge(ours);
-        self.floor.merge(floor);
+        self.baseline.merge(baseline);
     }
 
     fn row(&self, name: String) -> [String; COLUMNS] {
-        self.means.row(name, Some([&self.ours, &self.floor]))
+        self.means.row(name, Some([&self.ours, &self.baseline]))
     }
 
     fn object(&self) -> Value {
-        let [ours, floor, ratio] = self.means.spreads();
+        let [ours, baseline, ratio] = self.means.spreads();
         json!({
             "mean_us": tenths(ours.median),
             "min_us": tenths(ours.min),
@@ -137,11 +137,11 @@ impl Times {
             "shortest_us": tenths(self.ours.min_us()),
             "longest_us": tenths(self.ours.max_us()),
             "count": self.ours.count(),
-            "floor_us": tenths(floor.median),
-            "floor_min_us": tenths(floor.min),
-            "floor_max_us": tenths(floor.max),
-            "floor_p50_us": tenths(self.floor.percentile_us(50.0)),
-            "floor_p99_us": tenths(self.floor.percentile_us(99.0)),
+            "baseline_us": tenths(baseline.median),
+            "baseline_min_us": tenths(baseline.min),
+            "baseline_max_us": tenths(baseline.max),
+            "baseline_p50_us": tenths(self.baseline.percentile_us(50.0)),
+            "baseline_p99_us": tenths(self.baseline.percentile_us(99.0)),
             "ratio": thousandths(ratio.median),
             "ratio_min": thousandths(ratio.min),
             "ratio_max": thousandths(ratio.max),
@@ -159,37 +159,37 @@ impl Crowd {
     }
 
     /// One round of both.
-    pub(crate) fn add(&mut self, ours: &HandOver, floor: &HandOver) {
-        self.times.add(&ours.sample, &floor.sample);
-        let [ours, floor] = [ours, floor].map(|side| side.enqueue.as_secs_f64() * 1e3);
-        self.enqueue_ms.add(ours, floor);
+    pub(crate) fn add(&mut self, ours: &HandOver, baseline: &HandOver) {
+        self.times.add(&ours.sample, &baseline.sample);
+        let [ours, baseline] = [ours, baseline].map(|side| side.enqueue.as_secs_f64() * 1e3);
+        self.enqueue_ms.add(ours, baseline);
     }
 
     fn object(&self) -> Value {
-        let [ours, floor, _] = self.enqueue_ms.spreads();
+        let [ours, baseline, _] = self.enqueue_ms.spreads();
         let mut object = self.times.object();
         object["waiters"] = json!(self.waiters);
         object["enqueue_ms"] = tenths(ours.median);
-        object["floor_enqueue_ms"] = tenths(floor.median);
+        object["baseline_enqueue_ms"] = tenths(baseline.median);
         object
     }
 }
 
 impl Rates {
     /// One round of both.
-    pub(crate) fn add(&mut self, ours: f64, floor: f64) {
-        self.0.add(ours, floor);
+    pub(crate) fn add(&mut self, ours: f64, baseline: f64) {
+        self.0.add(ours, baseline);
     }
 
     fn object(&self) -> Value {
-        let [ours, floor, ratio] = self.0.spreads();
+        let [ours, baseline, ratio] = self.0.spreads();
         json!({
             "locks_per_s": tenths(ours.median),
             "min_per_s": tenths(ours.min),
             "max_per_s": tenths(ours.max),
-            "floor_per_s": tenths(floor.median),
-            "floor_min_per_s": tenths(floor.min),
-            "floor_max_per_s": tenths(floor.max),
+            "baseline_per_s": tenths(baseline.median),
+            "baseline_min_per_s": tenths(baseline.min),
+            "baseline_max_per_s": tenths(baseline.max),
             "ratio": thousandths(ratio.median),
             "ratio_min": thousandths(ratio.min),
             "ratio_max": thousandths(ratio.max),
@@ -201,25 +201,25 @@ impl Rates {
 #[derive(Default)]
 struct Pair {
     ours: Vec<f64>,
-    floor: Vec<f64>,
+    baseline: Vec<f64>,
 }
 
 impl Pair {
-    fn add(&mut self, ours: f64, floor: f64) {
+    fn add(&mut self, ours: f64, baseline: f64) {
         self.ours.push(ours);
-        self.floor.push(floor);
+        self.baseline.push(baseline);
     }
 
-    /// Ours, the floor's, and the ratio: that of each round by itself, so that what slows both down
+    /// Ours, the baseline's, and the ratio: that of each round by itself, so that what slows both down
     /// for a while is not in it.
     fn spreads(&self) -> [Spread; 3] {
-        let ratios = self.ours.iter().zip(&self.floor);
-        let ratios: Vec<f64> = ratios.map(|(ours, floor)| ours / floor).collect();
-        [&self.ours, &self.floor, &ratios].map(|rounds| Spread::of(rounds))
+        let ratios = self.ours.iter().zip(&self.baseline);
+        let ratios: Vec<f64> = ratios.map(|(ours, baseline)| ours / baseline).collect();
+        [&self.ours, &self.baseline, &ratios].map(|rounds| Spread::of(rounds))
     }
 
     fn row(&self, name: String, all: Option<[&Sample; 2]>) -> [String; COLUMNS] {
-        let [ours, floor, ratio] = self.spreads();
+        let [ours, baseline, ratio] = self.spreads();
         let percentile = |side: usize, percent| {
             let sample = all.map(|all| all[side].percentile_us(percent));
             sample.map_or_else(dash, |us| format!("{us:.0}"))
@@ -230,8 +230,8 @@ impl Pair {
             format!("{:.0}..{:.0}", ours.min, ours.max),
             percentile(0, 50.0),
             percentile(0, 99.0),
-            format!("{:.0}", floor.median),
-            format!("{:.0}..{:.0}", floor.min, floor.max),
+            format!("{:.0}", baseline.median),
+            format!("{:.0}..{:.0}", baseline.min, baseline.max),
             percentile(1, 50.0),
             percentile(1, 99.0),
             format!("{:.2}", ratio.median),
@@ -302,8 +302,8 @@ mod tests {
     #[test]
     fn ratios_are_of_the_same_round() {
         let mut pair = Pair::default();
-        for (ours, floor) in [(100.0, 100.0), (2000.0, 1000.0), (150.0, 100.0)] {
-            pair.add(ours, floor);
+        for (ours, baseline) in [(100.0, 100.0), (2000.0, 1000.0), (150.0, 100.0)] {
+            pair.add(ours, baseline);
         }
 
         let [_, _, ratio] = pair.spreads();

@@ -1,10 +1,10 @@
-//! The order of the measurements: Lockkeeper, the floor, Lockkeeper, the floor, so that whatever
+//! The order of the measurements: Lockkeeper, the baseline, Lockkeeper, the baseline, so that whatever
 //! drifts meets both.
 
 use std::fmt::Display;
 use std::future::Future;
 
-use super::floor::Floor;
+use super::baseline::Baseline;
 use super::order::Order;
 use super::ours::Ours;
 use super::progress::Progress;
@@ -19,12 +19,12 @@ const WARM_UP: usize = 50;
 const CROWD: usize = 100;
 
 const OURS: &str = "Lockkeeper";
-const FLOOR: &str = "the floor";
+const BASELINE: &str = "the baseline";
 
 /// Two sides, and where to say how far they are.
 pub(crate) struct Rounds<'a> {
     pub(crate) ours: &'a Ours,
-    pub(crate) floor: &'a Floor,
+    pub(crate) baseline: &'a Baseline,
     pub(crate) order: &'a Order,
     pub(crate) progress: &'a Progress,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Rounds<'a> {
 /// How many steps all of it has.
 pub(crate) fn steps(order: &Order) -> usize {
     let kinds = 2 + order.crowds().len();
-    // What lingers has no floor: it asks the servers for nothing.
+    // What lingers has no baseline: it asks the servers for nothing.
     2 * (3 + order.rounds * kinds) + order.rounds
 }
 
@@ -41,14 +41,14 @@ impl Rounds<'_> {
         let mut measured = Measured::new(self.order.locks, &self.order.crowds());
         self.warm_up(&mut measured).await?;
         for _ in 0..self.order.rounds {
-            let (ours, floor) = self.uncontended(UNCONTENDED).await?;
-            measured.uncontended.add(&ours, &floor);
+            let (ours, baseline) = self.uncontended(UNCONTENDED).await?;
+            measured.uncontended.add(&ours, &baseline);
             for crowd in &mut measured.crowds {
-                let (ours, floor) = self.hand_over(crowd.waiters).await?;
-                crowd.add(&ours, &floor);
+                let (ours, baseline) = self.hand_over(crowd.waiters).await?;
+                crowd.add(&ours, &baseline);
             }
-            let (ours, floor) = self.independent().await?;
-            measured.independent.add(ours, floor);
+            let (ours, baseline) = self.independent().await?;
+            measured.independent.add(ours, baseline);
             measured.linger.push(self.linger().await?);
         }
         Ok(measured)
@@ -70,19 +70,19 @@ impl Rounds<'_> {
     async fn uncontended(&self, times: usize) -> Result<(Sample, Sample), Failure> {
         let what = "lock + release";
         let ours = self.step(OURS, what, self.ours.uncontended(times)).await?;
-        let floor = self
-            .step(FLOOR, what, self.floor.uncontended(times))
+        let baseline = self
+            .step(BASELINE, what, self.baseline.uncontended(times))
             .await?;
-        Ok((ours, floor))
+        Ok((ours, baseline))
     }
 
     async fn hand_over(&self, waiters: usize) -> Result<(HandOver, HandOver), Failure> {
         let what = format!("hand-over at {waiters}");
         let ours = self.step(OURS, &what, self.ours.hand_over(waiters)).await?;
-        let floor = self
-            .step(FLOOR, &what, self.floor.hand_over(waiters))
+        let baseline = self
+            .step(BASELINE, &what, self.baseline.hand_over(waiters))
             .await?;
-        Ok((ours, floor))
+        Ok((ours, baseline))
     }
 
     async fn independent(&self) -> Result<(f64, f64), Failure> {
@@ -91,10 +91,10 @@ impl Rounds<'_> {
         let ours = self
             .step(OURS, &what, self.ours.independent(locks, time))
             .await?;
-        let floor = self
-            .step(FLOOR, &what, self.floor.independent(locks, time))
+        let baseline = self
+            .step(BASELINE, &what, self.baseline.independent(locks, time))
             .await?;
-        Ok((ours, floor))
+        Ok((ours, baseline))
     }
 
     async fn linger(&self) -> Result<f64, Failure> {

@@ -1,4 +1,4 @@
-//! The ground that workloads stand on: a directory of their own, made before and removed after.
+//! The directory that workloads run in: one of their own, made before and removed after.
 //!
 //! Invariant: it removes nothing that it has not made, but what is in its own directory. It names
 //! the client crate because nothing that a lock does removes directories, or counts a queue without
@@ -21,7 +21,7 @@ use crate::access::Access;
 /// What is in it are containers, which the servers remove when they are empty, and nodes of
 /// sessions, which keep them from being so. So nothing of it stays even if nobody clears up: after
 /// a `kill -9`, say.
-pub struct Ground {
+pub struct BenchDir {
     client: zk::Client,
     reach: Reach,
     path: String,
@@ -40,21 +40,21 @@ pub struct Reach {
     pub access: Access,
 }
 
-impl Ground {
+impl BenchDir {
     /// Makes the directory, which must not be there yet, and what is missing above it.
     pub async fn open(reach: &Reach, path: &str) -> Result<Self> {
-        let mut ground = Self {
+        let mut bench_dir = Self {
             client: connect(reach).await?,
             reach: reach.clone(),
             path: path.to_owned(),
             acl: acl(&reach.access.effective_acl()),
             above: Vec::new(),
         };
-        match ground.make().await {
-            Ok(()) => Ok(ground),
+        match bench_dir.make().await {
+            Ok(()) => Ok(bench_dir),
             Err(error) => {
                 // The first failure says more than what follows from it.
-                ground.remove_above().await.unwrap_or_default();
+                bench_dir.remove_above().await.unwrap_or_default();
                 Err(error.into())
             }
         }

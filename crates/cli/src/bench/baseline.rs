@@ -1,4 +1,4 @@
-//! The floor: the same workloads with the client crate's raw operations, the fewest that a fair
+//! The baseline: the same workloads with the client crate's raw operations, the fewest that a fair
 //! lock can do with.
 //!
 //! It is no lock: it handles no error but by giving up, cannot be cancelled, and rests on nobody
@@ -12,18 +12,18 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use zookeeper_client as zk;
 
-use super::ground::{Ground, RawError, Reach, raw};
+use super::bench_dir::{BenchDir, RawError, Reach, raw};
 use super::sample::{HandOver, NOT_COUNTED, Result, Sample, repeats};
 
 const MARK: &[u8] = b"released";
 
 /// A raw session with a root of its own.
-pub struct Floor(Ground);
+pub struct Baseline(BenchDir);
 
-impl Floor {
+impl Baseline {
     /// `root` must not be there yet.
     pub async fn connect(reach: &Reach, root: &str) -> Result<Self> {
-        Ok(Self(Ground::open(reach, root).await?))
+        Ok(Self(BenchDir::open(reach, root).await?))
     }
 
     /// Creates, looks and leaves, so many times.
