@@ -1,9 +1,9 @@
-//! How public types show themselves with `{:?}`: briefly, the same in every version as far as that
-//! goes, and without secrets. (pure)
+//! How public types show themselves with `{:?}`: briefly, as stable as possible from version to
+//! version, and without secrets. (pure)
 //!
-//! Invariants: whatever somebody else has written is cut; credentials, keys, data and names of
-//! owners are not shown. Errors say all else that they know. What is shown is taken out first:
-//! nothing of ours is locked while a formatter, which is not ours, runs.
+//! Invariants: texts of other clients are cut. Credentials, keys, data and names of owners are not
+//! shown. Errors say all else that they know. Values are taken out before they are shown: nothing
+//! of ours is locked while a formatter, which is not ours, runs.
 
 use std::fmt;
 
@@ -52,7 +52,7 @@ mod table {
 
     use crate::*;
 
-    /// Is in whatever must not be shown.
+    /// Is in all that must not be shown.
     const SECRET: &str = "hunter2";
     /// Names that stand for other types.
     const ALIASES: [&str; 2] = ["Result", "Reign"];
@@ -100,7 +100,7 @@ mod table {
             table.show(&entry);
         }
         guard.release().await.unwrap();
-        // It is written behind everybody's back.
+        // It is written in the background.
         let journal = loop {
             let journal = keeper.journal(name.clone()).await.unwrap();
             if journal.iter().any(|hold| hold.ending.is_some()) {

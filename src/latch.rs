@@ -1,20 +1,20 @@
-//! Latches: the short locks under which this process keeps its own books.
+//! Latches: short locks around the state of this process.
 //!
-//! Invariant: nothing that is not ours runs while one is taken: no event, no counter, no waker, no
-//! drop of what somebody else may have last. Such code may look at a guard, and would wait for
-//! itself. So what is to be told is set while the latch is taken, in its order, and told of after.
-//! Unit tests have [`Listener`] look for what breaks this.
+//! Invariant: no foreign code runs while a latch is locked: no event, no counter, no waker, no drop
+//! of a value that may be the last of its kind. Such code may ask a guard, and would wait for
+//! itself. So a value is set while the latch is locked, and told after it is open. In unit tests
+//! [`Listener`] finds code that breaks this.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::watch;
 
-/// A lock for a few instructions, without poison: what it guards is right after each of them.
+/// A lock for a few instructions, without poison: its value is right after each of them.
 #[derive(Default)]
 pub(crate) struct Latch<T>(Mutex<T>);
 
-/// Without what it guards: what is written to is not ours.
+/// Without the value: the formatter is not ours.
 impl<T> fmt::Debug for Latch<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Latch")
@@ -39,7 +39,7 @@ impl<T> Latch<T> {
     }
 }
 
-/// Sets a value whose receivers are told of it later, by [`tell`].
+/// Sets a value, and leaves its receivers to [`tell`].
 pub(crate) fn set<T>(sender: &watch::Sender<T>, value: T) {
     sender.send_if_modified(|set| {
         *set = value;
@@ -47,7 +47,7 @@ pub(crate) fn set<T>(sender: &watch::Sender<T>, value: T) {
     });
 }
 
-/// Wakes those who wait for a value that was [`set`].
+/// Wakes the receivers of a value that was [`set`].
 pub(crate) fn tell<T>(sender: &watch::Sender<T>) {
     sender.send_modify(|_| ());
 }
@@ -68,8 +68,7 @@ mod taken {
         static TAKEN: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// Stands for all that is not ours: it keeps where it was told anything while its thread had a
-    /// latch.
+    /// Stands for all foreign code. It remembers where it ran while its thread had a latch.
     #[derive(Debug, Clone, Default)]
     pub(crate) struct Listener {
         told: Arc<AtomicUsize>,
@@ -77,7 +76,7 @@ mod taken {
     }
 
     impl Listener {
-        fn look(&self) {
+        fn note(&self) {
             self.told.fetch_add(1, Ordering::Relaxed);
             if TAKEN.get() > 0 {
                 let here = || Backtrace::force_capture().to_string();
@@ -101,42 +100,42 @@ mod taken {
         }
 
         fn new_span(&self, _: &Attributes<'_>) -> Id {
-            self.look();
+            self.note();
             Id::from_u64(1)
         }
 
         fn record(&self, _: &Id, _: &Values<'_>) {
-            self.look();
+            self.note();
         }
 
         fn record_follows_from(&self, _: &Id, _: &Id) {}
 
         fn event(&self, _: &Event<'_>) {
-            self.look();
+            self.note();
         }
 
         fn enter(&self, _: &Id) {
-            self.look();
+            self.note();
         }
 
         fn exit(&self, _: &Id) {
-            self.look();
+            self.note();
         }
 
         fn clone_span(&self, id: &Id) -> Id {
-            self.look();
+            self.note();
             id.clone()
         }
 
         fn try_close(&self, _: Id) -> bool {
-            self.look();
+            self.note();
             false
         }
     }
 
     impl Wake for Listener {
         fn wake(self: Arc<Self>) {
-            self.look();
+            self.note();
         }
     }
 
@@ -153,31 +152,31 @@ mod taken {
 
         impl CounterFn for Listener {
             fn increment(&self, _: u64) {
-                self.look();
+                self.note();
             }
 
             fn absolute(&self, _: u64) {
-                self.look();
+                self.note();
             }
         }
 
         impl GaugeFn for Listener {
             fn increment(&self, _: f64) {
-                self.look();
+                self.note();
             }
 
             fn decrement(&self, _: f64) {
-                self.look();
+                self.note();
             }
 
             fn set(&self, _: f64) {
-                self.look();
+                self.note();
             }
         }
 
         impl HistogramFn for Listener {
             fn record(&self, _: f64) {
-                self.look();
+                self.note();
             }
         }
 
@@ -189,17 +188,17 @@ mod taken {
             fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
             fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
-                self.look();
+                self.note();
                 Counter::from_arc(Arc::new(self.clone()))
             }
 
             fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-                self.look();
+                self.note();
                 Gauge::from_arc(Arc::new(self.clone()))
             }
 
             fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
-                self.look();
+                self.note();
                 Histogram::from_arc(Arc::new(self.clone()))
             }
         }
@@ -242,10 +241,10 @@ mod tests {
 
     use super::*;
 
-    /// Looks at the latch whenever it is written to.
-    struct Looks<'a>(&'a Latch<Vec<u8>>);
+    /// Tries the latch whenever it is written to.
+    struct TriesLatch<'a>(&'a Latch<Vec<u8>>);
 
-    impl fmt::Write for Looks<'_> {
+    impl fmt::Write for TriesLatch<'_> {
         fn write_str(&mut self, _: &str) -> fmt::Result {
             assert!(self.0.0.try_lock().is_ok(), "it is taken");
             Ok(())
@@ -255,6 +254,6 @@ mod tests {
     #[test]
     fn a_latch_is_not_taken_while_it_is_shown() {
         let latch = Latch::new(vec![7; 100]);
-        write!(Looks(&latch), "{latch:?}").unwrap();
+        write!(TriesLatch(&latch), "{latch:?}").unwrap();
     }
 }

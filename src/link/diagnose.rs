@@ -1,8 +1,8 @@
-//! Asks servers what they are: why an address gave no session, since the client crate says the same
-//! bare error for all, and whether a server stands alone.
+//! Asks servers why an address gave no session, and whether a server stands alone. The client crate
+//! has one bare error for all reasons.
 //!
-//! It resolves the name, connects, and asks with a four-letter word, so it never opens a session.
-//! It never decides anything.
+//! It resolves the name, connects, and asks with a four-letter word. Invariant: it never opens a
+//! session. It decides nothing.
 
 use std::collections::HashSet;
 use std::io;
@@ -17,13 +17,13 @@ use crate::error::{AddressFailure, UnreachableReason};
 /// The most that is read of an answer; one of ZooKeeper 3.9 has some 200 bytes, a leader's 300.
 const MOST: usize = 4 << 10;
 
-/// What a server says of itself.
+/// How a server describes itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServerMode {
     Standalone,
-    /// One of an ensemble; or it cannot be told, now and later.
+    /// One of an ensemble, or a server that will never say.
     Other,
-    /// It has not told.
+    /// There was no answer.
     Unknown,
 }
 
@@ -37,7 +37,7 @@ pub(crate) async fn mode(address: &str, limit: Duration) -> ServerMode {
                 let answer = ask(TcpStream::connect(only).await?, MOST).await?;
                 Ok(mode_of(&String::from_utf8_lossy(&answer)))
             }
-            // Whoever it is that we are connected to, it is not surely the one who would answer.
+            // The server that answers may be another one than our session's.
             _ => Ok(ServerMode::Other),
         }
     };
@@ -51,7 +51,7 @@ fn mode_of(answer: &str) -> ServerMode {
     if answer.starts_with("srvr is not") {
         return ServerMode::Other;
     }
-    // Of ZooKeeper it is known what that means; where as much came as is read, more may follow.
+    // Only ZooKeeper's words are known. An answer of the full size may have been cut.
     let is_whole =
         answer.starts_with("Zookeeper version") && answer.ends_with('\n') && answer.len() < MOST;
     let mode = answer.lines().find_map(|line| line.strip_prefix("Mode: "));
@@ -63,24 +63,28 @@ fn mode_of(answer: &str) -> ServerMode {
 }
 
 /// Asks every address at the same time; ends within `limit`.
-pub(crate) async fn probe(servers: &str, is_secure: bool, limit: Duration) -> Vec<AddressFailure> {
-    let mut probes = Vec::new();
+pub(crate) async fn failures(
+    servers: &str,
+    is_secure: bool,
+    limit: Duration,
+) -> Vec<AddressFailure> {
+    let mut asked = Vec::new();
     for address in servers.split(',') {
         let address = address.to_owned();
-        probes.push(tokio::spawn(async move {
-            let reason = look(&address, is_secure, Instant::now() + limit).await;
+        asked.push(tokio::spawn(async move {
+            let reason = reason(&address, is_secure, Instant::now() + limit).await;
             AddressFailure::new(address, reason)
         }));
     }
     let mut failures = Vec::new();
-    for probe in probes {
-        // A probe task neither panics nor is aborted, and a message may miss a line.
-        failures.extend(probe.await.ok());
+    for failure in asked {
+        // The task neither panics nor is aborted, and a message may miss a line.
+        failures.extend(failure.await.ok());
     }
     failures
 }
 
-async fn look(address: &str, is_secure: bool, deadline: Instant) -> UnreachableReason {
+async fn reason(address: &str, is_secure: bool, deadline: Instant) -> UnreachableReason {
     let resolved = match timeout_at(deadline, lookup_host(with_port(address))).await {
         Ok(Ok(addresses)) => addresses.collect::<Vec<_>>(),
         Ok(Err(error)) => return UnreachableReason::NotResolved(error.to_string()),
@@ -114,8 +118,8 @@ pub(crate) fn with_port(address: &str) -> String {
     }
 }
 
-/// Sends `srvr` and reads the answer, or so many of its first bytes; an end without any is an empty
-/// answer.
+/// Sends `srvr` and reads the answer, or so many of its first bytes. A connection that is closed
+/// without any has an empty answer.
 async fn ask(mut stream: TcpStream, most: usize) -> io::Result<Vec<u8>> {
     stream.write_all(b"srvr").await?;
     let mut answer = Vec::new();
@@ -145,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_whole_answer_of_zookeeper_says_what_a_server_is() {
+    fn only_a_whole_answer_of_zookeeper_tells_the_mode() {
         let line = "Zookeeper version: 3.8.0\nMode: standalone\n";
         let endless = line.repeat(MOST.div_ceil(line.len()));
         for (answer, mode) in [

@@ -1,11 +1,13 @@
 //! The link: the one seam between Lockkeeper and ZooKeeper.
 //!
 //! A link is one session. It offers plain operations and session events and knows nothing of locks.
-//! Invariants: an operation is sent when its method is *called*, in the order of the calls; nothing
-//! is sent that is larger than servers read; every operation ends within the link's deadline; and
-//! an operation that fails says either what the server answered or that the outcome is unknown,
-//! never anything else (docs/failures.md rows 53 and 56). Another store, or a simulated world, can
-//! stand behind the trait.
+//! Another store, or a simulated world, can stand behind the trait. Invariants:
+//!
+//! - An operation is sent when its method is *called*, in the order of the calls.
+//! - No request is sent that is larger than servers read.
+//! - Every operation ends within the link's deadline.
+//! - An operation that fails has either the server's answer or an unknown outcome, and nothing else
+//!   (docs/failures.md rows 53 and 56).
 
 pub(crate) mod diagnose;
 pub(crate) mod pacer;
@@ -35,8 +37,7 @@ pub(crate) type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + S
 pub(crate) enum Fault {
     /// The server answered with an error: nothing was changed.
     Answered(Code),
-    /// Anything else: it may have happened, may still happen, or may never. The text says what was
-    /// seen.
+    /// Anything else: it may have happened, may still happen, or may never. The text is for logs.
     Unknown(String),
 }
 
@@ -49,7 +50,7 @@ pub(crate) enum Code {
     BadVersion,
     /// We lack this right.
     NoAuth(Right),
-    /// We are not who we say we are.
+    /// The servers refused our credential.
     Unauthenticated,
     /// No server was asked: it would have cut the connection.
     TooLarge(TooLarge),
@@ -60,7 +61,7 @@ pub(crate) enum Code {
     Other(String),
 }
 
-/// What an operation needs on its node, or on the directory of that.
+/// The right that an operation needs on its node, or on that node's directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Right {
     Read,
@@ -102,7 +103,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// A node's data and what we use of its stat.
+/// A node's data, and the parts of its stat that we use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) data: Vec<u8>,
@@ -116,7 +117,7 @@ pub(crate) struct Node {
     pub(crate) aversion: i32,
 }
 
-/// A node's access list, and which one it is.
+/// A node's access list, and its version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AccessList {
     /// Without `ADMIN` the hashes of digests are covered.
@@ -136,7 +137,7 @@ pub(crate) enum Create {
     EphemeralSequential,
 }
 
-/// What `create` made.
+/// The node that `create` made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Created {
     /// The number appended to the name, for a sequential node.
@@ -191,7 +192,10 @@ pub(crate) enum Write<'a> {
     },
 }
 
-impl Write<'_> {
+/// At any version of the node.
+pub(crate) const ANY_VERSION: i32 = -1;
+
+impl<'a> Write<'a> {
     pub(crate) fn needs(&self) -> Right {
         match self {
             Self::Check { .. } => Right::Read,
@@ -200,12 +204,7 @@ impl Write<'_> {
             Self::Delete { .. } => Right::Delete,
         }
     }
-}
 
-/// Whatever version the node is at.
-pub(crate) const ANY_VERSION: i32 = -1;
-
-impl<'a> Write<'a> {
     pub(crate) fn check(path: &'a str) -> Self {
         let version = ANY_VERSION;
         Self::Check { path, version }
@@ -220,10 +219,9 @@ impl<'a> Write<'a> {
 /// A watch on a node, or on a directory's children, that was armed. Dropping it takes it back from
 /// the server.
 pub(crate) struct Watch {
-    /// The mutex is never locked: it lets whatever holds a watch be shared between threads, as a
-    /// future alone cannot.
+    /// The mutex is never locked. It makes a watch `Sync`, as a future alone is not.
     told: Mutex<Pin<Box<dyn Future<Output = Change> + Send>>>,
-    /// What it told, for whoever asks again.
+    /// Its event, for the next call.
     change: Option<Change>,
 }
 
@@ -241,7 +239,7 @@ impl Watch {
         }
     }
 
-    /// Waits until the watch fires. Asked again, it says the same.
+    /// Waits until the watch fires. Later calls return the same.
     pub(crate) async fn changed(&mut self) -> Change {
         if let Some(change) = self.change {
             return change;
@@ -263,19 +261,18 @@ impl fmt::Debug for Watch {
     }
 }
 
-/// What a watch told.
+/// The event of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     /// The node is gone, or the directory whose children were watched.
     Deleted,
-    /// What was watched has changed: the node's data, or which children there are. The watch is
-    /// spent.
+    /// The node's data have changed, or the list of its children. The watch is spent.
     Changed,
     SessionOver,
 }
 
-/// What the client believes of its session. Not proof of anything (docs/failures.md row 59); good
-/// for waiting.
+/// The client's idea of its session. It proves nothing (docs/failures.md row 59), and is good for
+/// waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SessionState {
     Connected,
@@ -287,7 +284,7 @@ pub(crate) enum SessionState {
 /// One ZooKeeper session. It is closed when the last reference to it is dropped.
 pub(crate) trait Link: Send + Sync + fmt::Debug {
     fn session_id(&self) -> i64;
-    /// What the server granted when the session was opened.
+    /// The timeout that the server granted when the session was opened.
     fn session_timeout(&self) -> Duration;
     /// The connect string's servers, for messages.
     fn servers(&self) -> &str;
@@ -295,25 +292,28 @@ pub(crate) trait Link: Send + Sync + fmt::Debug {
     fn delete(&self, path: &str) -> Reply<'_, ()>;
     /// Reads a node and watches it. On a missing node no watch is left.
     fn watch(&self, path: &str) -> Reply<'_, (Node, Watch)>;
-    /// Lists a directory's children, without their paths, and watches which there are. On a missing
-    /// node no watch is left.
+    /// Lists the names of a directory's children, and watches the list. On a missing node no watch
+    /// is left.
     fn watch_children(&self, path: &str) -> Reply<'_, (Vec<String>, Watch)>;
     fn multi_read(&self, reads: &[Read<'_>]) -> Reply<'_, Vec<Found>>;
     fn access_list(&self, path: &str) -> Reply<'_, AccessList>;
-    /// The paths of the nodes that were created, in the order of the writes that created them, with
-    /// their numbers.
-    fn multi(&self, writes: &[Write<'_>]) -> Reply<'_, Vec<String>>;
-    /// As `multi`, and tells which of the writes the server refused, and why.
+    /// Does all of the writes or none. The answer has the paths of the nodes that were created,
+    /// with their numbers, in the order of the writes.
+    fn multi(&self, writes: &[Write<'_>]) -> Reply<'_, Vec<String>> {
+        let done = self.attempt(writes);
+        Box::pin(done.map(|done| done?.map_err(|(_, code)| Fault::Answered(code))))
+    }
+    /// As `multi`, but the answer says which of the writes the server refused, and why.
     fn attempt(&self, writes: &[Write<'_>]) -> Reply<'_, Result<Vec<String>, (usize, Code)>>;
     /// This session's ephemeral nodes whose path starts with a plain string.
     fn ephemerals(&self, prefix: &str) -> Reply<'_, Vec<String>>;
-    /// Answers once this server has seen everything that was committed before.
+    /// Answers once this server has seen all earlier commits.
     fn sync(&self, path: &str) -> Reply<'_, ()>;
     /// The session's states; they outlive the link and end with [`SessionState::Over`].
     fn states(&self) -> watch::Receiver<SessionState>;
     /// The number of the connection that the session has now, once the server behind it has said
-    /// that it stands alone. What is sent and answered while this stays the same is answered by
-    /// that server, on that connection.
+    /// that it stands alone. While the number stays the same, that server answers all requests, on
+    /// that connection.
     fn standalone(&self) -> Option<u64> {
         None
     }
@@ -331,7 +331,7 @@ pub(crate) trait Opener: Send + Sync + fmt::Debug {
     fn servers(&self) -> &str;
     /// Starts with `/`, or is empty.
     fn chroot(&self) -> &str;
-    /// What stands in every request.
+    /// The parts of every request.
     fn envelope(&self) -> Envelope;
     /// Whether the servers are spoken to through TLS.
     fn is_secure(&self) -> bool {

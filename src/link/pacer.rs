@@ -2,12 +2,11 @@
 //! session can live.
 //!
 //! The crate goes through the connect string once without any pause, and then backs off without a
-//! cap (docs/failures.md row 57): 1.6 s after 1.5 s without servers, 3.2 s after 3.1 s, and no
-//! option says otherwise. So the list that it is given is so long that the first pass outlasts the
-//! session: the servers are in it many times, and between them stands the pacer, a port of our own
-//! that takes a connection and closes it a tenth of a second later. The crate shuffles the list;
-//! twice as many servers as pacers keep the gaps short. It logs a warning for each pacer that it
-//! meets.
+//! cap (docs/failures.md row 57): 1.6 s after 1.5 s without servers, 3.2 s after 3.1 s. No option
+//! changes that. So we give it a list that is so long that the first pass outlasts the session: the
+//! servers are in it many times. Between them stands the pacer, a port of our own that takes a
+//! connection and closes it a tenth of a second later. The crate shuffles the list; twice as many
+//! servers as pacers keep the gaps short. It logs a warning for each pacer that it meets.
 //!
 //! Measured with the long form of `tests/sessions/reconnect.rs`: the time from the return of the
 //! servers to the first answer, 60 outages of up to 1.2 T each, 1 and 3 servers, the worst of T =
@@ -19,9 +18,9 @@
 //! | refused, with the servers 20 times in the list and no pacer | 0.52 s | 0.97 s | 1.96 s |
 //! | silent, or every packet dropped | 0.16 T | 0.34 T | 0.45 T |
 //!
-//! Invariant: the crate sends the session's password and whatever authenticates it to each entry
-//! before it knows who listens, so a pacer listens on the loopback only, reads nothing, and is kept
-//! until the crate's session has ended. It never sends a byte.
+//! The crate sends the session's password and its credentials to each entry. Invariant: so a pacer
+//! listens on the loopback only, reads nothing, and is kept until the crate's session has ended. It
+//! never sends a byte.
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
@@ -32,17 +31,15 @@ use tokio::time::{Instant, sleep};
 
 /// The pause that is aimed at.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The first pause of an outage; the next ones double, so that a server that only starts again is
-/// not waited for.
+/// The first pause of an outage; the next ones double, so that a short restart costs little time.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// How much of the session timeout the pauses of one pass take together; the crate gives a session
 /// up at 1.4.
 const PASS: f64 = 1.6;
-/// How many pacers a list has: enough to be spread well, and no more than memory is worth.
+/// How many pacers a list has: enough to be spread well, and few enough to cost little memory.
 const FEWEST: usize = 32;
 const MOST: usize = 200;
-/// So many pacers are met before a session is opened that every server was tried about twenty
-/// times, in any order.
+/// After so many pacers without a session, every server was tried about twenty times, in any order.
 const ENOUGH: usize = 20;
 
 /// The pacers of one session.
@@ -83,7 +80,7 @@ impl Pacer {
         vec![round; self.pacers].join(",")
     }
 
-    /// Closes connections at once, while a session is being opened; ends when every server must
+    /// Closes connections at once, while a session is being opened. Ends when every server must
     /// have been tried.
     pub(crate) async fn count_tries(&self) {
         for _ in 0..ENOUGH {

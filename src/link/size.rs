@@ -1,16 +1,15 @@
 //! How many bytes a request has on the wire. (pure)
 //!
-//! Servers cut a connection that sends more than they read, and with it goes whatever else is under
-//! way in the session; whoever asks again is cut again. Invariant: the count is what the client
-//! crate sends, to the byte (`tests/sent.rs` reads the frames), so nothing is refused that would be
-//! read.
+//! Servers cut a connection that sends more than they read. All other requests under way in the
+//! session are lost with it, and the next try is cut again. Invariant: the count is what the client
+//! crate sends, to the byte (`tests/sent.rs` reads the frames). So no request is refused that
+//! servers would read.
 
 use crate::protocol::acl::Entry;
 
 use super::{Read, Write};
 
-/// The most bytes of a request that servers read, unless somebody has set another `jute.maxbuffer`
-/// there.
+/// The most bytes of a request that servers read, unless their `jute.maxbuffer` is set.
 pub(crate) const MOST: usize = 0xfffff;
 
 /// The number of a request and its kind.
@@ -25,11 +24,11 @@ const FLAGS: usize = 4;
 const RIGHTS: usize = 4;
 const WATCH: usize = 1;
 
-/// So many bytes, which servers do not read.
+/// A request of so many bytes, which servers do not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooLarge(pub(crate) usize);
 
-/// Refuses what servers do not read.
+/// Refuses a request that servers do not read.
 pub(crate) fn check(bytes: usize) -> Result<(), TooLarge> {
     if bytes <= MOST {
         Ok(())
@@ -38,13 +37,13 @@ pub(crate) fn check(bytes: usize) -> Result<(), TooLarge> {
     }
 }
 
-/// The bytes of a proof of who we are.
+/// The bytes of a request that proves a credential.
 pub(crate) fn credential(scheme: &str, secret: &[u8]) -> usize {
     const KIND: usize = 4;
     HEADER + KIND + LENGTH + scheme.len() + LENGTH + secret.len()
 }
 
-/// What stands in every request of a keeper: its chroot, and the access list of what it makes.
+/// The parts of every request of a keeper: its chroot, and the access list of its nodes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Envelope {
     chroot: usize,

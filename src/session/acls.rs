@@ -1,8 +1,7 @@
-//! Which directories are open to nobody whom the keeper's access list leaves out.
+//! Which directories are open only to clients that the keeper's access list allows.
 //!
-//! Invariant: what is known of a node is known of this list of this node, by `czxid` and
-//! `aversion`: a directory that was made again, or whose list was changed, is read again. It asks
-//! no server.
+//! Invariant: a comparison counts for one list of one node, by `czxid` and `aversion`. A directory
+//! that was made again, or whose list was changed, is read again. It asks no server.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,22 +34,13 @@ struct KnownList {
 struct Compared {
     czxid: i64,
     aversion: i32,
-    /// With what servers make of our list, and not by the names of users.
+    /// Compared with our list as servers resolve it, and not by the names of users.
     is_sure: bool,
 }
 
 impl Default for AclCheck {
     fn default() -> Self {
         Self::new(&Acl::open(), &[], true)
-    }
-}
-
-impl KnownList {
-    fn note(&mut self, path: &str, compared: Compared) {
-        if self.nodes.len() >= MOST {
-            self.nodes.clear();
-        }
-        self.nodes.insert(path.into(), compared);
     }
 }
 
@@ -69,7 +59,7 @@ impl AclCheck {
         }
     }
 
-    /// Whether there is nothing to compare: everybody may do everything.
+    /// Whether there is nothing to compare: every client may do everything.
     pub(crate) fn is_open(&self) -> bool {
         self.is_open
     }
@@ -78,18 +68,18 @@ impl AclCheck {
         self.is_strict
     }
 
-    /// Whether what servers make of the list must be read from a node of our own.
+    /// Whether the resolved list must be read from a node of our own.
     pub(crate) fn needs_own(&self) -> bool {
         self.needs_own
     }
 
-    /// Whether it was.
+    /// Whether the resolved list is known.
     pub(crate) fn is_settled(&self) -> bool {
         !self.needs_own || self.known().is_settled
     }
 
-    /// Whether this node was compared, with the list that it had when it was read; `surely`: not by
-    /// the names of users only.
+    /// Whether this node was compared, with the list that it had when it was read. `surely`: not
+    /// only by the names of users.
     pub(crate) fn knows(&self, path: &str, node: &Node, surely: bool) -> bool {
         let is_same = |compared: &Compared| {
             compared.czxid == node.czxid
@@ -101,34 +91,37 @@ impl AclCheck {
 
     /// The node was compared.
     pub(crate) fn learn(&self, path: &str, list: &AccessList) {
-        let compared = Compared {
-            czxid: list.czxid,
-            aversion: list.aversion,
-            is_sure: self.is_settled(),
-        };
-        self.known().note(path, compared);
+        self.note(path, list.czxid, list.aversion, self.is_settled());
     }
 
     /// We have made the node, so its list is ours.
     pub(crate) fn made(&self, path: &str, czxid: i64) {
         if !self.is_open {
-            let compared = Compared {
-                czxid,
-                aversion: 0,
-                is_sure: true,
-            };
-            self.known().note(path, compared);
+            self.note(path, czxid, 0, true);
         }
     }
 
-    /// This is what servers make of our list.
+    fn note(&self, path: &str, czxid: i64, aversion: i32, is_sure: bool) {
+        let mut known = self.known();
+        if known.nodes.len() >= MOST {
+            known.nodes.clear();
+        }
+        let compared = Compared {
+            czxid,
+            aversion,
+            is_sure,
+        };
+        known.nodes.insert(path.into(), compared);
+    }
+
+    /// Takes in our list as servers resolve it.
     pub(crate) fn settle(&self, own: AccessList) {
         let mut known = self.known();
         known.allowed = Allowed::settled(own.entries);
         known.is_settled = true;
     }
 
-    /// What a list allows to somebody beyond ours.
+    /// The first entry that allows more than our list.
     pub(crate) fn beyond(&self, list: &AccessList) -> Option<Entry> {
         self.known().allowed.beyond(&list.entries)
     }
@@ -164,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_compared_by_names_is_compared_again_by_whoever_has_a_ticket() {
+    fn a_list_that_was_compared_by_names_is_compared_again_with_a_ticket() {
         let credential = Credential {
             scheme: "digest".into(),
             secret: b"a:secret".to_vec(),
@@ -187,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn remembered_nodes_are_bounded() {
         let acls = AclCheck::new(&"ip:10.0.0.0/8:cdrw".parse().unwrap(), &[], true);
 
         for number in 0..=MOST {

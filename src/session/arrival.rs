@@ -1,8 +1,7 @@
-//! When an answer came, and not when somebody took it in: a future may be kept for long without
-//! being polled.
+//! The moment at which an answer came. Its future may be polled much later.
 //!
-//! Whoever has an answer to give wakes whoever waits for it; that moment is noted here. It knows no
-//! requests.
+//! An answer wakes its waiter, and the moment of that wake-up is noted here. Invariant: the moment
+//! is never later than the answer was taken in. It knows no requests.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -12,7 +11,7 @@ use std::task::{Context, Wake, Waker};
 use super::clock::Clock;
 use crate::protocol::lease::Moment;
 
-/// Notes when it was first woken, and wakes whoever waits.
+/// Notes when it was first woken, and wakes the waiter.
 struct Woken {
     clock: Arc<dyn Clock>,
     at: OnceLock<Moment>,
@@ -68,7 +67,7 @@ mod tests {
         let mut answered = pin!(stamped(&clock, answer));
         tokio::select! {
             biased;
-            _ = &mut answered => panic!("nobody has answered"),
+            _ = &mut answered => panic!("there is no answer yet"),
             () = std::future::ready(()) => {}
         }
         give.send(7).unwrap();

@@ -1,9 +1,9 @@
 //! The clock of leases: it counts the time for which the machine was suspended, as the servers'
 //! clocks do.
 //!
-//! `CLOCK_BOOTTIME` on Linux, with timers that fire after a suspend too; the monotonic clock
-//! elsewhere, which stops while the machine sleeps. Never the time of day: nothing changes when
-//! that is set. It knows nothing of leases.
+//! On Linux it is `CLOCK_BOOTTIME`, with timers that fire after a suspend too. Elsewhere it is the
+//! monotonic clock, which stops while the machine sleeps. Invariant: it is never the time of day,
+//! so nothing changes when that is set. It knows nothing of leases.
 
 use std::fmt;
 
@@ -54,7 +54,7 @@ mod system {
 
     use super::Moment;
 
-    /// Without a timer of the system's the clock is asked this often.
+    /// Without a timer of the system, the clock is read this often.
     const POLL: Duration = Duration::from_millis(20);
 
     pub(super) fn now() -> Moment {
@@ -74,7 +74,7 @@ mod system {
                 timer.readable().await.map(drop).unwrap_or_default();
             }
             Err(error) => {
-                tracing::debug!(%error, "no timer, so the clock is asked again and again");
+                tracing::debug!(%error, "no timer, so the clock is read again and again");
                 sleep(left.min(POLL)).await;
             }
         }

@@ -1,11 +1,14 @@
 //! How a session ends: the client says that it is over, we renounce it, or the keeper is closed.
 //!
-//! Invariant: an end is final. It ends nothing itself.
+//! Here are also the waits for the client's states. Invariant: an end is final. No session is ended
+//! here.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
 
 use crate::error::Error;
 use crate::link::SessionState;
@@ -20,7 +23,7 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// The error for a user who was doing something with a lock.
+    /// The error for the call that it interrupts.
     pub(crate) fn while_trying(self, doing: &'static str, name: impl ToString) -> Error {
         let name = name.to_string();
         match self {
@@ -34,7 +37,8 @@ impl End {
     }
 }
 
-/// An end that nobody told of.
+pub(super) const ANOTHER_SESSION: &str = "the server has given us another session";
+/// An end that was not told.
 const GONE: End = End::Over("the client is gone");
 
 /// Whether and how one session has ended.
@@ -43,55 +47,50 @@ pub(crate) struct EndListener {
     states: watch::Receiver<SessionState>,
     closing: watch::Receiver<bool>,
     renounced: Arc<watch::Sender<Option<&'static str>>>,
-    cry: Arc<Cry>,
+    signal: Arc<EndSignal>,
 }
 
-/// What the end_notifier cries. No channel, whose receivers would be twice as large: a crowd waits
-/// for it.
+/// No channel, whose receivers would be twice as large: a crowd waits for it.
 #[derive(Debug, Default)]
-struct Cry {
-    /// Told, or nobody is left to tell.
-    is_out: AtomicBool,
-    /// Nobody is left to tell.
-    is_gone: AtomicBool,
+struct EndSignal {
+    is_sent: AtomicBool,
     told: Notify,
 }
 
-/// Whoever tells all others of the end; without it they are told that the client is gone.
+/// Tells all listeners of the end. If it is dropped before, they are told that the client is gone.
 #[derive(Debug)]
-pub(crate) struct EndNotifier(Arc<Cry>);
+pub(crate) struct EndNotifier(Arc<EndSignal>);
 
 impl EndNotifier {
-    /// Waits for the end and tells everybody.
+    /// Waits for the end and tells all listeners.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: call it again.
-    pub(super) async fn cry(&self, ending: &EndListener) {
+    pub(super) async fn notify(&self, ending: &EndListener) {
         let mut closing = ending.closing.clone();
         let mut states = ending.states.clone();
         let mut renounced = ending.renounced.subscribe();
         tokio::select! {
-            // A closed channel means that the keeper itself is gone; then only the session's own
+            // A closed channel means that the keeper itself is gone. Then only the session's own
             // end counts.
             Ok(_) = closing.wait_for(|closing| *closing) => {}
             Ok(_) = renounced.wait_for(Option::is_some) => {}
             _ = over(&mut states) => {}
         }
-        self.0.cry();
+        self.0.send();
     }
 }
 
 impl Drop for EndNotifier {
     fn drop(&mut self) {
-        self.0.is_gone.store(true, Ordering::Release);
-        self.0.cry();
+        self.0.send();
     }
 }
 
-impl Cry {
-    fn cry(&self) {
-        self.is_out.store(true, Ordering::Release);
+impl EndSignal {
+    fn send(&self) {
+        self.is_sent.store(true, Ordering::Release);
         self.told.notify_waiters();
     }
 }
@@ -101,30 +100,33 @@ impl EndListener {
         states: watch::Receiver<SessionState>,
         closing: watch::Receiver<bool>,
     ) -> (Self, EndNotifier) {
-        let cry = Arc::<Cry>::default();
-        let end_notifier = EndNotifier(Arc::clone(&cry));
+        let signal = Arc::<EndSignal>::default();
+        let end_notifier = EndNotifier(Arc::clone(&signal));
         let ending = Self {
             states,
             closing,
             renounced: Arc::new(watch::Sender::new(None)),
-            cry,
+            signal,
         };
         (ending, end_notifier)
     }
 
-    /// Ends the session on our side, whatever the client believes.
+    /// Ends the session on our side, even if the client still believes in it.
     pub(super) fn renounce(&self, reason: &'static str) {
         self.renounced
             .send_if_modified(|renounced| renounced.replace(reason).is_none());
     }
 
-    /// Whether it was we who ended it. The client then still believes in it.
+    /// Whether we have ended it. The client then still believes in it.
     pub(super) fn is_renounced(&self) -> bool {
         self.renounced.borrow().is_some()
     }
 
     /// How the session ended, if it has.
     pub(super) fn end(&self) -> Option<End> {
+        // Read first: each end is set before its signal. A signal without an end means that the
+        // heartbeat's task has ended with its runtime.
+        let is_sent = self.signal.is_sent.load(Ordering::Acquire);
         if *self.closing.borrow() {
             return Some(End::Closed);
         }
@@ -134,31 +136,52 @@ impl EndListener {
         if let SessionState::Over(reason) = *self.states.borrow() {
             return Some(End::Over(reason));
         }
-        // Without its task, which ended with its runtime, nobody keeps the session alive.
-        self.cry.is_gone.load(Ordering::Acquire).then_some(GONE)
+        is_sent.then_some(GONE)
     }
 
     /// Waits until the session is over or the keeper closed.
     pub(super) async fn ended(&self) -> End {
-        // Made before the look, so that no cry falls between the two.
-        let told = self.cry.told.notified();
-        if !self.cry.is_out.load(Ordering::Acquire) {
+        // Made before the check, so that no signal is missed between the two.
+        let told = self.signal.told.notified();
+        if !self.signal.is_sent.load(Ordering::Acquire) {
             told.await;
         }
-        self.end_or_gone()
-    }
-
-    fn end_or_gone(&self) -> End {
         self.end().unwrap_or(GONE)
     }
 }
 
 /// Waits until the client says that the session is over.
 pub(super) async fn over(states: &mut watch::Receiver<SessionState>) {
-    // An error means that the client is gone without a word, with its runtime.
+    // An error means that the client is gone with its runtime.
     states
         .wait_for(|state| matches!(state, SessionState::Over(_)))
         .await
         .map(drop)
         .ok();
+}
+
+/// Waits until the connection has gone and come back. The client may learn late that it has gone,
+/// or it may not have gone at all: then for this pause.
+pub(super) async fn reconnected(
+    states: &mut watch::Receiver<SessionState>,
+    pause: Duration,
+) -> Result<(), &'static str> {
+    let went = states.wait_for(|state| *state != SessionState::Connected);
+    // In each case the state is read again.
+    timeout(pause, went).await.map(drop).unwrap_or_default();
+    connected(states).await
+}
+
+/// Waits until the client says that it is connected; `Err` with the reason when the session is
+/// over.
+async fn connected(states: &mut watch::Receiver<SessionState>) -> Result<(), &'static str> {
+    match states
+        .wait_for(|state| *state != SessionState::Disconnected)
+        .await
+        .map(|state| *state)
+    {
+        Ok(SessionState::Over(reason)) => Err(reason),
+        Ok(_) => Ok(()),
+        Err(_) => Err("the client is gone"),
+    }
 }

@@ -1,14 +1,16 @@
-//! One ZooKeeper session: who we are to the server.
+//! One ZooKeeper session: our identity at the servers.
 //!
 //! It hands out the link, waits for the connection to come back, and says when the session is over.
-//! Invariant: what it says of the end is final. It opens no other session in its place (the pool
-//! does) and knows nothing of queues.
+//! Invariant: an end is final. It opens no other session in its place (the pool does) and knows
+//! nothing of queues.
 
 pub(crate) mod acls;
 mod arrival;
 pub(crate) mod clock;
 mod ending;
+mod failure;
 pub(crate) mod heartbeat;
+mod identity;
 pub(crate) mod janitor;
 pub(crate) mod monitor;
 pub(crate) mod pool;
@@ -24,52 +26,44 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tracing::Instrument;
 
-use crate::error::Error;
 use crate::latch::Latch;
-use crate::link::size;
-use crate::link::size::{Envelope, TooLarge};
+use crate::link::size::{self, Envelope, TooLarge};
 use crate::link::{Code, Fault, Found, Link, Node, Read, Reply, SessionState, Write};
 use crate::metrics::OpenSession;
 use crate::protocol::lease::Moment;
 use acls::AclCheck;
-use clock::Clock;
 pub(crate) use ending::End;
-use ending::{EndListener, over};
-use heartbeat::{ANOTHER_SESSION, Heartbeat, LastLook, LeaseStrength};
+use ending::{EndListener, over, reconnected};
+pub(crate) use failure::{Failure, failed, refused, too_large};
+use heartbeat::{Heartbeat, ObserveOnDrop};
 use janitor::Janitor;
+use pool::Access;
 use reads::ReadBatcher;
-use setbacks::{LONGEST_PAUSE, Setbacks};
+use setbacks::Setbacks;
 use watching::sent_len;
-
-/// Why an operation on a session gave no result.
-#[derive(Debug, Clone)]
-pub(crate) enum Failure {
-    Answered(Code),
-    Ended(End),
-}
 
 /// One session with its janitor and its heartbeat.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// Taken out by `close` or when we renounce it, because the server's session lives until the
-    /// last reference to the link is gone.
+    /// Taken out by `close`, or when we renounce it: the server's session lives until the last
+    /// reference to the link is gone.
     link: Arc<GivenLink>,
     states: watch::Receiver<SessionState>,
     ending: EndListener,
     pub(crate) janitor: Janitor,
     pub(crate) heartbeat: Arc<Heartbeat>,
-    beating: AbortHandle,
+    heartbeat_task: AbortHandle,
     recognising: tokio::sync::Mutex<()>,
-    speculates: ReadBatcher,
+    reads: ReadBatcher,
     runtime: Handle,
     /// The keeper's.
     pub(crate) acls: Arc<AclCheck>,
     /// Bytes of paths that this session watches or is about to watch.
     watched_bytes: AtomicUsize,
-    /// Bytes of paths of tickets that this session has or is about to create; the pool keeps it
+    /// Bytes of paths of tickets that this session has or is about to create. The pool keeps it
     /// below its limit.
     ticket_bytes: AtomicUsize,
     envelope: Envelope,
@@ -84,71 +78,57 @@ fn give_up(link: &GivenLink) {
     drop(last);
 }
 
-/// What a session needs to know of its keeper.
+/// A keeper's part in its sessions.
 #[derive(Debug)]
 pub(crate) struct SessionConfig {
     pub(crate) closing: watch::Receiver<bool>,
     /// Dropped when the janitor has ended.
     pub(crate) alive: mpsc::Sender<()>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) acls: Arc<AclCheck>,
-    pub(crate) strength: LeaseStrength,
-    /// The servers' tick, if it is known.
-    pub(crate) tick: Option<Duration>,
+    pub(crate) access: Access,
     /// When the opening of the session began.
     pub(crate) opening: Moment,
-    /// What stands in every request.
-    pub(crate) envelope: Envelope,
 }
 
 impl Session {
     /// Wraps a fresh link, in the keeper's runtime. The tasks end when the session is dropped or
     /// closed.
-    pub(crate) fn start(link: Arc<dyn Link>, around: SessionConfig) -> Arc<Self> {
+    pub(crate) fn start(link: Arc<dyn Link>, config: SessionConfig) -> Arc<Self> {
         let id = link.session_id();
         tracing::info!(session = format_args!("{id:#x}"), "session begun");
         let states = link.states();
-        let (ending, end_notifier) = EndListener::new(states.clone(), around.closing);
-        let clock = Arc::clone(&around.clock);
-        let heartbeat = Arc::new(Heartbeat::new(
-            &*link,
-            ending.clone(),
-            around.clock,
-            around.strength,
-            around.tick,
-            around.opening,
-        ));
-        let span = tracing::debug_span!("heartbeat", session = format_args!("{id:#x}"));
-        let janitor = Janitor::start(Arc::clone(&link), ending.clone(), around.alive);
-        let beating = Arc::clone(&heartbeat).run(Arc::clone(&link), end_notifier);
+        let (ending, end_notifier) = EndListener::new(states.clone(), config.closing.clone());
+        let heartbeat = Arc::new(Heartbeat::new(&*link, ending.clone(), &config));
+        let janitor = Janitor::start(Arc::clone(&link), ending.clone(), config.alive);
+        let run = Arc::clone(&heartbeat).run(Arc::clone(&link), end_notifier);
         let link = Arc::new(Latch::new(Some(link)));
         let (given_up, tidying, ended) = (Arc::clone(&link), janitor.task(), ending.clone());
-        let (open, last_look) = (OpenSession::begin(), LastLook(Arc::clone(&heartbeat)));
-        let beating = async move {
-            // Dropped after the beats, also where the task ends with its runtime.
-            let (_open, _last_look) = (open, last_look);
-            beating.await;
-            // Nobody else ends it: guards that are lost, and observers, may be kept for long, and
-            // whatever it has made would stay.
+        let (open, observe) = (OpenSession::begin(), ObserveOnDrop(Arc::clone(&heartbeat)));
+        let heartbeats = async move {
+            // Dropped after the last heartbeat, also where the task ends with its runtime.
+            let (_open, _observe) = (open, observe);
+            run.await;
+            // Nothing else ends it: lost guards and observers may be kept for long, and the nodes
+            // of a renounced session would stay.
             if matches!(ended.end(), Some(End::Over(_))) {
                 tidying.abort();
                 give_up(&given_up);
             }
         };
+        let span = tracing::debug_span!("heartbeat", session = format_args!("{id:#x}"));
         Arc::new(Self {
             states,
-            speculates: ReadBatcher::new(ending.clone(), clock),
-            acls: around.acls,
+            reads: ReadBatcher::new(ending.clone(), config.access.clock),
+            acls: config.access.acls,
             ending,
             janitor,
-            beating: tokio::spawn(beating.instrument(span)).abort_handle(),
+            heartbeat_task: tokio::spawn(heartbeats.instrument(span)).abort_handle(),
             runtime: Handle::current(),
             heartbeat,
             recognising: tokio::sync::Mutex::default(),
             link,
             watched_bytes: AtomicUsize::new(0),
             ticket_bytes: AtomicUsize::new(0),
-            envelope: around.envelope,
+            envelope: config.access.opener.envelope(),
             id,
         })
     }
@@ -190,68 +170,14 @@ impl Session {
         self.ending.ended()
     }
 
-    /// How it ends, for whoever follows it without holding it alive.
+    /// How it ends, to be followed without keeping it alive.
     fn ending(&self) -> EndListener {
         self.ending.clone()
     }
 
-    /// What the client believes.
+    /// The client's idea of the session.
     fn states(&self) -> watch::Receiver<SessionState> {
         self.states.clone()
-    }
-
-    /// Checks that a node which we have just made belongs to this session. A server may have opened
-    /// another session in silence, and the client follows it (docs/failures.md row 58); everything
-    /// of ours then ends with the session that we had.
-    pub(crate) fn recognise(&self, owner: i64) -> Result<(), End> {
-        if owner == self.id {
-            return Ok(());
-        }
-        let reason = ANOTHER_SESSION;
-        tracing::warn!(
-            session = format_args!("{:#x}", self.id),
-            other = format_args!("{owner:#x}"),
-            reason
-        );
-        self.ending.renounce(reason);
-        self.heartbeat.observe();
-        Err(self.end().unwrap_or(End::Over(reason)))
-    }
-
-    /// As [`recognise`](Self::recognise), after the client has connected again: looks whether a
-    /// ticket that was ours before is ours still. One look answers for the whole session, until the
-    /// next time.
-    pub(crate) async fn recognise_again(&self, path: &str) -> Result<(), Failure> {
-        if self.heartbeat.is_strange().is_none() {
-            return Ok(());
-        }
-        // One asks, and the others have the answer. But whoever asks may be kept without being
-        // polled, and then each asks for itself in the end.
-        let _asking = timeout(LONGEST_PAUSE, self.recognising.lock()).await;
-        let Some(reconnects) = self.heartbeat.is_strange() else {
-            return Ok(());
-        };
-        match self.read(|link| link.sync(path)).await {
-            // What is missing cannot be synced everywhere; that is an answer too.
-            Ok(()) | Err(Failure::Answered(_)) => {}
-            Err(ended) => return Err(ended),
-        }
-        let owned = self.read(|link| link.ephemerals(path)).await?;
-        if owned.iter().any(|ours| ours == path) {
-            self.heartbeat.recognised(reconnects);
-            return Ok(());
-        }
-        let found = self
-            .read(|link| link.multi_read(&[Read::Data(path)]))
-            .await?;
-        match found.first() {
-            // Whose it is stands in it, but the client's idea of its own number is as old as it is.
-            Some(Found::Node(node)) if node.owner == self.id => {
-                self.recognise(0).map_err(Failure::Ended)
-            }
-            // Gone, or somebody else's: a beat says so, or the next look.
-            _ => Ok(()),
-        }
     }
 
     /// Repeats a *read* until the server answers, through disconnects; ends when the session does.
@@ -279,15 +205,17 @@ impl Session {
                 }
                 Err(Fault::Answered(code)) => return Err(Failure::Answered(code)),
             }
-            // On the heap, as whatever is rare: every request that is under way would otherwise be
-            // as large.
+            // On the heap, because it is rare: otherwise every request under way would be as large.
             let back = Box::pin(self.reconnected(setbacks.pause())).await;
             back.map_err(Failure::Ended)?;
         }
     }
 
-    /// Reads nodes as they are after this call has begun: behind all that was committed before, on
-    /// whichever server.
+    /// Reads nodes as they are after this call has begun, behind all earlier commits.
+    ///
+    /// For lists that people read: an operator who was told of a holder may look for it on another
+    /// server. A read that grants needs no sync, because a server that lags behind can only show a
+    /// ticket that has left.
     pub(crate) async fn read_behind_sync(
         &self,
         path: &str,
@@ -301,7 +229,7 @@ impl Session {
                     Err(fault @ (Fault::Unknown(_) | Fault::Answered(Code::NotNow(_)))) => {
                         Err(fault)
                     }
-                    // What is missing cannot be synced everywhere, and that is an answer too.
+                    // Not every server syncs a missing node, and that is an answer too.
                     _ => found.await,
                 }
             })
@@ -317,15 +245,14 @@ impl Session {
         self.heartbeat.stamped(self.read(send)).await
     }
 
-    /// Asks for what is in a directory after all that was sent on this link before, in one request
-    /// with others who ask now. Unlike a read it is not repeated, and nothing comes of it if it
-    /// fails.
+    /// Reads a directory behind all that was sent on this link before, in one request with the
+    /// other calls of this moment. It is not repeated, and a failed one has no answer.
     pub(crate) fn speculative_read(
         &self,
         link: &Arc<dyn Link>,
         directory: &Arc<str>,
     ) -> oneshot::Receiver<(Moment, Node)> {
-        self.speculates.ask(link, directory)
+        self.reads.ask(link, directory)
     }
 
     /// Waits for the connection, with a pause if it is not seen to go.
@@ -337,15 +264,18 @@ impl Session {
         }
     }
 
-    /// Ends the session: the janitor finishes what it was given, then the server is told, all
-    /// within `limit`.
+    /// Ends the session within `limit`: the janitor finishes its work, then the server is told.
+    ///
+    /// The client ends a session when the last reference to it goes. A future of ours in the middle
+    /// of a request holds one. If such a future is kept without being polled, the session of a
+    /// closed keeper ends when it is dropped.
     pub(crate) async fn close(&self, limit: Duration) {
         let mut states = self.states.clone();
         let deadline = Instant::now() + limit;
         self.heartbeat.observe();
-        self.beating.abort();
+        self.heartbeat_task.abort();
         let finished = timeout_at(deadline, self.janitor.finish()).await;
-        // Whatever the janitor could not do, the end of the session does.
+        // The end of the session removes what is left.
         self.janitor.abort();
         give_up(&self.link);
         let closed = timeout_at(deadline, over(&mut states)).await;
@@ -360,85 +290,12 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.beating.abort();
+        self.heartbeat_task.abort();
         if self.ending.is_renounced() {
-            // With its last reference the client tells the server of the end, which removes what is
-            // left.
+            // The client tells the server of the end with its last reference. That removes all
+            // tickets that are left.
             self.janitor.abort();
         }
         tracing::info!(session = format_args!("{:#x}", self.id), "session given up");
-    }
-}
-
-/// Waits until the connection has gone and come back. That it has gone may be known a moment late,
-/// or it may not have gone at all: then for this pause.
-pub(crate) async fn reconnected(
-    states: &mut watch::Receiver<SessionState>,
-    pause: Duration,
-) -> Result<(), &'static str> {
-    let went = states.wait_for(|state| *state != SessionState::Connected);
-    // Whichever it was, the state is looked at again.
-    timeout(pause, went).await.map(drop).unwrap_or_default();
-    connected(states).await
-}
-
-/// Waits until the client says that it is connected; `Err` with the reason when the session is
-/// over.
-async fn connected(states: &mut watch::Receiver<SessionState>) -> Result<(), &'static str> {
-    match states
-        .wait_for(|state| *state != SessionState::Disconnected)
-        .await
-        .map(|state| *state)
-    {
-        Ok(SessionState::Over(reason)) => Err(reason),
-        Ok(_) => Ok(()),
-        Err(_) => Err("the client is gone"),
-    }
-}
-
-/// The error for a server's answer that the algorithm cannot go on from.
-pub(crate) fn refused(link: &dyn Link, doing: &'static str, path: &str, code: &Code) -> Error {
-    let (path, servers) = (path.to_owned(), link.servers().to_owned());
-    match code {
-        Code::NoAuth(right) => Error::Denied {
-            doing,
-            path,
-            needs: right.word(),
-            servers,
-        },
-        Code::TooLarge(too_large) => self::too_large(doing, path, *too_large),
-        code => Error::Refused {
-            doing,
-            path,
-            servers,
-            why: code.to_string(),
-        },
-    }
-}
-
-/// The error for what is not sent, because servers would not read it.
-pub(crate) fn too_large(doing: &'static str, what: impl ToString, too_large: TooLarge) -> Error {
-    Error::TooLarge {
-        doing,
-        what: what.to_string(),
-        bytes: too_large.0,
-        limit: size::MOST,
-    }
-}
-
-/// The error for a failure while something was done with a lock.
-pub(crate) fn failed(
-    session: &Session,
-    doing: &'static str,
-    name: impl ToString,
-    path: &str,
-    failure: Failure,
-) -> Error {
-    match failure {
-        Failure::Ended(end) => end.while_trying(doing, name),
-        Failure::Answered(code) => match session.link() {
-            Ok(link) => refused(&*link, doing, path, &code),
-            Err(end) => end.while_trying(doing, name),
-        },
     }
 }

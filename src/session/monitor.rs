@@ -1,7 +1,7 @@
-//! The monitor of a keeper's home session: says what becomes of it.
+//! The monitor of a keeper's home session: it reports the session's events.
 //!
-//! It holds neither the keeper nor the session alive, and decides nothing about locks. The pool
-//! opens the next session.
+//! Invariant: it keeps neither the keeper nor the session alive. It decides nothing about locks,
+//! and the pool opens the next session.
 
 use std::fmt;
 use std::sync::Weak;
@@ -41,7 +41,15 @@ pub enum SessionEvent {
 }
 
 impl SessionEvent {
-    /// Whose event it is.
+    fn of(session: i64, state: SessionState) -> Self {
+        match state {
+            SessionState::Connected => Self::Connected { session },
+            SessionState::Disconnected => Self::Suspect { session },
+            SessionState::Over(reason) => Self::Over { session, reason },
+        }
+    }
+
+    /// The session of the event.
     fn session(self) -> Option<i64> {
         match self {
             Self::Connected { session } | Self::Suspect { session } => Some(session),
@@ -111,7 +119,8 @@ impl SessionEvents {
     }
 }
 
-/// Says what the session goes through, until it is over. `None` if it was given up without an end.
+/// Reports a session's events until it is over, and then the reason. `None` if the session was
+/// given up without an end.
 pub(super) async fn report(
     session: Weak<Session>,
     events: &watch::Sender<SessionEvent>,
@@ -130,43 +139,29 @@ pub(super) async fn report(
             is_news
         })
     };
-    loop {
-        let event = match *states.borrow_and_update() {
-            SessionState::Connected => SessionEvent::Connected { session: id },
-            SessionState::Disconnected => SessionEvent::Suspect { session: id },
-            SessionState::Over(reason) => SessionEvent::Over {
-                session: id,
-                reason,
-            },
-        };
-        let ended = ending.end();
-        if ended.is_none() {
-            tell(event);
+    let end = loop {
+        let event = SessionEvent::of(id, *states.borrow_and_update());
+        if let Some(end) = ending.end() {
+            break end;
         }
-        let end = match ended {
-            Some(end) => end,
-            None => tokio::select! {
-                end = ending.ended() => end,
-                changed = states.changed() => match changed {
-                    Ok(()) => continue,
-                    Err(_) => return None,
-                },
+        tell(event);
+        tokio::select! {
+            end = ending.ended() => break end,
+            changed = states.changed() => if changed.is_err() {
+                return None;
             },
-        };
-        return match end {
-            // Nobody has it any more: it was given up, or there is another one.
-            End::Over(_) if session.strong_count() == 0 => None,
-            End::Over(reason) => {
-                tell(SessionEvent::Over {
-                    session: id,
-                    reason,
-                });
-                Some(reason)
-            }
-            End::Closed => {
-                tell(SessionEvent::Closed);
-                None
-            }
-        };
+        }
+    };
+    match end {
+        // It was given up, or there is another one.
+        End::Over(_) if session.strong_count() == 0 => None,
+        End::Over(reason) => {
+            tell(SessionEvent::of(id, SessionState::Over(reason)));
+            Some(reason)
+        }
+        End::Closed => {
+            tell(SessionEvent::Closed);
+            None
+        }
     }
 }

@@ -1,9 +1,12 @@
-//! ReadBatcher: reads of directories that are asked for at the same time, and go in one request.
+//! Batches speculative reads: directories that are asked for at the same time go in one request.
 //!
-//! Invariants: a speculative read is sent after whatever its caller had sent before it asked, and
-//! so sees that; and no speculative read waits for another caller, who may be dropped, kept without
-//! being polled, or on a runtime that nobody drives. It may come to nothing, and says no more than
-//! that. What is seen means nothing here.
+//! With 64 locks at once the server's processor is the limit, and shared reads give it fewer
+//! requests. Because no read belongs to one caller, the referee of the storms tells reads apart by
+//! their session.
+//!
+//! Invariants: a speculative read is sent behind all earlier requests of its caller, and so sees
+//! them. It waits for no other caller: that may be dropped, kept without being polled, or on a
+//! runtime that is not driven. A read may have no answer. Its meaning is decided elsewhere.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -20,13 +23,13 @@ use crate::latch::Latch;
 use crate::link::{Found, Link, Node, Read};
 use crate::protocol::lease::Moment;
 
-/// The most directories in one request: all that stands in them comes back in one answer.
+/// The most directories in one request: their data come back in one answer.
 const MOST: usize = 64;
 
-/// Who asks for which directory.
+/// The calls that ask for each directory.
 type PendingReads = BTreeMap<Arc<str>, Vec<Sender<DirectoryRead>>>;
 
-/// What stands in a directory, and the moment at which that was answered.
+/// A directory's node, and the moment of the answer.
 type DirectoryRead = (Moment, Node);
 
 /// The speculative reads of one session.
@@ -34,14 +37,14 @@ type DirectoryRead = (Moment, Node);
 pub(super) struct ReadBatcher {
     ending: EndListener,
     clock: Arc<dyn Clock>,
-    /// The session's own, with which it ends.
+    /// The session's own: both end together.
     runtime: Handle,
-    /// What is asked for and not sent yet; while there is anything, a task is about to send it.
+    /// Reads that are not sent yet. While there are any, a task is about to send them.
     asked: Arc<Latch<PendingReads>>,
 }
 
 impl ReadBatcher {
-    /// Those of a session of this runtime.
+    /// For a session of this runtime.
     pub(super) fn new(ending: EndListener, clock: Arc<dyn Clock>) -> Self {
         Self {
             ending,
@@ -51,8 +54,8 @@ impl ReadBatcher {
         }
     }
 
-    /// Asks for what is in a directory, together with all tasks that are ready to ask now. Nothing
-    /// comes if it could not be read, and nothing is repeated.
+    /// Reads a directory, together with all tasks that are ready to ask now. A read that fails has
+    /// no answer, and is not repeated.
     pub(super) fn ask(
         &self,
         link: &Arc<dyn Link>,
@@ -60,26 +63,21 @@ impl ReadBatcher {
     ) -> Receiver<DirectoryRead> {
         let (answer, answered) = oneshot::channel();
         if self.is_first(directory, answer) {
-            let (asked, link, ending, clock) = (
-                Arc::clone(&self.asked),
-                Arc::clone(link),
-                self.ending.clone(),
-                Arc::clone(&self.clock),
-            );
+            let (batcher, link) = (self.clone(), Arc::clone(link));
             self.runtime.spawn(async move {
                 step_back().await;
-                let asked = std::mem::take(&mut *asked.lock());
+                let asked = std::mem::take(&mut *batcher.asked.lock());
                 tokio::select! {
-                    () = send(&*link, &*clock, asked) => {}
+                    () = send(&*link, &*batcher.clock, asked) => {}
                     // The link is let go of.
-                    _ = ending.ended() => {}
+                    _ = batcher.ending.ended() => {}
                 }
             });
         }
         answered
     }
 
-    /// Adds one to those who ask; whether nobody had asked before.
+    /// Adds a call. Whether it is the first one.
     fn is_first(&self, directory: &Arc<str>, answer: Sender<DirectoryRead>) -> bool {
         let mut asked = self.asked.lock();
         let is_first = asked.is_empty();
@@ -88,8 +86,8 @@ impl ReadBatcher {
     }
 }
 
-/// Lets all that are ready run first. Unlike `yield_now`, whose task stays with its thread, it
-/// holds nobody up if one of them blocks: another thread takes it over.
+/// Lets all ready tasks run first. A task that waits in `yield_now` stays with its thread, and
+/// would be held up by a task that blocks there. This one is taken over by another thread.
 async fn step_back() {
     let mut has_stepped = false;
     poll_fn(|context| {
@@ -107,10 +105,10 @@ async fn send(link: &dyn Link, clock: &dyn Clock, asked: PendingReads) {
     let mut asked: Vec<_> = asked.into_iter().collect();
     let requests = asked.chunks_mut(MOST).map(|those| {
         let reads = those.iter().map(|(directory, _)| Read::Data(directory));
-        // It is sent by this.
+        // This call sends it.
         let found = link.multi_read(&reads.collect::<Vec<_>>());
         async move {
-            // Whoever hears nothing looks.
+            // A call without an answer does a verified read.
             let found = found.await.unwrap_or_default();
             let at = clock.now();
             for ((_, answers), found) in those.iter_mut().zip(found) {
@@ -142,7 +140,7 @@ mod tests {
     struct World {
         server: EmbeddedServer,
         link: Arc<dyn Link>,
-        speculates: ReadBatcher,
+        batcher: ReadBatcher,
         end_notifier: EndNotifier,
     }
 
@@ -161,15 +159,15 @@ mod tests {
             Self {
                 server,
                 link,
-                speculates: ReadBatcher::new(ending, Arc::new(SystemClock)),
+                batcher: ReadBatcher::new(ending, Arc::new(SystemClock)),
                 end_notifier,
             }
         }
 
-        /// Makes a directory, and speculative reads it before that is answered.
+        /// Makes a directory, and reads it before the create is answered.
         fn make_and_ask<'a>(&'a self, path: &'a str) -> impl Future<Output = Option<Node>> + 'a {
             let made = self.link.create(path, path.as_bytes(), Create::Persistent);
-            let speculative_read = self.speculates.ask(&self.link, &path.into());
+            let speculative_read = self.batcher.ask(&self.link, &path.into());
             async move {
                 made.await.unwrap();
                 speculative_read.await.ok().map(|(_, node)| node)
@@ -187,12 +185,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn glimpses_of_one_moment_are_one_request_and_see_what_was_sent_before() {
+    async fn reads_of_one_moment_are_one_request_and_see_earlier_requests() {
         let world = World::new().await;
         let paths: Vec<String> = (0..MOST).map(|number| format!("/{number}")).collect();
 
         let asked: Vec<_> = paths.iter().map(|path| world.make_and_ask(path)).collect();
-        let ask = |path: &str| world.speculates.ask(&world.link, &path.into());
+        let ask = |path: &str| world.batcher.ask(&world.link, &path.into());
         let again: Vec<_> = paths.iter().map(|_| ask("/7")).collect();
         let missing = ask("/8/none");
 
@@ -210,14 +208,14 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn tasks_that_are_ready_at_the_same_time_ask_together() {
         let world = World::new().await;
-        let (speculates, link) = (world.speculates.clone(), Arc::clone(&world.link));
+        let (batcher, link) = (world.batcher.clone(), Arc::clone(&world.link));
 
         // From a thread of the runtime's own, which would run first what was spawned last.
         let crowd = tokio::spawn(async move {
             let ask = |number: usize| {
                 let directory: Arc<str> = format!("/{number}").into();
-                let (speculates, link) = (speculates.clone(), Arc::clone(&link));
-                tokio::spawn(async move { speculates.ask(&link, &directory).await })
+                let (batcher, link) = (batcher.clone(), Arc::clone(&link));
+                tokio::spawn(async move { batcher.ask(&link, &directory).await })
             };
             join_all((0..16).map(ask)).await
         });
@@ -227,16 +225,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_waits_for_a_runtime_that_nobody_drives() {
+    async fn no_read_waits_for_a_runtime_that_is_not_driven() {
         let world = World::new().await;
         let other = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();
         let ask = || {
             let _entered = other.enter();
-            world.speculates.ask(&world.link, &Arc::from("/"))
+            world.batcher.ask(&world.link, &Arc::from("/"))
         };
-        let (first, beside_it) = (ask(), world.speculates.ask(&world.link, &Arc::from("/")));
+        let (first, beside_it) = (ask(), world.batcher.ask(&world.link, &Arc::from("/")));
 
         assert!(soon(first).await.is_ok() && soon(beside_it).await.is_ok());
         let later = ask();
@@ -246,29 +244,29 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_after_the_end_of_its_runtime_hears_nothing_and_hangs_nowhere() {
+    fn a_call_after_the_end_of_its_runtime_has_no_answer_and_does_not_hang() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let world = runtime.block_on(World::new());
         runtime.shutdown_background();
 
         for _ in 0..2 {
-            drop(world.speculates.ask(&world.link, &Arc::from("/")));
+            drop(world.batcher.ask(&world.link, &Arc::from("/")));
         }
     }
 
     #[tokio::test]
-    async fn a_glimpse_without_an_answer_does_not_keep_the_link_after_the_end() {
+    async fn a_speculative_read_without_an_answer_does_not_keep_the_link_after_the_end() {
         let world = World::new().await;
         let never = world
             .server
             .faults()
             .on(Match::op(Op::MultiRead))
             .hold_reply();
-        let speculative_read = world.speculates.ask(&world.link, &Arc::from("/"));
+        let speculative_read = world.batcher.ask(&world.link, &Arc::from("/"));
         never.reached().await;
 
-        world.speculates.ending.renounce("for a test");
-        world.end_notifier.cry(&world.speculates.ending).await;
+        world.batcher.ending.renounce("for a test");
+        world.end_notifier.notify(&world.batcher.ending).await;
         drop(world.link);
 
         assert!(soon(speculative_read).await.is_err());

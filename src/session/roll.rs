@@ -1,9 +1,13 @@
-//! The roll: which tickets of a session something of ours answers for.
+//! The roll: the tickets of a session that have an owner in this process.
 //!
 //! Invariant: from before a create is sent until its ticket is known to be gone, its attempt or its
 //! identity stands here. So a ticket of the session that stands here under neither was made by a
-//! create whose reply was lost, even if its data no longer says by which. It sends nothing, and
-//! removes nothing: the janitor does.
+//! create whose reply was lost, even if its data no longer says by which.
+//!
+//! This is why: a reply is lost, Curator's `Revoker` writes over the line that would identify the
+//! ticket, and its own caller would wait behind it. While a create in that directory is not
+//! settled, the ticket may be of either. So the directory is read once more when it is. It sends
+//! nothing, and removes nothing: the janitor does.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,7 +29,7 @@ struct Entries {
     coming: HashSet<(Arc<str>, Uuid)>,
     /// Tickets by identity; those of one transaction have the same in several directories.
     there: HashSet<(Arc<str>, i64)>,
-    /// Where a ticket was that may be that of a create under way.
+    /// Directories with a ticket that a create under way may have made.
     doubtful: HashSet<Arc<str>>,
 }
 
@@ -41,8 +45,7 @@ pub(crate) struct Coming {
 #[derive(Debug)]
 pub(crate) struct There {
     roll: Arc<Roll>,
-    directory: Arc<str>,
-    czxid: i64,
+    ticket: (Arc<str>, i64),
 }
 
 impl Roll {
@@ -56,20 +59,16 @@ impl Roll {
         }
     }
 
-    /// To be called before what may have made it goes.
+    /// To be called before the [`Coming`] of its create is dropped.
     pub(crate) fn there(self: &Arc<Self>, directory: &Arc<str>, czxid: i64) -> There {
-        let entry = (Arc::clone(directory), czxid);
-        self.entries().there.insert(entry);
-        There {
-            roll: Arc::clone(self),
-            directory: Arc::clone(directory),
-            czxid,
-        }
+        let (roll, ticket) = (Arc::clone(self), (Arc::clone(directory), czxid));
+        self.entries().there.insert(ticket.clone());
+        There { roll, ticket }
     }
 
-    /// Whether nobody answers for the ticket with this identity, which is none of those that these
-    /// creates have made. If a create under way may have made it, the directory is kept in mind
-    /// until that is settled.
+    /// Whether the ticket with this identity has no owner. None of the settled creates has made it.
+    /// If another create under way may have made it, the directory is kept in mind until that is
+    /// settled.
     pub(super) fn is_nobodys(
         &self,
         directory: &Arc<str>,
@@ -113,7 +112,7 @@ impl Drop for Coming {
             .coming
             .remove(&(Arc::clone(&self.directory), self.attempt));
         if entries.coming.is_empty() {
-            // A crowd that has come would leave its room behind.
+            // A crowd would leave its memory behind.
             entries.coming = HashSet::new();
         }
         let is_doubtful = entries.doubtful.contains(&self.directory);
@@ -126,14 +125,13 @@ impl Drop for Coming {
 
 impl There {
     pub(crate) fn czxid(&self) -> i64 {
-        self.czxid
+        self.ticket.1
     }
 }
 
 impl Drop for There {
     fn drop(&mut self) {
-        let entry = (Arc::clone(&self.directory), self.czxid);
-        self.roll.entries().there.remove(&entry);
+        self.roll.entries().there.remove(&self.ticket);
     }
 }
 
@@ -144,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ticket_is_nobodys_if_neither_its_identity_nor_an_open_create_speaks_for_it() {
+    fn a_ticket_without_an_identity_or_an_open_create_has_no_owner() {
         let roll = Arc::<Roll>::default();
         let [here, elsewhere]: [Arc<str>; 2] = ["/a".into(), "/b".into()];
         let asked = Uuid::from_u128(1);

@@ -1,5 +1,7 @@
-//! Pauses between tries: whatever is asked for again waits longer each time, so that servers which
-//! are busy get less to do. (pure)
+//! Pauses between tries: each one is longer, so that busy servers get less to do. (pure)
+//!
+//! A throttled request or a moved session means "not now", not "no". It is asked again, like an
+//! unknown outcome. Only a lack of permission ends the janitor's tries.
 
 use std::time::Duration;
 
@@ -7,7 +9,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 /// The longest pause between two tries.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// How often something came to nothing.
+/// How often a try failed.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Setbacks(u32);
 
@@ -16,15 +18,15 @@ impl Setbacks {
         self.0
     }
 
-    /// It came to nothing once more: the pause before the next try.
+    /// Another try failed: the pause before the next one.
     pub(crate) fn pause(&mut self) -> Duration {
         let doubled = self.0.min(7);
         self.0 = self.0.saturating_add(1);
         LONGEST_PAUSE.min(SHORTEST_PAUSE * (1 << doubled))
     }
 
-    /// As [`pause`](Self::pause), where another client was faster: the first time it is tried again
-    /// at once.
+    /// As [`pause`](Self::pause), where another client was faster: the first new try is made at
+    /// once.
     pub(crate) fn pause_after_a_race(&mut self) -> Duration {
         let is_first = self.0 == 0;
         let pause = self.pause();

@@ -1,9 +1,9 @@
-//! What a session watches: room for each watch, and the only way to arm one.
+//! The watches of a session: room for each watch, and the only way to arm one.
 //!
-//! When it connects again, the client sends all paths that it watches, and loses its way once they
-//! are more than 128 KiB: it splits them into requests with one xid, and knows the answer to one of
-//! them only (docs/failures.md row 52). Invariant: what is watched is counted, from before its
-//! request is sent until the watch is dropped. The pool keeps the count below its limit.
+//! After a reconnect the client sends all paths that it watches. Above 128 KiB it splits them into
+//! requests with one xid, knows the answer to one of them only, and fails (docs/failures.md row
+//! 52). Invariant: a watch is counted from before its request is sent until it is dropped. The pool
+//! keeps the count below its limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,12 +15,11 @@ use super::{Failure, Session};
 use crate::link::{Change, Link, Node, Reply, Watch};
 
 /// The most bytes of paths that one session watches. The rest of the 128 KiB is for watches that
-/// were dropped before their requests were answered: until then the client does not know that
-/// nobody wants them.
+/// were dropped before their requests were answered: until then the client keeps them.
 pub(crate) const WATCHED_LIMIT: usize = 96 * 1024;
-/// Between two looks whether there is room.
+/// The pause before the room is checked again.
 const ROOM_PAUSE: Duration = Duration::from_millis(200);
-/// On the wire its length comes before a path.
+/// The length of a path, which comes before it on the wire.
 const LENGTH: usize = 4;
 
 /// Bytes of one path in the request that arms watches again, or that names a session's nodes. The
@@ -31,11 +30,11 @@ pub(crate) fn sent_len(chroot: usize, path: usize) -> usize {
     LENGTH + chroot + path
 }
 
-/// Claims bytes, if there is room. What is alone has room, whatever its size.
-pub(super) fn recipe(claimed: &AtomicUsize, bytes: usize, limit: usize) -> bool {
+/// Reserves bytes, if there is room. A single path always has room.
+pub(super) fn reserve_bytes(reserved: &AtomicUsize, bytes: usize, limit: usize) -> bool {
     let fits = |before: usize| (before == 0 || before + bytes <= limit).then_some(before + bytes);
-    let claimed = claimed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
-    claimed.is_ok()
+    let updated = reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
+    updated.is_ok()
 }
 
 /// Room in a session for one watch, and the watch. The room is given back on drop.
@@ -48,7 +47,7 @@ pub(crate) struct WatchSlot {
 
 impl WatchSlot {
     pub(super) fn try_new(session: &Arc<Session>, bytes: usize) -> Option<Self> {
-        recipe(&session.watched_bytes, bytes, WATCHED_LIMIT).then(|| Self {
+        reserve_bytes(&session.watched_bytes, bytes, WATCHED_LIMIT).then(|| Self {
             session: Arc::clone(session),
             bytes,
             watch: None,
@@ -104,7 +103,7 @@ impl WatchSlot {
         self.watch = None;
     }
 
-    /// Reads a node and watches it instead of what was watched before.
+    /// Reads a node and watches it, and no other node any more.
     ///
     /// # Cancel safety
     ///
@@ -130,7 +129,7 @@ impl WatchSlot {
         Ok(seen)
     }
 
-    /// Counts what is watched also where less room was reserved for it.
+    /// Counts a watch for which less room was reserved.
     fn cover(&mut self, path: &str) {
         let more = self.session.sent_len(path).saturating_sub(self.bytes);
         self.bytes += more;
@@ -138,8 +137,8 @@ impl WatchSlot {
         watched.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// Waits until the watch tells something, after which it is spent, or the session ends. Ends at
-    /// once if nothing is watched.
+    /// Waits until the watch fires, which spends it, or the session ends. Ends at once if nothing
+    /// is watched.
     pub(crate) async fn changed(&mut self) -> Change {
         let Some(watch) = &mut self.watch else {
             return Change::Changed;

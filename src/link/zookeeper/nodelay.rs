@@ -1,15 +1,15 @@
-//! Switches Nagle's algorithm off on the connections of our sessions, which the client crate does
-//! not and has no option for.
+//! Switches Nagle's algorithm off on the connections of our sessions. The client crate has no
+//! option for that.
 //!
-//! With it, a request that is sent right behind another one waits in our kernel until the first is
-//! acknowledged, which takes a round trip: behind a relay of 5 ms each way a create and a read took
-//! 25.4 ms sent together, and 13.0 ms with `TCP_NODELAY`. Java's client and kazoo set it too.
+//! With it, a request right behind another one waits in our kernel until the first is acknowledged,
+//! which takes a round trip. Behind a relay of 5 ms each way, a create and a read that were sent
+//! together took 25.4 ms, and 13.0 ms with `TCP_NODELAY`. Java's client and kazoo set it too.
 //!
-//! The crate hands out no socket, so ours are found among the descriptors of the process by whom
-//! they are connected to. A descriptor is copied before it is looked at, so it cannot become
-//! another one meanwhile. Connections of others in this process to the same servers get the option
-//! as well. It reads and writes no byte of any of them, and where it is not possible (no Linux, or
-//! a sandbox that forbids `pidfd_getfd`) all goes on without it.
+//! The crate hands out no socket, so ours are found among the descriptors of the process, by the
+//! address of the peer. A descriptor is copied before it is examined, so it cannot become another
+//! one meanwhile. Other connections of this process to the same servers get the option as well.
+//! Where it is not possible (no Linux, or a sandbox that forbids `pidfd_getfd`), sessions work
+//! without it. Invariant: it reads and writes no byte of any connection.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ pub(super) async fn keep(servers: String, mut states: watch::Receiver<SessionSta
     std::future::pending().await
 }
 
-/// Sets `TCP_NODELAY` on what is connected to any of these servers.
+/// Sets `TCP_NODELAY` on the connections to any of these servers.
 async fn set_nodelay(servers: &str) {
     let mut addresses = Vec::new();
     for server in servers.split(',') {
@@ -68,12 +68,12 @@ fn apply(_: &[SocketAddr]) -> std::io::Result<usize> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
 
-/// Shows what this process has connected to any of these servers, one after the other: whoever has
-/// thousands of connections has no descriptors left for a copy of each.
+/// Shows the connections of this process to any of these servers, one after the other: with
+/// thousands of connections there are no descriptors left for a copy of each.
 #[cfg(target_os = "linux")]
 fn for_each_connection(
     servers: &[SocketAddr],
-    mut look: impl FnMut(&std::os::fd::OwnedFd) -> rustix::io::Result<()>,
+    mut apply: impl FnMut(&std::os::fd::OwnedFd) -> rustix::io::Result<()>,
 ) -> std::io::Result<()> {
     use rustix::io::Errno;
     use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
@@ -98,7 +98,7 @@ fn for_each_connection(
         let peer = rustix::net::getpeername(&socket).ok().flatten();
         let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
         if peer.is_some_and(|peer| servers.contains(&peer)) {
-            look(&socket)?;
+            apply(&socket)?;
         }
     }
     Ok(())
@@ -150,7 +150,7 @@ mod tests {
             .collect();
 
         let mut seen = 0;
-        let looked = for_each_connection(&[address], |_| {
+        let done = for_each_connection(&[address], |_| {
             seen += 1;
             let all = std::fs::read_dir("/proc/self/fd").unwrap();
             let all = all.filter_map(|it| std::fs::read_link(it.ok()?.path()).ok());
@@ -162,7 +162,7 @@ mod tests {
             Ok(())
         });
 
-        looked.unwrap();
+        done.unwrap();
         assert_eq!(seen, COUNT);
     }
 
@@ -188,13 +188,13 @@ mod tests {
         let link = target.open(Duration::from_secs(5)).await.unwrap();
         let ports = || -> Vec<SocketAddr> {
             let mut quick = Vec::new();
-            let looked = for_each_connection(&[server.addr()], |it| {
+            let done = for_each_connection(&[server.addr()], |it| {
                 if tcp_nodelay(it)? {
                     quick.push(getsockname(it)?.try_into()?);
                 }
                 Ok(())
             });
-            looked.unwrap();
+            done.unwrap();
             quick
         };
         let mut before = Vec::new();

@@ -1,19 +1,18 @@
-//! Whether the server behind a session's connection surely stands alone, so that what it has heard
-//! nobody else needs to hear.
+//! Whether the server behind a session's connection surely stands alone. Then no other server has
+//! to hear of its requests.
 //!
 //! Such a server says so when it is asked (`srvr`), but on another connection. Two servers cannot
-//! listen at one address: if the one that our connection was made to still answers there *after*
-//! the answer to the question came, it listened all the time, and it was the one who answered the
-//! question. So the question is asked once a connection is there, its answer counts for that
-//! connection only, and only for what is sent afterwards and answered on it. A server becomes one
-//! of an ensemble only by being started again, which ends its connections; whatever comes after
-//! that is asked again. A member of an ensemble never says that it stands alone, and neither does a
-//! read-only server.
+//! listen at one address. If the server of our connection still answers *after* the answer to the
+//! question came, it listened all the time, so it has answered the question. Therefore the question
+//! is asked once a connection is there. Its answer counts for that connection only, and only for
+//! requests that are sent afterwards and answered on it. A server joins an ensemble only by a
+//! restart, which ends its connections, and each new connection is asked again. A member of an
+//! ensemble never says that it stands alone, and neither does a read-only server.
 //!
-//! What is assumed: a server is reached at its address, and no other; so it does not hold behind a
-//! load balancer or a name that turns from one server to another, if one of them stands alone and
-//! another does not. It never delays anything, and whatever it is that gives no answer (a list of
-//! allowed words, a firewall, silence) means nothing but that nothing is proved.
+//! Assumed: a server is reached at its address, and no other server is. So the proof does not hold
+//! behind a load balancer or a name that turns from one server to another, if only one of them
+//! stands alone. Invariant: without an answer (a list of allowed words, a firewall, silence)
+//! nothing is proved. It delays no request.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -40,7 +39,7 @@ pub(super) struct Standalone {
     proved: watch::Sender<u64>,
 }
 
-/// What was seen of the crate's states. It tells a state before anything that is answered in it.
+/// The crate's states so far. It tells a state before any answer that came in that state.
 #[derive(Debug)]
 struct StateSeen {
     states: zk::StateWatcher,
@@ -66,8 +65,7 @@ impl Standalone {
         self.proved.subscribe()
     }
 
-    /// Another number after each change of the crate's state, however it is called and however late
-    /// anybody looks.
+    /// Another number after each change of the crate's state, even if it is asked for late.
     fn current(&self) -> u64 {
         let mut seen = self.seen.lock();
         while seen.states.changed().now_or_never().is_some() {
@@ -92,7 +90,7 @@ pub(super) async fn prove(
         let connection = standalone.current();
         tokio::select! {
             is_proved = ask(&server, session_timeout) => {
-                // If that one is lost by now, it proves nothing.
+                // If that connection is lost by now, it proves nothing.
                 if is_proved {
                     standalone.proved.send_replace(connection);
                 }
@@ -109,7 +107,7 @@ pub(super) async fn prove(
     std::future::pending().await
 }
 
-/// Whether the server stands alone; asks until it says something.
+/// Whether the server stands alone. Asks until there is an answer.
 async fn ask(server: &str, session_timeout: Duration) -> bool {
     let mut pause = session_timeout;
     loop {
@@ -134,8 +132,8 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(10);
 
-    /// Asks a listener that answers once the connection is cut and there again, or at once; nobody
-    /// tells of the reconnect.
+    /// Asks a listener that answers once the connection is cut and there again, or at once. The
+    /// reconnect is not told.
     async fn proved(is_cut: bool) -> Option<u64> {
         let server = EmbeddedServer::start().await.unwrap();
         let client = zk::Client::connect(&server.connect_string()).await.unwrap();

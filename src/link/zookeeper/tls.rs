@@ -1,6 +1,6 @@
-//! TLS: whom to believe, and who we are. (pure)
+//! TLS: the authorities to trust, and our certificate. (pure)
 //!
-//! Invariant: no key is shown by anything. It reads no certificate: the link does.
+//! Invariant: no key is ever shown. It reads no certificate: the link does.
 
 use std::fmt;
 

@@ -1,0 +1,121 @@
+//! One heartbeat: its requests, and its answer.
+//!
+//! Invariant: all of its requests leave together, in this order: the question for the session's own
+//! tickets, the proof of life, the read of tickets. It decides nothing.
+
+use futures_util::future::{BoxFuture, FutureExt, OptionFuture, TryFutureExt};
+
+use super::state::CheckedTicket;
+use super::{Heartbeat, LeaseStrength};
+use crate::link::{Code, Fault, Found, Link, Read, Reply, Write};
+use crate::protocol::lease::{By, Moment};
+
+/// The answer to a heartbeat.
+#[derive(Debug)]
+pub(super) struct HeartbeatAnswer {
+    pub(super) sent: Moment,
+    pub(super) batch: Vec<CheckedTicket>,
+    pub(super) answer: Result<Result<(), (usize, Code)>, Fault>,
+    pub(super) by: By,
+    /// The batch was checked, and not only synced.
+    pub(super) is_checked: bool,
+    /// This session's own tickets under the name of the first of the batch, if that was asked, and
+    /// after how many reconnects.
+    pub(super) owned: Option<(u64, Vec<String>)>,
+    /// The tickets of the batch, if they were to be read; `None` if that failed.
+    pub(super) found: Option<Vec<Found>>,
+}
+
+impl HeartbeatAnswer {
+    /// Whether the first ticket of the batch is this session's, and after how many reconnects that
+    /// was asked. A ticket that is gone tells nothing.
+    pub(super) fn is_ours(&self) -> Option<(u64, bool)> {
+        let (reconnects, owned) = self.owned.as_ref()?;
+        let first = self.batch.first()?;
+        if owned.iter().any(|path| **path == *first.path) {
+            return Some((*reconnects, true));
+        }
+        let found = self.found.as_ref().and_then(|found| found.first());
+        let is_there = match (found, &self.answer) {
+            (Some(Found::Node(node)), _) => node.czxid == first.czxid,
+            (None, Ok(Ok(()))) => self.is_checked,
+            (None, Ok(Err((at, _)))) => self.is_checked && *at > 0,
+            _ => false,
+        };
+        is_there.then_some((*reconnects, false))
+    }
+}
+
+impl Heartbeat {
+    /// Sends one heartbeat.
+    pub(super) fn send<'a>(&self, link: &'a dyn Link) -> (Moment, BoxFuture<'a, HeartbeatAnswer>) {
+        let (batch, is_due) = self.observed().next_batch();
+        let sent = self.clock.now();
+        // Asked before anything is sent, and again once it is answered.
+        let standalone = link.standalone();
+        let is_sync = self.strength == LeaseStrength::Sync || !self.has_tickets();
+        let owned: OptionFuture<_> = self.ask_for_owned(link, &batch).into();
+        let answer = match is_sync {
+            true => link.sync("/").map_ok(Ok).boxed(),
+            false => check(link, &batch),
+        };
+        let is_reading = !batch.is_empty() && (is_sync || is_due);
+        let found = is_reading.then(|| read(link, &batch));
+        let heard = async move {
+            let owned = owned.await.and_then(Result::ok);
+            let answer = answer.await;
+            let by = match standalone {
+                Some(_) if link.standalone() == standalone => By::Standalone,
+                _ => By::Any,
+            };
+            let found = match found {
+                Some(found) => found.await,
+                None => Some(Vec::new()),
+            };
+            HeartbeatAnswer {
+                sent,
+                batch,
+                answer,
+                by,
+                is_checked: !is_sync,
+                owned,
+                found,
+            }
+        };
+        (sent, heard.boxed())
+    }
+
+    /// After a reconnect: is this still our session? A server may have opened another one in
+    /// silence.
+    fn ask_for_owned<'a>(
+        &self,
+        link: &'a dyn Link,
+        batch: &[CheckedTicket],
+    ) -> Option<Reply<'a, (u64, Vec<String>)>> {
+        let (reconnects, first) = self.is_strange().zip(batch.first())?;
+        let (synced, listed) = (link.sync("/"), link.ephemerals(&first.path));
+        Some(Box::pin(async move {
+            let owned = synced.await.and(listed.await);
+            owned.map(|owned| (reconnects, owned))
+        }))
+    }
+}
+
+/// A commit that changes nothing.
+fn check<'a>(link: &'a dyn Link, batch: &[CheckedTicket]) -> Reply<'a, Result<(), (usize, Code)>> {
+    let mut checks: Vec<Write<'_>> = batch
+        .iter()
+        .map(|ticket| Write::check(&ticket.path))
+        .collect();
+    if checks.is_empty() {
+        checks.push(Write::check("/"));
+    }
+    let reply = link.attempt(&checks);
+    reply.map_ok(|done| done.map(drop)).boxed()
+}
+
+fn read<'a>(link: &'a dyn Link, batch: &[CheckedTicket]) -> BoxFuture<'a, Option<Vec<Found>>> {
+    let reads = batch.iter().map(|ticket| Read::Data(&ticket.path));
+    let found = link.multi_read(&reads.collect::<Vec<_>>());
+    found.map(Result::ok).boxed()
+}

@@ -1,0 +1,163 @@
+//! Connects to the servers within the connect timeout, and checks the session that they grant.
+//!
+//! Invariant: a session that cannot keep the promises is refused with a reason, before a lock is
+//! asked for. It keeps no session.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep, timeout};
+
+use super::{Access, Pool};
+use crate::error::{Error, Result};
+use crate::link::{Code, Fault, Found, Link, Read, diagnose};
+use crate::session::heartbeat::LeaseStrength;
+
+/// The pause before servers that refused are asked again.
+const REFUSED_PAUSE: Duration = Duration::from_millis(100);
+/// The same, after several tries of a first connect.
+const LONGEST_REFUSED_PAUSE: Duration = Duration::from_secs(1);
+/// The limit of a connect that tries once.
+const ONE_TRY: Duration = Duration::from_secs(5);
+/// Servers grant 2 to 20 of their ticks. No session can live on less than a round trip, and no
+/// caller waits for a day, unless it asked for more.
+const LEAST_GRANTED: Duration = Duration::from_millis(10);
+const MOST_GRANTED: Duration = Duration::from_secs(24 * 3600);
+
+impl Pool {
+    /// Connects within the connect timeout. Servers that gave no session, and names that do not
+    /// resolve, are asked again: servers start beside us, elect a leader, or have too much to do. A
+    /// connect timeout of zero is one try.
+    pub(super) async fn connect(&self, is_first: bool) -> Result<Arc<dyn Link>> {
+        let (started, mut pause) = (Instant::now(), REFUSED_PAUSE);
+        let (is_once, limit) = match self.access.connect_timeout {
+            Duration::ZERO => (true, ONE_TRY),
+            limit => (false, limit),
+        };
+        let mut known: Option<Error> = None;
+        loop {
+            let left = limit.saturating_sub(started.elapsed());
+            let error = match connect(&self.access, left).await {
+                Err(error @ Error::Unreachable { .. }) => error,
+                result => return result,
+            };
+            // An error that names a server is the best one to report.
+            let error = match known.take() {
+                Some(known) if known.names_a_server() && !error.names_a_server() => known,
+                _ => error,
+            };
+            // A try with little time left says nothing that an earlier one has not found.
+            let is_late = limit.saturating_sub(started.elapsed() + pause) < limit / 10;
+            if is_once || is_late || self.is_closing() {
+                return Err(error.after(started.elapsed()));
+            }
+            known = Some(error);
+            sleep(pause).await;
+            if is_first {
+                pause = (pause * 2).min(LONGEST_REFUSED_PAUSE);
+            }
+        }
+    }
+}
+
+/// Opens one session within the limit, or says why each address gave none.
+async fn connect(access: &Access, limit: Duration) -> Result<Arc<dyn Link>> {
+    let started = Instant::now();
+    let opener = &access.opener;
+    // The rest of the time is for the diagnosis.
+    let most = limit.mul_f32(0.6);
+    match timeout(most, opener.open(most)).await {
+        Ok(Ok(link)) => {
+            check_granted(access, &*link)?;
+            check_strength(access, link.session_timeout())?;
+            check_tick(access.tick, link.session_timeout())?;
+            find_chroot(link, opener.chroot()).await
+        }
+        Ok(Err(Fault::Answered(Code::Unauthenticated))) => Err(Error::Unauthenticated {
+            servers: opener.servers().to_owned(),
+        }),
+        failed => {
+            tracing::debug!(?failed, "no session");
+            let left = limit
+                .saturating_sub(started.elapsed())
+                .min(limit.mul_f32(0.35));
+            let addresses = diagnose::failures(opener.servers(), opener.is_secure(), left).await;
+            Err(Error::Unreachable {
+                addresses,
+                waited: started.elapsed(),
+            })
+        }
+    }
+}
+
+/// Refuses a timeout that only a broken server grants: all waits for an answer rest on it.
+fn check_granted(access: &Access, link: &dyn Link) -> Result<()> {
+    let granted = link.session_timeout();
+    let most = MOST_GRANTED.max(access.session_timeout);
+    if (LEAST_GRANTED..=most).contains(&granted) {
+        return Ok(());
+    }
+    Err(Error::Refused {
+        doing: "keep a session at",
+        path: "/".into(),
+        servers: link.servers().into(),
+        why: format!(
+            "a server granted a session timeout of {granted:?}, which is not between {LEAST_GRANTED:?} and {most:?}: this is no ZooKeeper that works"
+        ),
+    })
+}
+
+/// A session timeout of less than four ticks is too short for heartbeats that are no commits.
+/// Servers do not tell their tick, but a server that raises our timeout raises it to two ticks.
+fn check_strength(access: &Access, granted: Duration) -> Result<()> {
+    let asked = access.session_timeout;
+    if access.strength == LeaseStrength::Quorum || granted <= asked {
+        return Ok(());
+    }
+    Err(Error::InvalidOption {
+        what: "session timeout",
+        given: format!("{asked:?}"),
+        why: format!(
+            "the servers raised it to their minimum, {granted:?}, which is two of their ticks, and LeaseStrength::Sync needs four: ask for {:?} or use LeaseStrength::Quorum",
+            granted * 2
+        ),
+    })
+}
+
+/// Servers with such a tick do not grant a session timeout of less than two of them.
+pub(crate) fn check_tick(tick: Option<Duration>, timeout: Duration) -> Result<()> {
+    match tick {
+        Some(tick) if tick.is_zero() || tick > timeout / 2 => Err(Error::InvalidOption {
+            what: "tick time",
+            given: format!("{tick:?}"),
+            why: format!(
+                "it is the tickTime of the servers, which grant session timeouts of at least two of them, and this one is {timeout:?}"
+            ),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// A missing chroot connects, and only then fails with a bare "no such node".
+async fn find_chroot(link: Arc<dyn Link>, chroot: &str) -> Result<Arc<dyn Link>> {
+    if chroot.is_empty() {
+        return Ok(link);
+    }
+    let servers = link.servers().to_owned();
+    // Without a sync, a server that lags behind would deny a chroot that was made a moment ago.
+    let (synced, found) = (link.sync("/"), link.multi_read(&[Read::Data("/")]));
+    synced.await.ok();
+    match found.await {
+        Ok(found) if found.first() == Some(&Found::Failed(Code::NoNode)) => {
+            Err(Error::ChrootMissing {
+                chroot: chroot.into(),
+                servers,
+            })
+        }
+        Ok(_) | Err(Fault::Answered(_)) => Ok(link),
+        Err(Fault::Unknown(why)) => {
+            tracing::debug!(why, "could not find out whether the chroot is there");
+            Ok(link)
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Opens the sessions of a pool, and the next home session after the end of one.
+//!
+//! Invariant: a session that was opened is kept in the pool, or ended with its last reference. It
+//! decides nothing about room.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{oneshot, watch};
+use tokio::time::sleep;
+use tracing::Instrument;
+
+use super::Pool;
+use crate::error::{Error, Result};
+use crate::link::Link;
+use crate::protocol::lease::Moment;
+use crate::session::monitor;
+use crate::session::monitor::SessionEvent;
+use crate::session::setbacks::Setbacks;
+use crate::session::{End, Session, SessionConfig};
+
+/// The pause between two tries to open a session when no call needs one.
+const REOPEN_PAUSE: Duration = Duration::from_secs(1);
+
+fn closed() -> Error {
+    End::Closed.while_trying("open", "a session")
+}
+
+impl Pool {
+    /// Opens a session in a task of the keeper's runtime. It is not lost with its first caller, and
+    /// no handshake is dropped in the middle, which would leave a session at the server until it
+    /// expires.
+    ///
+    /// In the runtime of a helper thread a session would end with that thread, and its guards with
+    /// it. Only a keeper whose own runtime has ended goes on in that of its caller, with new
+    /// sessions.
+    pub(super) fn begin_opening(self: &Arc<Self>, opened: oneshot::Sender<Result<Arc<Session>>>) {
+        let pool = Arc::clone(self);
+        let open = async move {
+            // All callers may have gone.
+            opened.send(pool.open_session().await).ok();
+        };
+        self.runtime().spawn(open.in_current_span());
+    }
+
+    /// Moves to the caller's runtime if the keeper's own has ended, and with it all sessions.
+    pub(super) async fn move_if_gone(&self) {
+        let is_gone = self.runtime().spawn(async {}).await.is_err();
+        if let (true, Ok(ours)) = (is_gone, Handle::try_current()) {
+            *self.runtime.lock() = ours;
+        }
+    }
+
+    /// How long to wait before another session is opened: longer each time that one did not last
+    /// for its timeout. Otherwise, a server that ends each session at once would get the next one
+    /// at once.
+    fn pause_after_the_last(&self) -> Duration {
+        let now = self.access.clock.now();
+        let timeout = self.session_timeout();
+        let mut sessions = self.sessions();
+        let is_over = |home: &Arc<Session>| home.end().is_some();
+        if !sessions.home.as_ref().is_some_and(is_over) {
+            return Duration::ZERO;
+        }
+        if now >= sessions.opened + timeout {
+            sessions.brief = Setbacks::default();
+        }
+        sessions.brief.pause_after_a_race()
+    }
+
+    async fn open_session(self: &Arc<Self>) -> Result<Arc<Session>> {
+        let pause = self.pause_after_the_last();
+        sleep(pause).await;
+        let opening = self.access.clock.now();
+        let is_first = self.sessions().home.is_none();
+        let connected = self.connect(is_first).await;
+        let started = connected.and_then(|link| self.start(link, opening));
+        let is_home = self.keep(started.as_ref().ok(), opening);
+        let session = started?;
+        if is_home? {
+            self.report(&session);
+        }
+        Ok(session)
+    }
+
+    fn start(&self, link: Arc<dyn Link>, opening: Moment) -> Result<Arc<Session>> {
+        *self.granted.lock() = link.session_timeout();
+        let alive = self.alive.lock().clone();
+        let config = SessionConfig {
+            closing: self.closing.subscribe(),
+            alive: alive.ok_or_else(closed)?,
+            access: self.access.clone(),
+            opening,
+        };
+        Ok(Session::start(link, config))
+    }
+
+    /// Keeps the session that was opened, if one was, and if the pool is not closing. Whether it is
+    /// the home session.
+    fn keep(&self, session: Option<&Arc<Session>>, opening: Moment) -> Result<bool> {
+        let mut sessions = self.sessions();
+        let over = sessions.opening.take();
+        // Read under the latch under which `close` lists the sessions: one of the two sees the
+        // other.
+        let is_closing = self.is_closing();
+        let home = sessions.home.as_ref();
+        let is_home = home.is_none_or(|home| home.end().is_some());
+        let mut before = None;
+        match session.filter(|_| !is_closing) {
+            Some(session) if is_home => {
+                before = sessions.home.replace(Arc::clone(session));
+                sessions.opened = opening;
+            }
+            Some(session) => sessions.further.push(Arc::downgrade(session)),
+            None => {}
+        }
+        drop(sessions);
+        drop((over, before));
+        if is_closing {
+            Err(closed())
+        } else {
+            Ok(is_home)
+        }
+    }
+
+    /// Reports the events of the home session.
+    fn report(self: &Arc<Self>, session: &Arc<Session>) {
+        let connected = SessionEvent::Connected {
+            session: session.id(),
+        };
+        self.events.send_if_modified(|event| {
+            // Nothing follows the end of the keeper.
+            let is_news = !*self.closing.borrow();
+            if is_news {
+                *event = connected;
+            }
+            is_news
+        });
+        let events = Arc::clone(&self.events);
+        let follow = follow(Arc::downgrade(session), Arc::downgrade(self), events);
+        self.runtime().spawn(follow.in_current_span());
+    }
+}
+
+/// Follows one home session to its end, and opens the next one, which has a monitor of its own.
+async fn follow(
+    session: Weak<Session>,
+    pool: Weak<Pool>,
+    events: Arc<watch::Sender<SessionEvent>>,
+) {
+    let Some(end) = monitor::report(session, &events).await else {
+        return;
+    };
+    tracing::info!(?end, "the keeper's session has ended");
+    // The next call should not have to wait for a session, even if none needs one now.
+    while let Some(pool) = pool.upgrade().filter(|pool| !pool.is_closing()) {
+        match pool.home("open", "a session").await {
+            Ok(_) => return,
+            Err(error) => tracing::debug!(%error, "no session yet"),
+        }
+        drop(pool);
+        sleep(REOPEN_PAUSE).await;
+    }
+}
