@@ -7,6 +7,7 @@
 //! never anything else (docs/failures.md rows 53 and 56). Another store, or a simulated world, can
 //! stand behind the trait.
 
+mod answer;
 pub(crate) mod diagnose;
 pub(crate) mod pacer;
 pub(crate) mod size;

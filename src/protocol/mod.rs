@@ -4,12 +4,14 @@
 //! tests drive the real code.
 
 pub(crate) mod acl;
+pub(crate) mod answer;
 pub(crate) mod dialect;
 pub(crate) mod journal_page;
 pub(crate) mod leader;
 pub(crate) mod lease;
 pub(crate) mod mark;
 pub(crate) mod permits;
+pub(crate) mod removal;
 pub(crate) mod rule;
 pub(crate) mod ticket;
 pub(crate) mod walk;

@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 use crate::link::{Code, Right};
 use crate::protocol::mark::ReleasePlan;
 use crate::protocol::permits::{HELD, QUEUE};
-use crate::session::janitor::{DeleteProgress, ReleaseOutcome, TicketId};
+use crate::protocol::removal::DeleteProgress;
+use crate::session::janitor::{ReleaseOutcome, TicketId};
 
 const EVICTING: &str = "remove a ticket from";
 

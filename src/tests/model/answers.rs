@@ -7,19 +7,20 @@
 use super::chore::Chore;
 use super::client::{Client, Job, News, Part, Stage, Then};
 use super::exchange::{Exchange, Sent};
+use super::held_ticket::{Held, Seat, found};
 use super::permit::Head;
-use super::seat::{Held, Seat, found};
-use super::store::{Refusal, Tree};
+use super::store::Tree;
 use super::upgrade;
-use crate::protocol::mark::ReleasePlan;
+use crate::protocol::answer::Answer;
+use crate::protocol::removal::DeleteProgress;
 use crate::protocol::ticket::{Mode, Recipe};
 use crate::protocol::walk::Step;
 
 impl Client {
     /// Takes in the answer to a request of writes: the identity that was given, and the names.
-    pub(super) fn answered(&mut self, part: Part, answer: Result<(i64, &[String]), Refusal>) {
+    pub(super) fn answered(&mut self, part: Part, answer: Result<(i64, &[String]), Answer>) {
         if let Part::Chore(at) = part {
-            self.chores[at].answered(answer.is_ok());
+            self.chores[at].answered(answer.err().unwrap_or(Answer::Done));
             return self.tidy();
         }
         let stage = std::mem::replace(&mut self.stage, Stage::Over);
@@ -34,7 +35,7 @@ impl Client {
                 seats[0].speculates = self.recipe().kind() == Mode::Exclusive;
                 Stage::Walking(seats)
             }
-            (Stage::Joining, Err(Refusal::NoNode)) => Stage::Making,
+            (Stage::Joining, Err(Answer::NoNode)) => Stage::Making,
             (Stage::Making, _) => Stage::Joining,
             (Stage::MakingHeld(head), _) => Stage::Head(Head::new(head.seat)),
             (Stage::Inside { held, is_new: true }, answer) if self.plan.job == Job::Upgrade => {
@@ -63,7 +64,7 @@ impl Client {
     /// The reply to a request of writes was lost; the identity that it gave, if it was done.
     pub(super) fn lost(&mut self, part: Part, attempt: Option<i64>) {
         if let Part::Chore(at) = part {
-            self.chores[at].lost();
+            self.chores[at].answered(Answer::Unknown);
             return self.tidy();
         }
         let stage = std::mem::replace(&mut self.stage, Stage::Over);
@@ -143,7 +144,7 @@ impl Client {
     pub(super) fn read(&mut self, me: usize, part: Part, view: &Tree) -> News {
         let mut news = News::default();
         if let Part::Chore(at) = part {
-            let found = self.chores[at].looked(me, view);
+            let found = self.chores[at].read(me, view);
             self.chores.extend(found);
             self.tidy();
             return news;
@@ -168,7 +169,7 @@ impl Client {
                 // A plain exit is looked at first, which is the janitor's way.
                 self.leave_all(held);
                 for chore in &mut self.chores {
-                    chore.looked(me, view);
+                    chore.read(me, view);
                 }
                 Stage::Leaving(Then::Again)
             }
@@ -190,15 +191,7 @@ impl Client {
             return Stage::Walking(self.seats(&found));
         }
         // All or nothing.
-        self.chores
-            .extend(found.into_iter().map(|(directory, name, czxid)| {
-                Chore::seen(Held {
-                    directory,
-                    name,
-                    czxid,
-                    plan: ReleasePlan::Plain,
-                })
-            }));
+        self.chores.extend(found.into_iter().map(Chore::seen));
         Stage::Leaving(Then::Join)
     }
 
@@ -312,7 +305,8 @@ impl Client {
 
     /// Has the janitor look at tickets and remove them.
     pub(super) fn leave_all(&mut self, held: Vec<Held>) {
-        self.chores.extend(held.into_iter().map(Chore::doubtful));
+        let leave = |held| Chore::leave(held, DeleteProgress::Doubtful);
+        self.chores.extend(held.into_iter().map(leave));
     }
 
     /// Has the janitor remove whatever a create made.

@@ -1,20 +1,23 @@
-//! What a janitor has to remove: as `session/janitor.rs` does it. (pure)
+//! What a janitor has to remove. (pure)
 //!
-//! Invariant, as there: no delete is repeated before the ticket was read and its identity compared.
+//! The real `Removal` decides what is sent and read; a sweep is modelled here.
 
 use super::client::Request;
-use super::seat::{Held, found};
+use super::held_ticket::{Held, found, writes};
 use super::store::Tree;
+use crate::protocol::answer::Answer;
 use crate::protocol::mark::ReleasePlan;
+use crate::protocol::removal::{DeleteProgress, Removal, RemovalStep, TicketRead};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Chore {
     /// Removes a ticket.
     Leave {
-        held: Held,
-        /// A look has just said that it is ours.
-        is_ours: bool,
-        /// It really was. Known to the search only.
+        directory: usize,
+        name: String,
+        czxid: i64,
+        removal: Removal,
+        /// It really was there at the last read. Known to the search only.
         was_seen: bool,
     },
     /// Removes whatever an attempt made, or nothing if that was not done.
@@ -26,66 +29,65 @@ pub(super) enum Chore {
 }
 
 impl Chore {
-    /// A ticket that must be looked at first.
-    pub(super) fn doubtful(held: Held) -> Self {
+    pub(super) fn leave(held: Held, progress: DeleteProgress) -> Self {
         Self::Leave {
-            held,
-            is_ours: false,
-            was_seen: false,
+            directory: held.directory,
+            name: held.name,
+            czxid: held.czxid,
+            removal: Removal::new(held.czxid, held.plan, progress),
+            was_seen: progress == DeleteProgress::Fresh,
         }
     }
 
     /// A ticket that was just read.
-    pub(super) fn seen(held: Held) -> Self {
-        Self::Leave {
-            held,
-            is_ours: true,
-            was_seen: true,
-        }
+    pub(super) fn seen((directory, name, czxid): (usize, String, i64)) -> Self {
+        let held = Held {
+            directory,
+            name,
+            czxid,
+            plan: ReleasePlan::Plain,
+        };
+        Self::leave(held, DeleteProgress::Fresh)
     }
 
     pub(super) fn request(&self) -> Request {
+        if let Self::Leave {
+            directory,
+            name,
+            removal,
+            ..
+        } = self
+        {
+            if let RemovalStep::Delete(plan) = removal.step() {
+                return Request::Writes(writes(*directory, name, plan));
+            }
+        }
+        Request::SyncedRead
+    }
+
+    /// Takes in the answer to a delete.
+    pub(super) fn answered(&mut self, answer: Answer) {
+        if let Self::Leave { removal, .. } = self {
+            removal.deleted(answer);
+            self.forget_if_ended();
+        }
+    }
+
+    /// Takes in a read; what else is to be done by it.
+    pub(super) fn read(&mut self, me: usize, view: &Tree) -> Vec<Self> {
         match self {
             Self::Leave {
-                held,
-                is_ours: true,
-                ..
-            } => Request::Writes(held.writes()),
-            _ => Request::SyncedRead,
-        }
-    }
-
-    pub(super) fn answered(&mut self, is_done: bool) {
-        if is_done {
-            *self = Self::Done;
-        } else if let Self::Leave { held, is_ours, .. } = self {
-            // Nothing was changed.
-            held.plan = held.plan.clone().plainer();
-            *is_ours = false;
-        }
-    }
-
-    /// The reply to a delete was lost: the ticket is read before anything else.
-    pub(super) fn lost(&mut self) {
-        if let Self::Leave { is_ours, .. } = self {
-            *is_ours = false;
-        }
-    }
-
-    /// Takes in a look; what else is to be done by it.
-    pub(super) fn looked(&mut self, me: usize, view: &Tree) -> Vec<Self> {
-        match self {
-            Self::Leave {
-                held,
-                is_ours,
+                directory,
+                name,
+                czxid,
+                removal,
                 was_seen,
             } => {
-                let there = view.node(held.directory, &held.name);
-                *was_seen = view.identity(held.directory, held.czxid).is_some();
-                *is_ours = there.is_some_and(|node| node.czxid == held.czxid);
-                if !*is_ours {
-                    *self = Self::Done;
-                }
+                let there = view.node(*directory, name);
+                *was_seen = view.identity(*directory, *czxid).is_some();
+                let nothing = TicketRead::Nothing;
+                removal.seen(there.map_or(nothing, |node| TicketRead::Node(node.czxid)));
+                self.forget_if_ended();
                 Vec::new()
             }
             Self::Sweep {
@@ -94,17 +96,17 @@ impl Chore {
             } => {
                 let found = found(directories, *attempt, view, me);
                 *self = Self::Done;
-                let leave = |(directory, name, czxid)| {
-                    Self::seen(Held {
-                        directory,
-                        name,
-                        czxid,
-                        plan: ReleasePlan::Plain,
-                    })
-                };
-                found.into_iter().map(leave).collect()
+                found.into_iter().map(Self::seen).collect()
             }
             Self::Done => Vec::new(),
+        }
+    }
+
+    fn forget_if_ended(&mut self) {
+        if let Self::Leave { removal, .. } = self {
+            if matches!(removal.step(), RemovalStep::End(_)) {
+                *self = Self::Done;
+            }
         }
     }
 }

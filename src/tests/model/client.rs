@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use super::chore::Chore;
 use super::exchange::{Back, Exchange, Sent};
+use super::held_ticket::{Held, Seat};
 use super::permit::{HELD, Head};
-use super::seat::{Held, Seat};
 use super::store::{Create, Tree, Write};
 use super::upgrade::Upgrade;
 use crate::protocol::mark::ReleasePlan;

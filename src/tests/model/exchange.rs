@@ -7,9 +7,10 @@ use std::rc::Rc;
 use uuid::Uuid;
 
 use super::client::{Client, Plan, Request, Stage, Then};
+use super::held_ticket::{Held, Seat, found};
 use super::permit::Head;
-use super::seat::{Held, Seat, found};
-use super::store::{Create, Refusal, Tree, Write};
+use super::store::{Create, Tree, Write};
+use crate::protocol::answer::Answer;
 use crate::protocol::mark::ReleasePlan;
 use crate::protocol::ticket::{Ticket, TicketData};
 use crate::protocol::walk::GuestEntry;
@@ -144,7 +145,7 @@ impl Client {
     pub(super) fn exchange_answered(
         &mut self,
         mut exchange: Exchange,
-        answer: Result<(i64, &[String]), Refusal>,
+        answer: Result<(i64, &[String]), Answer>,
     ) -> Stage {
         match answer {
             Ok((attempt, names)) => {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use super::client::{Client, Job, Stage, Then};
 use super::exchange::{Back, Exchange, Sent};
-use super::seat::{Held, Seat};
+use super::held_ticket::{Held, Seat};
 use super::store::{Create, Tree, Write};
 use crate::protocol::mark::{DirectoryData, Mark, ReleasePlan};
 use crate::protocol::permits;

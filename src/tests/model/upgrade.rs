@@ -4,8 +4,9 @@
 //! read up only when nothing else is before it.
 
 use super::client::{Client, Request, Stage, Then};
-use super::seat::{Held, Seat, found};
-use super::store::{Refusal, Tree};
+use super::held_ticket::{Held, Seat, found};
+use super::store::Tree;
+use crate::protocol::answer::Answer;
 use crate::protocol::mark::ReleasePlan;
 use crate::protocol::ticket::{Recipe, Ticket};
 
@@ -65,7 +66,7 @@ impl Client {
     pub(super) fn upgrade_joined(
         &mut self,
         read: Held,
-        answer: Result<(i64, &[String]), Refusal>,
+        answer: Result<(i64, &[String]), Answer>,
     ) -> Stage {
         match answer {
             Ok((czxid, names)) => {
@@ -122,7 +123,7 @@ impl Client {
     pub(super) fn upgrade_answered(
         &mut self,
         upgrade: Upgrade,
-        answer: Result<(i64, &[String]), Refusal>,
+        answer: Result<(i64, &[String]), Answer>,
     ) -> Stage {
         let Upgrade { read, step } = upgrade;
         let Step::GiveUp(writer) = step else {

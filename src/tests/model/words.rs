@@ -2,7 +2,7 @@
 
 use super::action::Action;
 use super::client::{Client, Part, Request, Stage};
-use super::seat::Seat;
+use super::held_ticket::Seat;
 use super::store::{Tree, Write};
 use super::world::World;
 

@@ -173,26 +173,29 @@ impl Held {
 
     /// The writes by which it leaves.
     pub(super) fn writes(&self) -> Vec<Write> {
-        let directory = self.directory;
-        let name = self.name.clone();
-        let last = Write::Delete { directory, name };
-        match &self.plan {
-            ReleasePlan::Plain => vec![last],
-            ReleasePlan::Unmarked { version } => {
-                let version = *version;
-                vec![Write::Check { directory, version }, last]
-            }
-            ReleasePlan::Marked { mark, version } => {
-                let (data, version) = (Rc::from(&mark[..]), *version);
-                let set = Write::Set {
-                    directory,
-                    data,
-                    version,
-                };
-                vec![set, last]
-            }
-            ReleasePlan::LastOut(_) => unreachable!("no number is near the end"),
+        writes(self.directory, &self.name, &self.plan)
+    }
+}
+
+pub(super) fn writes(directory: usize, name: &str, plan: &ReleasePlan) -> Vec<Write> {
+    let name = name.to_owned();
+    let last = Write::Delete { directory, name };
+    match plan {
+        ReleasePlan::Plain => vec![last],
+        ReleasePlan::Unmarked { version } => {
+            let version = *version;
+            vec![Write::Check { directory, version }, last]
         }
+        ReleasePlan::Marked { mark, version } => {
+            let (data, version) = (Rc::from(&mark[..]), *version);
+            let set = Write::Set {
+                directory,
+                data,
+                version,
+            };
+            vec![set, last]
+        }
+        ReleasePlan::LastOut(_) => unreachable!("no number is near the end"),
     }
 }
 
