@@ -5,7 +5,10 @@
 
 pub(crate) mod acl;
 pub(crate) mod answer;
+pub(crate) mod departure;
 pub(crate) mod dialect;
+pub(crate) mod exchange;
+pub(crate) mod join;
 pub(crate) mod journal_page;
 pub(crate) mod leader;
 pub(crate) mod lease;

@@ -6,18 +6,8 @@
 //! nothing and waits for nothing: the janitor does, and so does the exhaustive search of the tests.
 
 use super::answer::Answer;
+use super::departure::{DeleteProgress, Departure};
 use super::mark::ReleasePlan;
-
-/// How far the removal of a ticket has come when it begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum DeleteProgress {
-    /// Nothing was sent, and the ticket was seen to be ours a moment ago: it may be sent at once.
-    Fresh,
-    /// Nothing was sent, but the name may be somebody else's by now: read it first.
-    Doubtful,
-    /// A delete was sent and its outcome is unknown: read the ticket before anything else.
-    Sent,
-}
 
 /// One ticket on its way out.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -72,7 +62,8 @@ pub(crate) enum TicketRead {
 }
 
 impl Removal {
-    pub(crate) fn new(czxid: i64, plan: ReleasePlan, progress: DeleteProgress) -> Self {
+    pub(crate) fn new(czxid: i64, departure: Departure) -> Self {
+        let Departure { plan, progress, .. } = departure;
         Self {
             czxid,
             plan,

@@ -20,8 +20,8 @@ use super::End;
 use super::ending::EndListener;
 use super::roll::{Roll, There};
 use crate::link::{Link, Reply, Write};
+use crate::protocol::departure::Departure;
 use crate::protocol::mark::ReleasePlan;
-use crate::protocol::removal::DeleteProgress;
 
 /// A ticket whose identity is known.
 #[derive(Debug, Clone)]
@@ -62,8 +62,7 @@ pub(crate) type Settled = Result<Option<(String, i64)>, End>;
 enum CleanUp {
     Leave {
         id: TicketId,
-        plan: ReleasePlan,
-        begun: DeleteProgress,
+        departure: Departure,
         /// Gone with the ticket.
         there: Option<There>,
         done: Option<oneshot::Sender<ReleaseOutcome>>,
@@ -83,7 +82,7 @@ enum CleanUp {
 pub(crate) struct Janitor {
     tasks: mpsc::UnboundedSender<CleanUp>,
     task: AbortHandle,
-    /// What somebody else than the janitor answers for, or it already.
+    /// The tickets that a place or the janitor answers for.
     pub(crate) roll: Arc<Roll>,
     /// Why it does not answer, if it does not.
     ending: EndListener,
@@ -116,7 +115,7 @@ impl Janitor {
         self.task.clone()
     }
 
-    /// How the session ended, for whoever gets no answer.
+    /// How the session ended, for a caller that gets no answer.
     fn end(&self) -> End {
         self.ending.end().unwrap_or(End::Closed)
     }
@@ -127,17 +126,10 @@ impl Janitor {
     }
 
     /// Has a ticket removed; nobody waits for it.
-    pub(crate) fn leave(
-        &self,
-        id: TicketId,
-        plan: ReleasePlan,
-        begun: DeleteProgress,
-        there: There,
-    ) {
+    pub(crate) fn leave(&self, id: TicketId, departure: Departure, there: There) {
         self.give(CleanUp::Leave {
             id,
-            plan,
-            begun,
+            departure,
             there: Some(there),
             done: None,
         });
@@ -147,15 +139,13 @@ impl Janitor {
     pub(crate) async fn leave_and_tell(
         &self,
         id: TicketId,
-        plan: ReleasePlan,
-        begun: DeleteProgress,
+        departure: Departure,
         there: Option<There>,
     ) -> ReleaseOutcome {
         let (done, told) = oneshot::channel();
         self.give(CleanUp::Leave {
             id,
-            plan,
-            begun,
+            departure,
             there,
             done: Some(done),
         });
@@ -186,8 +176,8 @@ impl Janitor {
         told.await.unwrap_or_else(|_| Err(self.end()))
     }
 
-    /// As [`settle`](Self::settle), but whoever asks answers for the ticket whether it waits for
-    /// the answer or not.
+    /// As [`settle`](Self::settle), but the caller answers for the ticket whether it waits for the
+    /// answer or not.
     pub(crate) async fn find_out(&self, directory: Arc<str>, attempt: Uuid) -> Settled {
         let (asker, told) = oneshot::channel();
         self.give(CleanUp::Settle {

@@ -14,9 +14,8 @@ use uuid::Uuid;
 use super::work::{AT_ONCE, Work};
 use super::{Settled, TicketId};
 use crate::link::{Code, Fault, Found, Read};
-use crate::protocol::mark::ReleasePlan;
+use crate::protocol::departure::Departure;
 use crate::protocol::permits;
-use crate::protocol::removal::DeleteProgress;
 use crate::protocol::ticket::{Ticket, TicketData};
 use crate::session::End;
 use crate::session::setbacks::Setbacks;
@@ -30,16 +29,16 @@ struct Orphan {
     id: TicketId,
 }
 
-/// Attempts that are looked for, by their directories, with whoever waits for the answer.
+/// Attempts that are looked for, by their directories, with the callers that wait for the answer.
 pub(super) type Wanted = HashMap<Arc<str>, HashMap<Uuid, Wish>>;
 
 /// What is to become of the ticket that an attempt made, if it made one.
 #[derive(Debug)]
 pub(super) enum Wish {
     Remove,
-    /// It goes to whoever waits for it; nobody else answers for it.
+    /// It goes to the caller that waits for it, and is removed if the caller is gone.
     Own(oneshot::Sender<Settled>),
-    /// It stays, whether somebody waits for the answer or not.
+    /// It stays, whether the caller waits for the answer or not.
     Know(oneshot::Sender<Settled>),
 }
 
@@ -91,9 +90,7 @@ impl Work {
             owner.send(Ok(None)).ok();
         }
         for ids in orphans.chunks(AT_ONCE) {
-            let removals = ids
-                .iter()
-                .map(|id| self.remove(id, ReleasePlan::Plain, DeleteProgress::Fresh));
+            let removals = ids.iter().map(|id| self.remove(id, Departure::just_read()));
             join_all(removals).await;
         }
     }

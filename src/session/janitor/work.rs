@@ -15,8 +15,8 @@ use super::orphans::Wanted;
 use super::{CleanUp, ReleaseOutcome, TicketId, send};
 use crate::link::{Code, Fault, Found, Link, Read, SessionState};
 use crate::protocol::answer::Answer;
-use crate::protocol::mark::ReleasePlan;
-use crate::protocol::removal::{DeleteProgress, Removal, RemovalEnd, RemovalStep, TicketRead};
+use crate::protocol::departure::Departure;
+use crate::protocol::removal::{Removal, RemovalEnd, RemovalStep, TicketRead};
 use crate::session::reconnected;
 use crate::session::roll::Roll;
 use crate::session::setbacks::Setbacks;
@@ -38,7 +38,7 @@ struct UnderWay<'a> {
     /// is removed twice.
     searching: FuturesUnordered<BoxFuture<'a, ()>>,
     wanted: Wanted,
-    /// Nothing more is taken; somebody may wait for the end.
+    /// Nothing more is taken; the closer may wait for the end.
     finish: Option<Option<oneshot::Sender<()>>>,
 }
 
@@ -91,13 +91,12 @@ impl Work {
         match task {
             CleanUp::Leave {
                 id,
-                plan,
-                begun,
+                departure,
                 there,
                 done,
             } => {
                 let removal = async move {
-                    let left = self.remove(&id, plan, begun).await;
+                    let left = self.remove(&id, departure).await;
                     if let Some(done) = done {
                         // The caller may be gone; the ticket is gone all the same.
                         done.send(left).ok();
@@ -119,21 +118,17 @@ impl Work {
     }
 
     /// Removes one ticket and stops only when it is known to be gone, or that it has to stay.
-    pub(super) async fn remove(
-        &self,
-        id: &TicketId,
-        plan: ReleasePlan,
-        begun: DeleteProgress,
-    ) -> ReleaseOutcome {
+    pub(super) async fn remove(&self, id: &TicketId, departure: Departure) -> ReleaseOutcome {
         let path = id.path();
-        let mut removal = Removal::new(id.czxid, plan, begun);
+        let mut removal = Removal::new(id.czxid, departure);
         let mut setbacks = Setbacks::default();
         loop {
             let pause = match removal.step() {
                 RemovalStep::Delete(plan) => {
                     let deleted = send(&*self.link, id, &path, plan).await;
-                    if let Err(fault) = &deleted {
-                        tracing::debug!(ticket = path, ?fault, "a delete has no result");
+                    if let Err(Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why)) = &deleted
+                    {
+                        tracing::debug!(ticket = path, why, "a delete has no result");
                     }
                     let answer = deleted.as_ref().err().map_or(Answer::Done, Answer::from);
                     removal.deleted(answer);

@@ -3,11 +3,11 @@
 //! The real `Removal` decides what is sent and read; a sweep is modelled here.
 
 use super::client::Request;
-use super::held_ticket::{Held, found, writes};
+use super::held_ticket::{Found, Held, found, writes};
 use super::store::Tree;
 use crate::protocol::answer::Answer;
-use crate::protocol::mark::ReleasePlan;
-use crate::protocol::removal::{DeleteProgress, Removal, RemovalStep, TicketRead};
+use crate::protocol::departure::Departure;
+use crate::protocol::removal::{Removal, RemovalStep, TicketRead};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Chore {
@@ -29,25 +29,26 @@ pub(super) enum Chore {
 }
 
 impl Chore {
-    pub(super) fn leave(held: Held, progress: DeleteProgress) -> Self {
+    /// A ticket that leaves by itself.
+    pub(super) fn leave(held: &Held, departure: Departure) -> Self {
         Self::Leave {
             directory: held.directory,
-            name: held.name,
+            name: held.name.clone(),
             czxid: held.czxid,
-            removal: Removal::new(held.czxid, held.plan, progress),
-            was_seen: progress == DeleteProgress::Fresh,
+            removal: Removal::new(held.czxid, departure),
+            was_seen: false,
         }
     }
 
-    /// A ticket that was just read.
-    pub(super) fn seen((directory, name, czxid): (usize, String, i64)) -> Self {
-        let held = Held {
+    /// A ticket that was found by its attempt, just now.
+    pub(super) fn found((directory, name, czxid): Found) -> Self {
+        Self::Leave {
             directory,
             name,
             czxid,
-            plan: ReleasePlan::Plain,
-        };
-        Self::leave(held, DeleteProgress::Fresh)
+            removal: Removal::new(czxid, Departure::just_read()),
+            was_seen: true,
+        }
     }
 
     pub(super) fn request(&self) -> Request {
@@ -96,7 +97,7 @@ impl Chore {
             } => {
                 let found = found(directories, *attempt, view, me);
                 *self = Self::Done;
-                found.into_iter().map(Self::seen).collect()
+                found.into_iter().map(Self::found).collect()
             }
             Self::Done => Vec::new(),
         }

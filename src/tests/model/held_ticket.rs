@@ -5,6 +5,8 @@
 use std::rc::Rc;
 
 use super::store::{Tree, Write};
+use crate::protocol::departure::Departure;
+use crate::protocol::lease::Moment;
 use crate::protocol::mark::ReleasePlan;
 use crate::protocol::ticket::{Recipe, Ticket};
 use crate::protocol::walk::{REMOVED, Snapshot, SpeculativeRead, Step, Walk};
@@ -20,7 +22,7 @@ pub(super) struct Held {
 
 /// One ticket on its way.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Seat {
+pub(super) struct WalkingTicket {
     pub(super) directory: usize,
     pub(super) name: String,
     pub(super) walk: Walk,
@@ -31,7 +33,7 @@ pub(super) struct Seat {
     pub(super) watch: Option<i64>,
 }
 
-impl Seat {
+impl WalkingTicket {
     pub(super) fn new(
         directory: usize,
         name: &str,
@@ -75,7 +77,7 @@ impl Seat {
                 tickets,
             } => {
                 let tickets = tickets.to_vec();
-                self.look(with_children, &tickets, view)
+                self.verified_read(with_children, &tickets, view)
             }
             Step::Watch(ahead) => {
                 match view.node(self.directory, &ahead).map(|node| node.czxid) {
@@ -111,7 +113,7 @@ impl Seat {
         }
     }
 
-    fn look(
+    fn verified_read(
         &mut self,
         with_children: bool,
         tickets: &[Ticket],
@@ -165,10 +167,16 @@ impl Seat {
 }
 
 impl Held {
-    /// As it leaves when all that is sure is its identity.
-    pub(super) fn plain(self) -> Self {
-        let plan = ReleasePlan::Plain;
-        Self { plan, ..self }
+    /// How it leaves if that is at once.
+    pub(super) fn departure(&self) -> Departure {
+        Departure::granted(self.plan.clone(), Moment::ZERO)
+    }
+
+    /// How it leaves if it was not seen for long.
+    pub(super) fn late_departure(&self) -> Departure {
+        let mut departure = self.departure();
+        departure.age(Moment::MAX);
+        departure
     }
 
     /// The writes by which it leaves.
@@ -199,6 +207,9 @@ pub(super) fn writes(directory: usize, name: &str, plan: &ReleasePlan) -> Vec<Wr
     }
 }
 
+/// A ticket that an attempt made: its directory, its name and its identity.
+pub(super) type Found = (usize, String, i64);
+
 /// What of this session's own an attempt made, by a list and then a read. They are one step: a
 /// ticket that is removed between the two is as one that was removed before.
 pub(super) fn found(
@@ -206,7 +217,7 @@ pub(super) fn found(
     attempt: Option<i64>,
     view: &Tree,
     me: usize,
-) -> Vec<(usize, String, i64)> {
+) -> Vec<Found> {
     let own = view.nodes().filter(|(at, node)| {
         directories.contains(at) && node.owner == me && Some(node.czxid) == attempt
     });

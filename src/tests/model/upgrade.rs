@@ -3,10 +3,10 @@
 //! Invariant: it joins at the end as everybody does, waits for nobody while it reads, and gives the
 //! read up only when nothing else is before it.
 
-use super::client::{Client, Request, Stage, Then};
-use super::held_ticket::{Held, Seat, found};
+use super::client::{Client, Reply, Request, Stage, Then};
+use super::held_ticket::{Held, WalkingTicket, found};
 use super::store::Tree;
-use crate::protocol::answer::Answer;
+use crate::protocol::join::AfterCreate;
 use crate::protocol::mark::ReleasePlan;
 use crate::protocol::ticket::{Recipe, Ticket};
 
@@ -21,14 +21,9 @@ enum Step {
     /// Does not know whether the writer's ticket was created.
     Settle { attempt: Option<i64> },
     /// Looks whether anybody else is before the writer's ticket.
-    Look(Held),
+    VerifiedRead(Held),
     /// Gives the reader's ticket up.
     GiveUp(Held),
-}
-
-pub(super) fn lost_create(read: Held, attempt: Option<i64>) -> Stage {
-    let step = Step::Settle { attempt };
-    Stage::Upgrading(Upgrade { read, step })
 }
 
 fn writer(directory: usize, name: String, czxid: i64) -> Held {
@@ -47,38 +42,35 @@ fn walk(writer: &Held) -> Stage {
         czxid,
         ..
     } = writer;
-    let mut seat = Seat::new(*directory, name, *czxid, Recipe::Write, None);
-    seat.walk.look_again();
-    Stage::Walking(vec![seat])
+    let mut ticket = WalkingTicket::new(*directory, name, *czxid, Recipe::Write, None);
+    ticket.walk.look_again();
+    Stage::Walking(vec![ticket])
 }
 
 impl Upgrade {
     pub(super) fn request(&self) -> Request {
         match &self.step {
             Step::Settle { .. } => Request::SyncedRead,
-            Step::Look(_) => Request::Read,
+            Step::VerifiedRead(_) => Request::Read,
             Step::GiveUp(_) => Request::Writes(self.read.writes()),
         }
     }
 }
 
 impl Client {
-    pub(super) fn upgrade_joined(
-        &mut self,
-        read: Held,
-        answer: Result<(i64, &[String]), Answer>,
-    ) -> Stage {
-        match answer {
-            Ok((czxid, names)) => {
-                let step = Step::Look(writer(read.directory, names[0].clone(), czxid));
-                Stage::Upgrading(Upgrade { read, step })
+    pub(super) fn upgrade_joined(&mut self, read: Held, reply: Reply<'_>) -> Stage {
+        let step = match (AfterCreate::from(reply.answer), reply.attempt) {
+            (AfterCreate::Created, Some(czxid)) => {
+                Step::VerifiedRead(writer(read.directory, reply.names[0].clone(), czxid))
             }
+            (AfterCreate::FindOut, attempt) => Step::Settle { attempt },
             // The directory is gone, and so is the reader's ticket.
-            Err(_) => {
-                self.leave_all(vec![read]);
-                Stage::Leaving(Then::Again)
+            _ => {
+                self.leave_all(&[read]);
+                return Stage::Leaving(Then::Again);
             }
-        }
+        };
+        Stage::Upgrading(Upgrade { read, step })
     }
 
     pub(super) fn upgrade_read(&mut self, upgrade: Upgrade, view: &Tree, me: usize) -> Stage {
@@ -86,7 +78,7 @@ impl Client {
         match step {
             Step::Settle { attempt } => match found(&[read.directory], attempt, view, me).pop() {
                 Some((directory, name, czxid)) => {
-                    let step = Step::Look(writer(directory, name, czxid));
+                    let step = Step::VerifiedRead(writer(directory, name, czxid));
                     Stage::Upgrading(Upgrade { read, step })
                 }
                 None => Stage::Inside {
@@ -94,10 +86,10 @@ impl Client {
                     is_new: true,
                 },
             },
-            Step::Look(writer) => {
+            Step::VerifiedRead(writer) => {
                 let there = view.node(writer.directory, &writer.name);
                 if there.is_none_or(|node| node.czxid != writer.czxid) {
-                    self.leave_all(vec![read]);
+                    self.leave_all(&[read]);
                     return Stage::Leaving(Then::Again);
                 }
                 let mine = Ticket::parse(&writer.name).unwrap();
@@ -107,7 +99,7 @@ impl Client {
                     .filter(|node| node.name != read.name)
                     .filter_map(|node| Ticket::parse(&node.name));
                 if others.any(|other| other.is_before(&mine)) {
-                    self.leave_all(vec![writer]);
+                    self.leave_all(&[writer]);
                     return Stage::Leaving(Then::Stage(Box::new(Stage::Inside {
                         held: vec![read],
                         is_new: false,
@@ -120,35 +112,19 @@ impl Client {
         }
     }
 
-    pub(super) fn upgrade_answered(
-        &mut self,
-        upgrade: Upgrade,
-        answer: Result<(i64, &[String]), Answer>,
-    ) -> Stage {
-        let Upgrade { read, step } = upgrade;
-        let Step::GiveUp(writer) = step else {
-            unreachable!("it reads")
-        };
-        if answer.is_ok() {
-            return walk(&writer);
-        }
-        self.leave_all(vec![read.plain()]);
-        Stage::Leaving(Then::Stage(Box::new(walk(&writer))))
-    }
-
-    pub(super) fn upgrade_lost(&mut self, upgrade: Upgrade) -> Stage {
+    pub(super) fn upgrade_answered(&mut self, upgrade: Upgrade, reply: Reply<'_>) -> Stage {
         let Step::GiveUp(writer) = upgrade.step else {
             unreachable!("it reads")
         };
-        self.leave_all(vec![upgrade.read]);
+        self.left(&[upgrade.read], reply.answer);
         Stage::Leaving(Then::Stage(Box::new(walk(&writer))))
     }
 
     pub(super) fn cancel_upgrade(&mut self, upgrade: Upgrade) {
         match upgrade.step {
             Step::Settle { attempt } => self.sweep(vec![upgrade.read.directory], attempt),
-            Step::Look(writer) | Step::GiveUp(writer) => self.leave_all(vec![writer]),
+            Step::VerifiedRead(writer) | Step::GiveUp(writer) => self.leave_all(&[writer]),
         }
-        self.leave_all(vec![upgrade.read]);
+        self.leave_all(&[upgrade.read]);
     }
 }
