@@ -1,8 +1,11 @@
-//! How a ticket of ours will leave: by which plan, and whether its name alone is enough. (pure)
+//! How a ticket of ours leaves: what to send next, and what each answer means. (pure)
 //!
-//! Invariant: a ticket leaves by its name, without being read first, only if it was granted and
-//! was seen to be ours a moment ago (docs/failures.md row 71). The place keeps it while the ticket
-//! is there, and `removal.rs` goes on from it. It reads no clock.
+//! Invariants: a ticket leaves by its name, without being read first, only if it was granted and
+//! was seen to be ours a moment ago; a delete whose outcome is unknown is never repeated before the
+//! ticket was read and its `czxid` compared, because the name may be a stranger's by then
+//! (docs/failures.md row 71); it ends only when the ticket is known to be gone, or when the servers
+//! refuse. It reads no clock and sends nothing: the place and the janitor do, and so does the
+//! exhaustive search of the tests.
 
 use std::time::Duration;
 
@@ -18,22 +21,70 @@ const FRESH: Duration = Duration::from_secs(1);
 
 /// How far the removal of a ticket has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum DeleteProgress {
-    /// Nothing was sent, and the ticket was seen to be ours a moment ago: it may be sent at once.
+enum DeleteProgress {
+    /// The ticket was seen to be ours a moment ago: a delete may be sent at once.
     Fresh,
-    /// Nothing was sent, but the name may be somebody else's by now: read it first.
+    /// The name may be somebody else's by now: read it first.
     Doubtful,
-    /// A delete was sent and its outcome is unknown: read the ticket before anything else.
+    /// A delete is under way: read the ticket before anything else.
     Sent,
+    Ended(DepartureEnd),
 }
 
-/// How one ticket will leave.
+/// How one ticket leaves.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Departure {
-    pub(super) plan: ReleasePlan,
-    pub(super) progress: DeleteProgress,
+    plan: ReleasePlan,
+    progress: DeleteProgress,
+    /// A delete with an unknown outcome may have been done.
+    was_sent: bool,
     /// When the ticket was last read and was ours.
     seen: Option<Moment>,
+}
+
+/// What has to be done for the ticket to leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum DepartureStep<'a> {
+    /// Delete the ticket by this plan.
+    Delete(&'a ReleasePlan),
+    /// Read the ticket after a sync.
+    Read,
+    End(DepartureEnd),
+}
+
+/// How a removal ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum DepartureEnd {
+    /// Our delete removed the ticket.
+    Removed,
+    /// It was gone already.
+    WasGone,
+    /// We lack the right to read it, or to delete it.
+    NoAuth,
+    /// It has children, which none of ours ever has.
+    NotEmpty,
+}
+
+/// What a read found at the path of a ticket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TicketRead {
+    Ours,
+    /// Nothing, or a node with another `czxid`.
+    Gone,
+    NoAuth,
+    /// The read failed, or the server may lag behind.
+    Unknown,
+}
+
+impl TicketRead {
+    /// From the `czxid` that was found, if there is a node, for a ticket with this one.
+    pub(crate) fn of(found: Option<i64>, mine: i64) -> Self {
+        if found == Some(mine) {
+            Self::Ours
+        } else {
+            Self::Gone
+        }
+    }
 }
 
 impl Departure {
@@ -42,6 +93,7 @@ impl Departure {
         Self {
             plan: ReleasePlan::Plain,
             progress: DeleteProgress::Doubtful,
+            was_sent: false,
             seen: None,
         }
     }
@@ -64,7 +116,17 @@ impl Departure {
                 _ => DeleteProgress::Fresh,
             },
             plan,
+            was_sent: false,
             seen: Some(at),
+        }
+    }
+
+    /// What has to be done next.
+    pub(crate) fn step(&self) -> DepartureStep<'_> {
+        match self.progress {
+            DeleteProgress::Fresh => DepartureStep::Delete(&self.plan),
+            DeleteProgress::Doubtful | DeleteProgress::Sent => DepartureStep::Read,
+            DeleteProgress::Ended(end) => DepartureStep::End(end),
         }
     }
 
@@ -127,18 +189,36 @@ impl Departure {
         self.progress = DeleteProgress::Sent;
     }
 
-    /// Takes in the answer to one request by which so many tickets were to leave. Whether they are
-    /// gone; if not, each leaves by itself.
-    pub(crate) fn answered(&mut self, answer: Answer, tickets: usize) -> bool {
-        match answer {
-            Answer::Done | Answer::Unknown => {}
-            // Nothing was changed: the server is busy, or another ticket may have been refused. So
-            // the mark is tried again.
-            _ if tickets > 1 || answer == Answer::NotNow => {
-                self.progress = DeleteProgress::Doubtful;
+    /// Takes in the answer to a request by which so many tickets were to leave.
+    pub(crate) fn answered(&mut self, answer: Answer, tickets: usize) {
+        self.was_sent |= answer == Answer::Unknown;
+        let is_plain = self.plan == ReleasePlan::Plain;
+        self.progress = match answer {
+            Answer::Done => DeleteProgress::Ended(DepartureEnd::Removed),
+            Answer::NoAuth if is_plain => DeleteProgress::Ended(DepartureEnd::NoAuth),
+            Answer::NotEmpty if is_plain => DeleteProgress::Ended(DepartureEnd::NotEmpty),
+            Answer::NotNow | Answer::Unknown => DeleteProgress::Doubtful,
+            // Another ticket may have been refused, so the mark is tried again.
+            _ if tickets > 1 => DeleteProgress::Doubtful,
+            // Nothing was changed. Whatever was wrong with the whole, the next try goes without its
+            // outer part.
+            _ => {
+                self.plan = self.plan.clone().plainer();
+                DeleteProgress::Doubtful
             }
-            _ => self.leave_in_doubt(),
-        }
-        answer == Answer::Done
+        };
+    }
+
+    /// Takes in a read of the ticket.
+    pub(crate) fn read(&mut self, found: TicketRead) {
+        self.was_sent |= self.progress == DeleteProgress::Sent;
+        self.progress = match found {
+            TicketRead::Ours => DeleteProgress::Fresh,
+            // Our delete was under way, so it was ours that removed the ticket.
+            TicketRead::Gone if self.was_sent => DeleteProgress::Ended(DepartureEnd::Removed),
+            TicketRead::Gone => DeleteProgress::Ended(DepartureEnd::WasGone),
+            TicketRead::NoAuth => DeleteProgress::Ended(DepartureEnd::NoAuth),
+            TicketRead::Unknown => DeleteProgress::Doubtful,
+        };
     }
 }

@@ -14,7 +14,6 @@ pub(crate) mod leader;
 pub(crate) mod lease;
 pub(crate) mod mark;
 pub(crate) mod permits;
-pub(crate) mod removal;
 pub(crate) mod rule;
 pub(crate) mod ticket;
 pub(crate) mod walk;

@@ -248,26 +248,23 @@ impl TicketPlace {
         }
     }
 
+    fn id(&self) -> Option<TicketId> {
+        self.ticket().map(|(ticket, czxid)| TicketId {
+            directory: Arc::clone(&self.directory),
+            ticket: ticket.name.clone(),
+            czxid,
+        })
+    }
+
     /// The ticket for the janitor, and how it leaves. What a create on its way may have made stays
     /// with the place.
     fn take_seated(&mut self) -> Option<(TicketId, Departure, There)> {
+        let id = self.id()?;
         match std::mem::replace(&mut self.state, PlaceState::Gone) {
             PlaceState::Seated {
-                ticket,
-                there,
-                departure,
-            } => {
-                let id = TicketId {
-                    directory: Arc::clone(&self.directory),
-                    ticket: ticket.name,
-                    czxid: there.czxid(),
-                };
-                Some((id, departure, there))
-            }
-            state => {
-                self.state = state;
-                None
-            }
+                there, departure, ..
+            } => Some((id, departure, there)),
+            PlaceState::Armed(_) | PlaceState::Gone => None,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The janitor: one task per session that removes what was left behind, until that is confirmed.
 //!
-//! Invariants: `protocol/removal.rs` says what is sent and read; at most one delete of a ticket is
+//! Invariants: `protocol/departure.rs` says what is sent and read; at most one delete of a ticket is
 //! under way; and the janitor never acts for a session that is over, because the server removes
 //! those tickets. It never grants anything.
 
@@ -167,23 +167,27 @@ impl Janitor {
     /// Finds out what a create with an unknown outcome made. If the caller is gone by then, it is
     /// removed.
     pub(crate) async fn settle(&self, directory: Arc<str>, attempt: Uuid) -> Settled {
-        let (owner, told) = oneshot::channel();
-        self.give(CleanUp::Settle {
-            directory,
-            attempt,
-            wish: Wish::Own(owner),
-        });
-        told.await.unwrap_or_else(|_| Err(self.end()))
+        self.ask(directory, attempt, Wish::Own).await
     }
 
     /// As [`settle`](Self::settle), but the caller answers for the ticket whether it waits for the
     /// answer or not.
     pub(crate) async fn find_out(&self, directory: Arc<str>, attempt: Uuid) -> Settled {
-        let (asker, told) = oneshot::channel();
+        self.ask(directory, attempt, Wish::Know).await
+    }
+
+    async fn ask(
+        &self,
+        directory: Arc<str>,
+        attempt: Uuid,
+        wish: impl FnOnce(oneshot::Sender<Settled>) -> Wish,
+    ) -> Settled {
+        let (caller, told) = oneshot::channel();
+        let wish = wish(caller);
         self.give(CleanUp::Settle {
             directory,
             attempt,
-            wish: Wish::Know(asker),
+            wish,
         });
         told.await.unwrap_or_else(|_| Err(self.end()))
     }

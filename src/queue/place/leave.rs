@@ -106,11 +106,10 @@ impl TicketPlace {
             }
         };
         let tickets = departures.len();
-        let mut are_gone = true;
         for departure in departures {
-            are_gone &= departure.answered(answer, tickets);
+            departure.answered(answer, tickets);
         }
-        are_gone.then_some(ReleaseOutcome::Now)
+        (answer == Answer::Done).then_some(ReleaseOutcome::Now)
     }
 
     /// Reads tickets that were not seen for long, all at once, so that those that are still ours
@@ -150,20 +149,10 @@ impl TicketPlace {
 
     /// A ticket that may leave at once, by its name.
     fn by_name(&self) -> Option<(TicketId, ReleasePlan)> {
-        let PlaceState::Seated {
-            ticket,
-            there,
-            departure,
-        } = &self.state
-        else {
+        let PlaceState::Seated { departure, .. } = &self.state else {
             return None;
         };
-        let id = TicketId {
-            directory: Arc::clone(&self.directory),
-            ticket: ticket.name.clone(),
-            czxid: there.czxid(),
-        };
-        Some((id, departure.by_name()?.clone()))
+        Some((self.id()?, departure.by_name()?.clone()))
     }
 
     /// Follows what we have written, and what was lost, before the ticket leaves.

@@ -2,7 +2,7 @@
 //!
 //! Invariants: a ticket that cannot be removed yet holds up no other; one search for hidden tickets
 //! runs at a time, for everything that is wanted by then. It decides nothing about a removal:
-//! `protocol/removal.rs` does.
+//! `protocol/departure.rs` does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use super::orphans::Wanted;
 use super::{CleanUp, ReleaseOutcome, TicketId, send};
 use crate::link::{Code, Fault, Found, Link, Read, SessionState};
 use crate::protocol::answer::Answer;
-use crate::protocol::departure::Departure;
-use crate::protocol::removal::{Removal, RemovalEnd, RemovalStep, TicketRead};
+use crate::protocol::departure::{Departure, DepartureEnd, DepartureStep, TicketRead};
+
 use crate::session::reconnected;
 use crate::session::roll::Roll;
 use crate::session::setbacks::Setbacks;
@@ -118,28 +118,27 @@ impl Work {
     }
 
     /// Removes one ticket and stops only when it is known to be gone, or that it has to stay.
-    pub(super) async fn remove(&self, id: &TicketId, departure: Departure) -> ReleaseOutcome {
+    pub(super) async fn remove(&self, id: &TicketId, mut departure: Departure) -> ReleaseOutcome {
         let path = id.path();
-        let mut removal = Removal::new(id.czxid, departure);
         let mut setbacks = Setbacks::default();
         loop {
-            let pause = match removal.step() {
-                RemovalStep::Delete(plan) => {
+            let pause = match departure.step() {
+                DepartureStep::Delete(plan) => {
                     let deleted = send(&*self.link, id, &path, plan).await;
                     if let Err(Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why)) = &deleted
                     {
                         tracing::debug!(ticket = path, why, "a delete has no result");
                     }
                     let answer = deleted.as_ref().err().map_or(Answer::Done, Answer::from);
-                    removal.deleted(answer);
+                    departure.answered(answer, 1);
                     (answer == Answer::NotNow).then(|| setbacks.pause())
                 }
-                RemovalStep::Read => {
+                DepartureStep::Read => {
                     let found = self.read(id, &path).await;
-                    removal.seen(found);
+                    departure.read(found);
                     (found == TicketRead::Unknown).then(|| setbacks.pause_after_a_race())
                 }
-                RemovalStep::End(end) => return self.outcome(end, &path),
+                DepartureStep::End(end) => return self.outcome(end, &path),
             };
             if let Some(pause) = pause {
                 if let Err(reason) = self.reconnected(pause).await {
@@ -149,13 +148,13 @@ impl Work {
         }
     }
 
-    fn outcome(&self, end: RemovalEnd, path: &str) -> ReleaseOutcome {
+    fn outcome(&self, end: DepartureEnd, path: &str) -> ReleaseOutcome {
         let servers = || self.link.servers().into();
         match end {
-            RemovalEnd::Removed => ReleaseOutcome::Now,
-            RemovalEnd::WasGone => ReleaseOutcome::WasGone,
-            RemovalEnd::NotEmpty => ReleaseOutcome::NotEmpty { servers: servers() },
-            RemovalEnd::NoAuth => {
+            DepartureEnd::Removed => ReleaseOutcome::Now,
+            DepartureEnd::WasGone => ReleaseOutcome::WasGone,
+            DepartureEnd::NotEmpty => ReleaseOutcome::NotEmpty { servers: servers() },
+            DepartureEnd::NoAuth => {
                 tracing::warn!(ticket = path, "no permission to remove a ticket of ours");
                 ReleaseOutcome::Refused { servers: servers() }
             }
@@ -177,8 +176,8 @@ impl Work {
                 TicketRead::Unknown
             }
             (_, Ok(found)) => match found.into_iter().next() {
-                Some(Found::Node(node)) => TicketRead::Node(node.czxid),
-                Some(Found::Failed(Code::NoNode)) => TicketRead::Nothing,
+                Some(Found::Node(node)) => TicketRead::of(Some(node.czxid), id.czxid),
+                Some(Found::Failed(Code::NoNode)) => TicketRead::Gone,
                 Some(Found::Failed(Code::NoAuth(_))) => TicketRead::NoAuth,
                 _ => TicketRead::Unknown,
             },

@@ -15,6 +15,7 @@ use super::store::Tree;
 use crate::protocol::answer::Answer;
 use crate::protocol::exchange::Exchanging;
 use crate::protocol::join::{Adoption, AfterCreate};
+use crate::protocol::lease::Moment;
 use crate::protocol::ticket::{Mode, Recipe};
 use crate::protocol::walk::Step;
 
@@ -39,7 +40,7 @@ impl Client {
                 self.upgrade_joined(read, reply)
             }
             Stage::Inside { held, .. } => {
-                self.left(&held, reply.answer);
+                self.left(held, reply.answer);
                 Stage::Leaving(Then::Again)
             }
             Stage::Exchanging(exchange) => exchange.answered(reply),
@@ -69,14 +70,13 @@ impl Client {
 
     /// Takes in the answer to one request by which all these tickets were to leave. Those that are
     /// not gone leave by themselves.
-    pub(super) fn left(&mut self, all: &[Held], answer: Answer) {
-        for held in all {
-            let mut departure = held.departure();
-            departure.sent();
-            if !departure.answered(answer, all.len()) {
-                self.chores.push(Chore::leave(held, departure));
-            }
+    pub(super) fn left(&mut self, mut all: Vec<Held>, answer: Answer) {
+        let tickets = all.len();
+        for held in &mut all {
+            held.departure.sent();
+            held.departure.answered(answer, tickets);
         }
+        self.leave_all(&all);
     }
 
     /// The future is dropped: while it waits for the answer to its create or exchange, whose
@@ -308,8 +308,13 @@ impl Client {
 
     /// Has the janitor look at tickets and remove them.
     pub(super) fn leave_all(&mut self, all: &[Held]) {
-        let leave = |held: &Held| Chore::leave(held, held.late_departure());
-        self.chores.extend(all.iter().map(leave));
+        self.chores.extend(all.iter().map(|held| {
+            let mut held = held.clone();
+            // The janitor may take its time.
+            held.departure.age(Moment::MAX);
+            let was_seen = false;
+            Chore::Leave { held, was_seen }
+        }));
     }
 
     /// Has the janitor remove whatever a create made.
@@ -322,7 +327,7 @@ impl Client {
 
     /// Forgets what is done, and goes on when that was waited for.
     fn tidy(&mut self) {
-        self.chores.retain(|chore| *chore != Chore::Done);
+        self.chores.retain(|chore| !chore.is_done());
         if self.chores.is_empty() {
             self.go_on();
         }

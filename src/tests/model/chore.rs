@@ -1,22 +1,18 @@
 //! What a janitor has to remove. (pure)
 //!
-//! The real `Removal` decides what is sent and read; a sweep is modelled here.
+//! The real `Departure` decides what is sent and read; a sweep is modelled here.
 
 use super::client::Request;
-use super::held_ticket::{Found, Held, found, writes};
+use super::held_ticket::{Found, Held, found};
 use super::store::Tree;
 use crate::protocol::answer::Answer;
-use crate::protocol::departure::Departure;
-use crate::protocol::removal::{Removal, RemovalStep, TicketRead};
+use crate::protocol::departure::{Departure, DepartureStep, TicketRead};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Chore {
     /// Removes a ticket.
     Leave {
-        directory: usize,
-        name: String,
-        czxid: i64,
-        removal: Removal,
+        held: Held,
         /// It really was there at the last read. Known to the search only.
         was_seen: bool,
     },
@@ -25,70 +21,41 @@ pub(super) enum Chore {
         directories: Vec<usize>,
         attempt: Option<i64>,
     },
-    Done,
 }
 
 impl Chore {
-    /// A ticket that leaves by itself.
-    pub(super) fn leave(held: &Held, departure: Departure) -> Self {
-        Self::Leave {
-            directory: held.directory,
-            name: held.name.clone(),
-            czxid: held.czxid,
-            removal: Removal::new(held.czxid, departure),
-            was_seen: false,
-        }
-    }
-
     /// A ticket that was found by its attempt, just now.
-    pub(super) fn found((directory, name, czxid): Found) -> Self {
+    pub(super) fn found(found: Found) -> Self {
         Self::Leave {
-            directory,
-            name,
-            czxid,
-            removal: Removal::new(czxid, Departure::just_read()),
+            held: Held::new(found, Departure::just_read()),
             was_seen: true,
         }
     }
 
     pub(super) fn request(&self) -> Request {
-        if let Self::Leave {
-            directory,
-            name,
-            removal,
-            ..
-        } = self
-        {
-            if let RemovalStep::Delete(plan) = removal.step() {
-                return Request::Writes(writes(*directory, name, plan));
+        match self {
+            Self::Leave { held, .. } if held.departure.step() != DepartureStep::Read => {
+                Request::Writes(held.writes())
             }
+            _ => Request::SyncedRead,
         }
-        Request::SyncedRead
     }
 
     /// Takes in the answer to a delete.
     pub(super) fn answered(&mut self, answer: Answer) {
-        if let Self::Leave { removal, .. } = self {
-            removal.deleted(answer);
-            self.forget_if_ended();
+        if let Self::Leave { held, .. } = self {
+            held.departure.answered(answer, 1);
         }
     }
 
     /// Takes in a read; what else is to be done by it.
     pub(super) fn read(&mut self, me: usize, view: &Tree) -> Vec<Self> {
         match self {
-            Self::Leave {
-                directory,
-                name,
-                czxid,
-                removal,
-                was_seen,
-            } => {
-                let there = view.node(*directory, name);
-                *was_seen = view.identity(*directory, *czxid).is_some();
-                let nothing = TicketRead::Nothing;
-                removal.seen(there.map_or(nothing, |node| TicketRead::Node(node.czxid)));
-                self.forget_if_ended();
+            Self::Leave { held, was_seen } => {
+                let there = view.node(held.directory, &held.name);
+                *was_seen = view.identity(held.directory, held.czxid).is_some();
+                let there = there.map(|node| node.czxid);
+                held.departure.read(TicketRead::of(there, held.czxid));
                 Vec::new()
             }
             Self::Sweep {
@@ -96,18 +63,17 @@ impl Chore {
                 attempt,
             } => {
                 let found = found(directories, *attempt, view, me);
-                *self = Self::Done;
+                // Nothing is left to look for.
+                directories.clear();
                 found.into_iter().map(Self::found).collect()
             }
-            Self::Done => Vec::new(),
         }
     }
 
-    fn forget_if_ended(&mut self) {
-        if let Self::Leave { removal, .. } = self {
-            if matches!(removal.step(), RemovalStep::End(_)) {
-                *self = Self::Done;
-            }
+    pub(super) fn is_done(&self) -> bool {
+        match self {
+            Self::Leave { held, .. } => matches!(held.departure.step(), DepartureStep::End(_)),
+            Self::Sweep { directories, .. } => directories.is_empty(),
         }
     }
 }

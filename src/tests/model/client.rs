@@ -173,7 +173,7 @@ impl Client {
             Stage::Inside { held, is_new } => match (self.plan.job, is_new) {
                 (Job::Downgrade, true) => Request::Read,
                 (Job::Upgrade, true) => Request::Writes(self.creates_of(Recipe::Write)),
-                _ if held.iter().any(|held| held.departure().by_name().is_none()) => {
+                _ if held.iter().any(|held| held.departure.by_name().is_none()) => {
                     Request::SyncedRead
                 }
                 _ => Request::Writes(held.iter().flat_map(Held::writes).collect()),

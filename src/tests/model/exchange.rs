@@ -7,7 +7,7 @@ use std::rc::Rc;
 use uuid::Uuid;
 
 use super::client::{Client, Plan, Reply, Request, Stage, Then};
-use super::held_ticket::{Held, WalkingTicket, found};
+use super::held_ticket::{Held, WalkingTicket, found, granted};
 use super::permit::Head;
 use super::store::{Create, Tree, Write};
 use crate::protocol::exchange::Exchanging;
@@ -163,12 +163,8 @@ impl Exchange {
     }
 
     fn inside(self: Box<Self>, name: String, czxid: i64) -> Stage {
-        let held = Held {
-            directory: self.create.directory,
-            name,
-            czxid,
-            plan: self.plan,
-        };
+        let found = (self.create.directory, name, czxid);
+        let held = Held::new(found, granted(self.plan));
         Stage::Inside {
             held: vec![held],
             is_new: false,

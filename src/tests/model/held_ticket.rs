@@ -1,11 +1,11 @@
 //! A client's tickets: on their way to their turn, and held. (pure)
 //!
-//! Turns are judged by the real `Walk`, and tickets leave by its real `ReleasePlan`.
+//! Turns are judged by the real `Walk`, and tickets leave by the real `Departure`.
 
 use std::rc::Rc;
 
 use super::store::{Tree, Write};
-use crate::protocol::departure::Departure;
+use crate::protocol::departure::{Departure, DepartureStep};
 use crate::protocol::lease::Moment;
 use crate::protocol::mark::ReleasePlan;
 use crate::protocol::ticket::{Recipe, Ticket};
@@ -17,7 +17,7 @@ pub(super) struct Held {
     pub(super) directory: usize,
     pub(super) name: String,
     pub(super) czxid: i64,
-    pub(super) plan: ReleasePlan,
+    pub(super) departure: Departure,
 }
 
 /// One ticket on its way.
@@ -148,7 +148,7 @@ impl WalkingTicket {
             directory: self.directory,
             name: self.name.clone(),
             czxid: self.walk.czxid(),
-            plan: ReleasePlan::Plain,
+            departure: Departure::doubtful(),
         })
     }
 
@@ -161,49 +161,51 @@ impl WalkingTicket {
             directory: self.directory,
             name: self.name.clone(),
             czxid: self.walk.czxid(),
-            plan: turn.plan.clone(),
+            departure: granted(turn.plan.clone()),
         })
     }
 }
 
-impl Held {
-    /// How it leaves if that is at once.
-    pub(super) fn departure(&self) -> Departure {
-        Departure::granted(self.plan.clone(), Moment::ZERO)
-    }
+/// How a ticket leaves that was granted a moment ago: nothing here takes time.
+pub(super) fn granted(plan: ReleasePlan) -> Departure {
+    Departure::granted(plan, Moment::ZERO)
+}
 
-    /// How it leaves if it was not seen for long.
-    pub(super) fn late_departure(&self) -> Departure {
-        let mut departure = self.departure();
-        departure.age(Moment::MAX);
-        departure
+impl Held {
+    /// A ticket that was created.
+    pub(super) fn new((directory, name, czxid): Found, departure: Departure) -> Self {
+        Self {
+            directory,
+            name,
+            czxid,
+            departure,
+        }
     }
 
     /// The writes by which it leaves.
     pub(super) fn writes(&self) -> Vec<Write> {
-        writes(self.directory, &self.name, &self.plan)
-    }
-}
-
-pub(super) fn writes(directory: usize, name: &str, plan: &ReleasePlan) -> Vec<Write> {
-    let name = name.to_owned();
-    let last = Write::Delete { directory, name };
-    match plan {
-        ReleasePlan::Plain => vec![last],
-        ReleasePlan::Unmarked { version } => {
-            let version = *version;
-            vec![Write::Check { directory, version }, last]
+        let DepartureStep::Delete(plan) = self.departure.step() else {
+            unreachable!("it is read first")
+        };
+        let (directory, name) = (self.directory, self.name.clone());
+        let last = Write::Delete { directory, name };
+        match plan {
+            ReleasePlan::Plain => vec![last],
+            ReleasePlan::Unmarked { version } => {
+                let version = *version;
+                vec![Write::Check { directory, version }, last]
+            }
+            ReleasePlan::Marked { mark, version } => {
+                let (data, version) = (Rc::from(&mark[..]), *version);
+                let set = Write::Set {
+                    directory,
+                    data,
+                    version,
+                };
+                vec![set, last]
+            }
+            ReleasePlan::LastOut(_) => unreachable!("no number is near the end"),
         }
-        ReleasePlan::Marked { mark, version } => {
-            let (data, version) = (Rc::from(&mark[..]), *version);
-            let set = Write::Set {
-                directory,
-                data,
-                version,
-            };
-            vec![set, last]
-        }
-        ReleasePlan::LastOut(_) => unreachable!("no number is near the end"),
     }
 }
 

@@ -105,7 +105,7 @@ impl Client {
             PermitVerdict::Fits => return take(head, old, wanted, view, &self.plan.line),
             // A resize has made it fewer than are wanted.
             PermitVerdict::Never => {
-                self.left(&[old], Answer::Refused);
+                self.left(vec![old], Answer::Refused);
                 return Stage::Leaving(Then::Again);
             }
             PermitVerdict::Full => {}

@@ -6,8 +6,8 @@
 use super::client::{Client, Reply, Request, Stage, Then};
 use super::held_ticket::{Held, WalkingTicket, found};
 use super::store::Tree;
+use crate::protocol::departure::Departure;
 use crate::protocol::join::AfterCreate;
-use crate::protocol::mark::ReleasePlan;
 use crate::protocol::ticket::{Recipe, Ticket};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -24,15 +24,6 @@ enum Step {
     VerifiedRead(Held),
     /// Gives the reader's ticket up.
     GiveUp(Held),
-}
-
-fn writer(directory: usize, name: String, czxid: i64) -> Held {
-    Held {
-        directory,
-        name,
-        czxid,
-        plan: ReleasePlan::Plain,
-    }
 }
 
 fn walk(writer: &Held) -> Stage {
@@ -60,9 +51,10 @@ impl Upgrade {
 impl Client {
     pub(super) fn upgrade_joined(&mut self, read: Held, reply: Reply<'_>) -> Stage {
         let step = match (AfterCreate::from(reply.answer), reply.attempt) {
-            (AfterCreate::Created, Some(czxid)) => {
-                Step::VerifiedRead(writer(read.directory, reply.names[0].clone(), czxid))
-            }
+            (AfterCreate::Created, Some(czxid)) => Step::VerifiedRead(Held::new(
+                (read.directory, reply.names[0].clone(), czxid),
+                Departure::doubtful(),
+            )),
             (AfterCreate::FindOut, attempt) => Step::Settle { attempt },
             // The directory is gone, and so is the reader's ticket.
             _ => {
@@ -77,8 +69,8 @@ impl Client {
         let Upgrade { read, step } = upgrade;
         match step {
             Step::Settle { attempt } => match found(&[read.directory], attempt, view, me).pop() {
-                Some((directory, name, czxid)) => {
-                    let step = Step::VerifiedRead(writer(directory, name, czxid));
+                Some(found) => {
+                    let step = Step::VerifiedRead(Held::new(found, Departure::doubtful()));
                     Stage::Upgrading(Upgrade { read, step })
                 }
                 None => Stage::Inside {
@@ -116,7 +108,7 @@ impl Client {
         let Step::GiveUp(writer) = upgrade.step else {
             unreachable!("it reads")
         };
-        self.left(&[upgrade.read], reply.answer);
+        self.left(vec![upgrade.read], reply.answer);
         Stage::Leaving(Then::Stage(Box::new(walk(&writer))))
     }
 
