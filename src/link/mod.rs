@@ -9,6 +9,7 @@
 //! - An operation that fails has either the server's answer or an unknown outcome, and nothing else
 //!   (docs/failures.md rows 53 and 56).
 
+mod answer;
 pub(crate) mod diagnose;
 pub(crate) mod pacer;
 pub(crate) mod size;

@@ -4,7 +4,11 @@
 //! tests drive the real code.
 
 pub(crate) mod acl;
+pub(crate) mod answer;
+pub(crate) mod departure;
 pub(crate) mod dialect;
+pub(crate) mod exchange;
+pub(crate) mod join;
 pub(crate) mod journal_page;
 pub(crate) mod leader;
 pub(crate) mod lease;

@@ -10,9 +10,9 @@ use super::Queue;
 use super::view::QueueEntry;
 use crate::error::{Error, Result};
 use crate::link::{Code, Right};
-use crate::protocol::mark::ReleasePlan;
+use crate::protocol::departure::Departure;
 use crate::protocol::permits::{HELD, QUEUE};
-use crate::session::janitor::{DeleteProgress, ReleaseOutcome, TicketId};
+use crate::session::janitor::{ReleaseOutcome, TicketId};
 
 const EVICTING: &str = "remove a ticket from";
 
@@ -32,10 +32,9 @@ impl Queue {
             czxid: entry.token.czxid(),
         };
         // In doubt, because the name may be somebody else's by now.
-        let leaving =
-            session
-                .janitor
-                .leave_and_tell(id, ReleasePlan::Plain, DeleteProgress::Doubtful, None);
+        let leaving = session
+            .janitor
+            .leave_and_tell(id, Departure::doubtful(), None);
         let name = || self.name.to_string();
         match leaving.await {
             ReleaseOutcome::Now => {

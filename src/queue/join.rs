@@ -2,22 +2,23 @@
 //!
 //! Invariants: something of ours answers for whatever a create made, from before it is sent;
 //! tickets of several queues stand in all of them or in none, also after a lost reply, so that any
-//! two sets are in the same order wherever they meet. It grants nothing.
+//! two sets are in the same order wherever they meet. `protocol/join.rs` says what an answer means.
+//! It grants nothing.
+
+mod settle;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{join_all, try_join_all};
-use tracing::Span;
+use futures_util::future::try_join_all;
 use uuid::Uuid;
 
 use super::place::TicketPlace;
 use super::{Queue, Waiter, now_ms};
 use crate::error::{Error, Result};
-use crate::link::{Code, Create, Created, Fault, Found, Link, Node, Read, Write};
+use crate::link::{Code, Create, Created, Fault, Link, Node, Write};
 use crate::protocol::lease::Moment;
 use crate::protocol::ticket::{Mode, Ticket, TicketData};
-use crate::protocol::walk::REMOVED;
 use crate::session::janitor::ReleaseOutcome;
 use crate::session::pool::Reservation;
 use crate::session::setbacks::Setbacks;
@@ -204,95 +205,6 @@ impl<'a> Joining<'a> {
         })
     }
 
-    /// Settles a create, whatever its outcome. Apart from the wait for it, and on the heap wherever
-    /// it is rare to wait again, so that a crowd that joins takes little memory.
-    async fn settle(&self, asked: CreateAnswer) -> Result<Joined> {
-        let CreateAnswer {
-            session,
-            attempt,
-            mut places,
-            answer,
-        } = asked;
-        let identified = match answer {
-            Ok(Made::One(created, directory)) => {
-                session
-                    .recognise(created.owner)
-                    .map_err(|end| self.ended(end))?;
-                let ticket = Ticket::ours(self.first.recipe, created.seq);
-                vec![(ticket, created.czxid, directory)]
-            }
-            Ok(Made::Several(paths)) => Box::pin(self.identify(&session, attempt, &paths)).await?,
-            Err((_, Fault::Answered(Code::NoNode))) => {
-                return Ok(Joined::NoDirectory(Room::again(session, places)));
-            }
-            Err((at, Fault::Answered(Code::NodeExists))) => {
-                let room = Room::again(session, places);
-                return Ok(Joined::CounterRanOut(at, room));
-            }
-            Err((_, Fault::Answered(Code::NotNow(why)))) => {
-                tracing::debug!(why, "create again");
-                return Ok(Joined::Nothing(Room::again(session, places)));
-            }
-            Err((at, Fault::Answered(code))) => {
-                drop(Room::again(Arc::clone(&session), places));
-                let queue = self.queues.get(at).unwrap_or(self.first);
-                let (path, failure) = (&*queue.directory.path, Failure::Answered(code));
-                return Err(failed(&session, CREATING, &queue.name, path, failure));
-            }
-            Err((_, Fault::Unknown(why))) => {
-                tracing::debug!(why, "a create has an unknown outcome");
-                let found = Box::pin(self.find_out(&session, attempt)).await?;
-                if found.iter().all(Option::is_none) {
-                    return Ok(Joined::Nothing(Room::again(session, places)));
-                }
-                let Some(all) = found.iter().cloned().collect() else {
-                    // Somebody has removed the others; what is left of the set must not stand in
-                    // our own way.
-                    return Box::pin(self.give_up_rest(places, found)).await;
-                };
-                all
-            }
-        };
-        let has_run_out = |(ticket, ..): &Identified| ticket.is_past_counting();
-        let run_out = identified.iter().position(has_run_out);
-        let mut directories = Vec::with_capacity(places.len());
-        let made = places.iter_mut().zip(self.queues).zip(identified);
-        for ((place, queue), (ticket, czxid, directory)) in made {
-            Span::current().record("ticket", ticket.seq);
-            place.set_ticket(ticket, czxid);
-            if queue.head_watches > 0 {
-                place.watch_on();
-            }
-            directories.push(directory);
-        }
-        if let Some(at) = run_out {
-            return Box::pin(self.give_up_number(at, &session, places)).await;
-        }
-        Span::current().record("session", format_args!("{:#x}", session.id()));
-        tracing::debug!("joined");
-        let checks = self.queues.iter().zip(&places).zip(&mut directories);
-        try_join_all(checks.map(|((queue, place), directory)| async move {
-            // A look follows where nothing was seen.
-            if let Some(seen) = directory.take() {
-                let is_checked = place.checks_acl(&queue.name, &queue.directory.path, &seen.1);
-                *directory = is_checked.await?.then_some(seen);
-            }
-            Ok::<(), Error>(())
-        }))
-        .await?;
-        let seated = self.queues.iter().zip(places).zip(directories);
-        // As many as there are: a waiter is large, and most are alone.
-        let mut waiters = Vec::with_capacity(self.queues.len());
-        for ((queue, place), directory) in seated {
-            let mut waiter = queue.waiter(place)?;
-            if let Some((at, directory)) = directory {
-                waiter.speculated(at, &directory);
-            }
-            waiters.push(waiter);
-        }
-        Ok(Joined::Seated(waiters))
-    }
-
     /// Sends one request for all tickets. What the server refuses comes with its place in the list.
     /// A read of its directory follows the create of a single ticket before that is answered: so a
     /// lock that is free costs one round trip.
@@ -314,7 +226,7 @@ impl<'a> Joining<'a> {
                 .then(|| session.speculative_read(link, directory));
             let created = created.await.map_err(|fault| (0, fault))?;
             let directory = match speculative_read {
-                // If nothing comes of it, a look comes next.
+                // If nothing comes of it, a verified read comes next.
                 Some(speculative_read) => speculative_read.await.ok(),
                 None => None,
             };
@@ -326,100 +238,6 @@ impl<'a> Joining<'a> {
             Ok(Err((at, code))) => Err((at, Fault::Answered(code))),
             Err(fault) => Err((0, fault)),
         }
-    }
-
-    /// The answer of a transaction has no identities; they are read, and with them whether anybody
-    /// else is there.
-    async fn identify(
-        &self,
-        session: &Session,
-        attempt: Uuid,
-        paths: &[String],
-    ) -> Result<Vec<Identified>> {
-        let both = self.queues.iter().zip(paths);
-        let reads: Vec<Read<'_>> = both
-            .flat_map(|(queue, path)| [Read::Data(&queue.directory.path), Read::Data(path)])
-            .collect();
-        let (at, found) = session.read_stamped(|link| link.multi_read(&reads)).await;
-        let found = found.map_err(|failure| {
-            let path = &*self.first.directory.path;
-            failed(session, CREATING, self.names(), path, failure)
-        })?;
-        let mut identified = Vec::new();
-        for ((queue, path), pair) in self.queues.iter().zip(paths).zip(found.chunks(2)) {
-            let (directory, mine) = match pair {
-                [Found::Node(directory), Found::Node(mine)] => (directory, mine),
-                [_, Found::Failed(Code::NoNode)] => return Err(queue.lost(REMOVED)),
-                [Found::Failed(code), _] | [_, Found::Failed(code)] => {
-                    let failure = Failure::Answered(code.clone());
-                    return Err(failed(session, CREATING, &queue.name, path, failure));
-                }
-                _ => return Err(queue.lost("the server's answer makes no sense")),
-            };
-            if !TicketData::was_made_by(attempt, &mine.data, mine.owner == session.id()) {
-                return Err(queue.lost(REMOVED));
-            }
-            session
-                .recognise(mine.owner)
-                .map_err(|end| self.ended(end))?;
-            let name = path.rsplit_once('/').map_or("", |(_, name)| name);
-            let ticket = queue.ticket(name)?;
-            identified.push((ticket, mine.czxid, Some((at, directory.clone()))));
-        }
-        Ok(identified)
-    }
-
-    /// What a create with an unknown outcome made in each queue.
-    async fn find_out(&self, session: &Session, attempt: Uuid) -> Result<Vec<Option<Identified>>> {
-        // CreateAnswer for together, one list answers for all.
-        let each = self.queues.iter().map(|queue| {
-            let directory = Arc::clone(&queue.directory.path);
-            session.janitor.settle(directory, attempt)
-        });
-        let settled = join_all(each).await.into_iter().zip(self.queues);
-        let found = settled.map(|(settled, queue)| {
-            let found = settled.map_err(|end| self.ended(end))?;
-            // What makes no sense is left to the janitor: a server that names our node otherwise is
-            // none that we know.
-            found
-                .map(|(name, czxid)| Ok((queue.ticket(&name)?, czxid, None)))
-                .transpose()
-        });
-        found.collect()
-    }
-
-    /// A number at the end of the counter orders nothing: leaves, and waits until numbers start
-    /// again.
-    async fn give_up_number(
-        &self,
-        at: usize,
-        session: &Session,
-        places: Vec<TicketPlace>,
-    ) -> Result<Joined> {
-        self.leave(places).await?;
-        self.wait_out(at, session).await?;
-        Ok(Joined::Nothing(self.reserve().await?))
-    }
-
-    /// Removes the tickets that a create made where others of the same transaction are gone
-    /// already.
-    async fn give_up_rest(
-        &self,
-        places: Vec<TicketPlace>,
-        found: Vec<Option<Identified>>,
-    ) -> Result<Joined> {
-        let mut there = Vec::new();
-        for (mut place, found) in places.into_iter().zip(found) {
-            match found {
-                Some((ticket, czxid, _)) => {
-                    place.set_ticket(ticket, czxid);
-                    there.push(place);
-                }
-                None => drop(place.disarm()),
-            }
-        }
-        self.leave(there).await?;
-        Ok(Joined::Nothing(self.reserve().await?))
     }
 
     async fn leave(&self, places: Vec<TicketPlace>) -> Result<()> {

@@ -1,93 +1,82 @@
-//! What each answer makes of a client: as `queue/join.rs`, `queue/several.rs` and `queue/place.rs`
-//! do it. (pure)
+//! What each answer makes of a client. (pure)
+//!
+//! The real `AfterCreate`, `Adoption`, `Exchanging` and `Departure` decide; how several tickets get
+//! their turns is modelled here, as `queue/several.rs` does it.
 //!
 //! Invariant, as there: whatever a request may have made is answered for, whether its reply comes,
 //! is lost, or is not waited for.
 
 use super::chore::Chore;
-use super::client::{Client, Job, News, Part, Stage, Then};
-use super::exchange::{Exchange, Sent};
+use super::client::{Client, Job, News, Part, Reply, Stage, Then};
+use super::exchange::Exchange;
+use super::held_ticket::{Found, Held, WalkingTicket, found};
 use super::permit::Head;
-use super::seat::{Held, Seat, found};
-use super::store::{Refusal, Tree};
-use super::upgrade;
-use crate::protocol::mark::ReleasePlan;
+use super::store::Tree;
+use crate::protocol::answer::Answer;
+use crate::protocol::exchange::Exchanging;
+use crate::protocol::join::{Adoption, AfterCreate};
+use crate::protocol::lease::Moment;
 use crate::protocol::ticket::{Mode, Recipe};
 use crate::protocol::walk::Step;
 
 impl Client {
-    /// Takes in the answer to a request of writes: the identity that was given, and the names.
-    pub(super) fn answered(&mut self, part: Part, answer: Result<(i64, &[String]), Refusal>) {
+    /// Takes in the answer to a request of writes.
+    pub(super) fn answered(&mut self, part: Part, reply: Reply<'_>) {
         if let Part::Chore(at) = part {
-            self.chores[at].answered(answer.is_ok());
+            self.chores[at].answered(reply.answer);
             return self.tidy();
         }
+        let is_lost = reply.answer == Answer::Unknown;
         let stage = std::mem::replace(&mut self.stage, Stage::Over);
-        self.stage = match (stage, answer) {
-            (Stage::Joining, Ok((attempt, names))) if names.len() > 1 => {
-                let names = names.to_vec();
-                Stage::Identifying { attempt, names }
-            }
-            (Stage::Joining, Ok((attempt, names))) => {
-                let ticket = (self.plan.directories[0], names[0].clone(), attempt);
-                let mut seats = self.seats(&[ticket]);
-                seats[0].speculates = self.recipe().kind() == Mode::Exclusive;
-                Stage::Walking(seats)
-            }
-            (Stage::Joining, Err(Refusal::NoNode)) => Stage::Making,
-            (Stage::Making, _) => Stage::Joining,
-            (Stage::MakingHeld(head), _) => Stage::Head(Head::new(head.seat)),
-            (Stage::Inside { held, is_new: true }, answer) if self.plan.job == Job::Upgrade => {
+        self.stage = match stage {
+            Stage::Joining => self.created(reply),
+            // Asked again, it does nothing twice.
+            Stage::Making if is_lost => Stage::Making,
+            Stage::Making => Stage::Joining,
+            Stage::MakingHeld(head) if is_lost => Stage::MakingHeld(head),
+            Stage::MakingHeld(head) => Stage::Head(Head::new(head.ticket)),
+            Stage::Inside { held, is_new: true } if self.plan.job == Job::Upgrade => {
                 let read = held.into_iter().next().unwrap();
-                self.upgrade_joined(read, answer)
+                self.upgrade_joined(read, reply)
             }
-            (Stage::Inside { .. }, Ok(_)) => Stage::Leaving(Then::Again),
-            (Stage::Inside { held, .. }, Err(_)) => {
-                // Nothing was changed: each leaves by itself, and with its mark unless that is what
-                // was refused.
-                let is_own = held.len() == 1;
-                let doubtful = |held: Held| match is_own {
-                    true => held.plain(),
-                    false => held,
-                };
-                self.leave_all(held.into_iter().map(doubtful).collect());
+            Stage::Inside { held, .. } => {
+                self.left(held, reply.answer);
                 Stage::Leaving(Then::Again)
             }
-            (Stage::Exchanging(exchange), answer) => self.exchange_answered(*exchange, answer),
-            (Stage::Upgrading(upgrade), answer) => self.upgrade_answered(upgrade, answer),
-            (stage, answer) => unreachable!("{answer:?} to {stage:?}"),
+            Stage::Exchanging(exchange) => exchange.answered(reply),
+            Stage::Upgrading(upgrade) => self.upgrade_answered(upgrade, reply),
+            stage => unreachable!("{reply:?} to {stage:?}"),
         };
         self.tidy();
     }
 
-    /// The reply to a request of writes was lost; the identity that it gave, if it was done.
-    pub(super) fn lost(&mut self, part: Part, attempt: Option<i64>) {
-        if let Part::Chore(at) = part {
-            self.chores[at].lost();
-            return self.tidy();
+    fn created(&self, reply: Reply<'_>) -> Stage {
+        match (AfterCreate::from(reply.answer), reply.attempt) {
+            (AfterCreate::Created, Some(attempt)) if reply.names.len() > 1 => {
+                let names = reply.names.to_vec();
+                Stage::Identifying { attempt, names }
+            }
+            (AfterCreate::Created, Some(attempt)) => {
+                let found = (self.plan.directories[0], reply.names[0].clone(), attempt);
+                let mut tickets = self.walks(&[found]);
+                tickets[0].speculates = self.recipe().kind() == Mode::Exclusive;
+                Stage::Walking(tickets)
+            }
+            (AfterCreate::MakeDirectories, _) => Stage::Making,
+            (AfterCreate::FindOut, attempt) => Stage::Settling { attempt },
+            (after, _) => unreachable!("no server of the search leads to {after:?}"),
         }
-        let stage = std::mem::replace(&mut self.stage, Stage::Over);
-        self.stage = match stage {
-            Stage::Joining => Stage::Settling { attempt },
-            // Asked again, it does nothing twice.
-            Stage::Making => Stage::Making,
-            Stage::MakingHeld(head) => Stage::MakingHeld(head),
-            Stage::Inside { held, is_new: true } if self.plan.job == Job::Upgrade => {
-                let read = held.into_iter().next().unwrap();
-                upgrade::lost_create(read, attempt)
-            }
-            Stage::Inside { held, .. } => {
-                self.leave_all(held);
-                Stage::Leaving(Then::Again)
-            }
-            Stage::Exchanging(mut exchange) => {
-                exchange.sent = Sent::Lost { attempt };
-                Stage::Exchanging(exchange)
-            }
-            Stage::Upgrading(upgrade) => self.upgrade_lost(upgrade),
-            stage => unreachable!("{stage:?} loses nothing"),
-        };
-        self.tidy();
+    }
+
+    /// Takes in the answer to one request by which all these tickets were to leave. Those that are
+    /// not gone leave by themselves.
+    pub(super) fn left(&mut self, mut all: Vec<Held>, answer: Answer) {
+        let tickets = all.len();
+        for held in &mut all {
+            held.departure.sent();
+            held.departure.answered(answer, tickets);
+        }
+        self.leave_all(&all);
     }
 
     /// The future is dropped: while it waits for the answer to its create or exchange, whose
@@ -103,30 +92,30 @@ impl Client {
             }
             Stage::Settling { attempt } => self.sweep(directories.clone(), attempt),
             Stage::Identifying { attempt, .. } => self.sweep(directories.clone(), Some(attempt)),
-            Stage::Walking(seats) | Stage::Confirming(seats) => {
-                self.leave_all(seats.iter().map(Seat::held).collect());
+            Stage::Walking(tickets) | Stage::Confirming(tickets) => {
+                let held: Vec<Held> = tickets.iter().map(WalkingTicket::held).collect();
+                self.leave_all(&held);
             }
             Stage::Inside { held, .. } => {
                 if let Some(attempt) = sent {
                     self.sweep(directories.clone(), attempt);
                 }
-                self.leave_all(held);
+                self.leave_all(&held);
             }
             Stage::Exchanging(exchange) => {
-                let attempt = match exchange.sent {
-                    Sent::Not => sent,
-                    Sent::Lost { attempt } => Some(attempt),
-                    Sent::Done { attempt, .. } => Some(Some(attempt)),
+                let (tickets, attempt) = match sent {
+                    Some(attempt) => (Exchanging::Both, attempt),
+                    None => (exchange.tickets, exchange.attempt),
                 };
-                if let Some(attempt) = attempt {
+                if tickets.may_have_new() {
                     self.sweep(vec![exchange.create.directory], attempt);
                 }
-                if !matches!(exchange.sent, Sent::Done { .. }) {
-                    self.leave_all(vec![exchange.old]);
+                if tickets.has_old() {
+                    self.leave_all(&[exchange.old]);
                 }
             }
             Stage::Upgrading(upgrade) => self.cancel_upgrade(upgrade),
-            Stage::Head(head) | Stage::MakingHeld(head) => self.leave_all(vec![head.seat.held()]),
+            Stage::Head(head) | Stage::MakingHeld(head) => self.leave_all(&[head.ticket.held()]),
             Stage::Leaving(_) | Stage::Over => {}
         }
         self.stage = Stage::Leaving(Then::Again);
@@ -143,7 +132,7 @@ impl Client {
     pub(super) fn read(&mut self, me: usize, part: Part, view: &Tree) -> News {
         let mut news = News::default();
         if let Part::Chore(at) = part {
-            let found = self.chores[at].looked(me, view);
+            let found = self.chores[at].read(me, view);
             self.chores.extend(found);
             self.tidy();
             return news;
@@ -154,25 +143,25 @@ impl Client {
             Stage::Identifying { attempt, names } => {
                 self.identified(attempt, &names, view, &mut news)
             }
-            Stage::Confirming(seats) => self.confirmed(seats, view),
-            Stage::Walking(seats) => {
-                let Part::Seat(at) = part else {
-                    unreachable!("a walk has seats")
+            Stage::Confirming(tickets) => self.confirmed(tickets, view),
+            Stage::Walking(tickets) => {
+                let Part::Ticket(at) = part else {
+                    unreachable!("a walk has tickets")
                 };
-                self.walked(seats, at, view, &mut news)
+                self.walked(tickets, at, view, &mut news)
             }
             Stage::Inside { held, .. } if self.plan.job == Job::Downgrade => {
                 self.downgrade(held, view)
             }
             Stage::Inside { held, .. } => {
                 // A plain exit is looked at first, which is the janitor's way.
-                self.leave_all(held);
+                self.leave_all(&held);
                 for chore in &mut self.chores {
-                    chore.looked(me, view);
+                    chore.read(me, view);
                 }
                 Stage::Leaving(Then::Again)
             }
-            Stage::Exchanging(exchange) => self.exchange_read(*exchange, view, me),
+            Stage::Exchanging(exchange) => exchange.read(view, me),
             Stage::Upgrading(upgrade) => self.upgrade_read(upgrade, view, me),
             Stage::Head(head) => self.head_read(head, view),
             stage => unreachable!("{stage:?} reads nothing"),
@@ -182,24 +171,21 @@ impl Client {
     }
 
     fn settled(&mut self, attempt: Option<i64>, view: &Tree, me: usize) -> Stage {
-        let found = found(&self.plan.directories, attempt, view, me);
-        if found.is_empty() {
-            return Stage::Joining;
+        let directories = &self.plan.directories;
+        let found = found(directories, attempt, view, me);
+        let in_each = directories.iter().map(|directory| {
+            let mut found = found.iter();
+            found.find(|(at, ..)| at == directory).cloned()
+        });
+        match Adoption::of(in_each.collect()) {
+            Adoption::Nothing => Stage::Joining,
+            Adoption::All(found) => Stage::Walking(self.walks(&found)),
+            Adoption::Part(found) => {
+                let left = found.into_iter().flatten().map(Chore::found);
+                self.chores.extend(left);
+                Stage::Leaving(Then::Join)
+            }
         }
-        if found.len() == self.plan.directories.len() {
-            return Stage::Walking(self.seats(&found));
-        }
-        // All or nothing.
-        self.chores
-            .extend(found.into_iter().map(|(directory, name, czxid)| {
-                Chore::seen(Held {
-                    directory,
-                    name,
-                    czxid,
-                    plan: ReleasePlan::Plain,
-                })
-            }));
-        Stage::Leaving(Then::Join)
     }
 
     /// The identities are read, and with them whether anybody else is there.
@@ -218,101 +204,117 @@ impl Client {
         let tickets: Vec<_> = there
             .map(|(&directory, name)| (directory, name.clone(), attempt))
             .collect();
-        let mut seats = self.seats(&tickets);
-        if seats.len() < names.len() {
-            return self.give_up(seats, None);
+        let mut tickets = self.walks(&tickets);
+        if tickets.len() < names.len() {
+            return self.give_up(tickets, None);
         }
-        for seat in &mut seats {
-            seat.speculative_read(view);
-            if seat.granted().is_some() {
-                news.turns.push((seat.directory, seat.walk.czxid()));
+        for ticket in &mut tickets {
+            ticket.speculative_read(view);
+            if ticket.granted().is_some() {
+                news.turns.push((ticket.directory, ticket.walk.czxid()));
             }
         }
-        match seats.iter().map(Seat::granted).collect() {
+        match tickets.iter().map(WalkingTicket::granted).collect() {
             Some(held) => Stage::Inside {
                 held,
                 is_new: false,
             },
-            None => Stage::Walking(seats),
+            None => Stage::Walking(tickets),
         }
     }
 
     /// Each has had its turn, but not at one moment: somebody may have removed some meanwhile.
-    fn confirmed(&mut self, mut seats: Vec<Seat>, view: &Tree) -> Stage {
-        let is_gone = |seat: &Seat| {
-            let there = view.node(seat.directory, &seat.name);
-            there.is_none_or(|node| node.czxid != seat.walk.czxid())
+    fn confirmed(&mut self, mut tickets: Vec<WalkingTicket>, view: &Tree) -> Stage {
+        let is_gone = |ticket: &WalkingTicket| {
+            let there = view.node(ticket.directory, &ticket.name);
+            there.is_none_or(|node| node.czxid != ticket.walk.czxid())
         };
-        if let Some(gone) = seats.iter().position(is_gone) {
-            return self.give_up(seats, Some(gone));
+        if let Some(gone) = tickets.iter().position(is_gone) {
+            return self.give_up(tickets, Some(gone));
         }
-        for seat in &mut seats {
-            let Step::Turn(turn) = seat.walk.step() else {
+        for ticket in &mut tickets {
+            let Step::Turn(turn) = ticket.walk.step() else {
                 unreachable!("all have had their turn")
             };
             // Otherwise its exit is no longer right.
-            if turn.version != view.directory(seat.directory).unwrap().version {
-                seat.walk.look_again();
+            if turn.version != view.directory(ticket.directory).unwrap().version {
+                ticket.walk.look_again();
             }
         }
-        match seats.iter().map(Seat::granted).collect() {
+        match tickets.iter().map(WalkingTicket::granted).collect() {
             Some(held) => Stage::Inside {
                 held,
                 is_new: false,
             },
-            None => Stage::Walking(seats),
+            None => Stage::Walking(tickets),
         }
     }
 
     /// One ticket is no longer ours: the others leave.
-    fn give_up(&mut self, seats: Vec<Seat>, gone: Option<usize>) -> Stage {
-        let left = seats.iter().enumerate().filter(|(at, _)| Some(*at) != gone);
-        self.leave_all(left.map(|(_, seat)| seat.held()).collect());
+    fn give_up(&mut self, tickets: Vec<WalkingTicket>, gone: Option<usize>) -> Stage {
+        let left = tickets
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| Some(*at) != gone);
+        let held: Vec<Held> = left.map(|(_, ticket)| ticket.held()).collect();
+        self.leave_all(&held);
         Stage::Leaving(Then::Again)
     }
 
     /// Begins the walks of tickets that were created.
-    fn seats(&self, tickets: &[(usize, String, i64)]) -> Vec<Seat> {
-        let begin = |(directory, name, czxid): &(usize, String, i64)| {
+    fn walks(&self, found: &[Found]) -> Vec<WalkingTicket> {
+        let begin = |(directory, name, czxid): &Found| {
             let recipe = self.recipe();
-            Seat::new(*directory, name, *czxid, recipe, self.plan.owner)
+            WalkingTicket::new(*directory, name, *czxid, recipe, self.plan.owner)
         };
-        tickets.iter().map(begin).collect()
+        found.iter().map(begin).collect()
     }
 
-    fn walked(&mut self, mut seats: Vec<Seat>, at: usize, view: &Tree, news: &mut News) -> Stage {
-        let seat = &mut seats[at];
-        if seat.ask(view).is_err() {
-            return self.give_up(seats, Some(at));
+    fn walked(
+        &mut self,
+        mut tickets: Vec<WalkingTicket>,
+        at: usize,
+        view: &Tree,
+        news: &mut News,
+    ) -> Stage {
+        let ticket = &mut tickets[at];
+        if ticket.ask(view).is_err() {
+            return self.give_up(tickets, Some(at));
         }
-        match seat.walk.step() {
-            Step::Turn(_) => news.turns.push((seat.directory, seat.walk.czxid())),
+        match ticket.walk.step() {
+            Step::Turn(_) => news.turns.push((ticket.directory, ticket.walk.czxid())),
             Step::GuestEntry(guest_entry) => {
-                return Exchange::guest_entry(guest_entry.clone(), &seats, &self.plan);
+                return Exchange::guest_entry(guest_entry.clone(), &tickets, &self.plan);
             }
             _ => {}
         }
-        let held: Option<Vec<Held>> = seats.iter().map(Seat::granted).collect();
+        let held: Option<Vec<Held>> = tickets.iter().map(WalkingTicket::granted).collect();
         match (held, self.plan.job) {
-            (Some(_), Job::Permits(_)) => Stage::Head(Head::new(seats.remove(0))),
+            (Some(_), Job::Permits(_)) => Stage::Head(Head::new(tickets.remove(0))),
             (Some(held), Job::Downgrade) => Stage::Inside { held, is_new: true },
             (Some(held), Job::Upgrade) => {
                 // The second turn is that of the writer that it wanted to become.
                 let is_new = held[0].name.starts_with(Recipe::Read.prefix());
                 Stage::Inside { held, is_new }
             }
-            (Some(_), _) if seats.len() > 1 => Stage::Confirming(seats),
+            (Some(_), _) if tickets.len() > 1 => Stage::Confirming(tickets),
             (Some(held), _) => Stage::Inside {
                 held,
                 is_new: false,
             },
-            (None, _) => Stage::Walking(seats),
+            (None, _) => Stage::Walking(tickets),
         }
     }
 
     /// Has the janitor look at tickets and remove them.
-    pub(super) fn leave_all(&mut self, held: Vec<Held>) {
-        self.chores.extend(held.into_iter().map(Chore::doubtful));
+    pub(super) fn leave_all(&mut self, all: &[Held]) {
+        self.chores.extend(all.iter().map(|held| {
+            let mut held = held.clone();
+            // The janitor may take its time.
+            held.departure.age(Moment::MAX);
+            let was_seen = false;
+            Chore::Leave { held, was_seen }
+        }));
     }
 
     /// Has the janitor remove whatever a create made.
@@ -325,7 +327,7 @@ impl Client {
 
     /// Forgets what is done, and goes on when that was waited for.
     fn tidy(&mut self) {
-        self.chores.retain(|chore| *chore != Chore::Done);
+        self.chores.retain(|chore| !chore.is_done());
         if self.chores.is_empty() {
             self.go_on();
         }

@@ -1,20 +1,19 @@
-//! What a janitor has to remove: as `session/janitor.rs` does it. (pure)
+//! What a janitor has to remove. (pure)
 //!
-//! Invariant, as there: no delete is repeated before the ticket was read and its identity compared.
+//! The real `Departure` decides what is sent and read; a sweep is modelled here.
 
 use super::client::Request;
-use super::seat::{Held, found};
+use super::held_ticket::{Found, Held, found};
 use super::store::Tree;
-use crate::protocol::mark::ReleasePlan;
+use crate::protocol::answer::Answer;
+use crate::protocol::departure::{Departure, DepartureStep, TicketRead};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Chore {
     /// Removes a ticket.
     Leave {
         held: Held,
-        /// A look has just said that it is ours.
-        is_ours: bool,
-        /// It really was. Known to the search only.
+        /// It really was there at the last read. Known to the search only.
         was_seen: bool,
     },
     /// Removes whatever an attempt made, or nothing if that was not done.
@@ -22,70 +21,41 @@ pub(super) enum Chore {
         directories: Vec<usize>,
         attempt: Option<i64>,
     },
-    Done,
 }
 
 impl Chore {
-    /// A ticket that must be looked at first.
-    pub(super) fn doubtful(held: Held) -> Self {
+    /// A ticket that was found by its attempt, just now.
+    pub(super) fn found(found: Found) -> Self {
         Self::Leave {
-            held,
-            is_ours: false,
-            was_seen: false,
-        }
-    }
-
-    /// A ticket that was just read.
-    pub(super) fn seen(held: Held) -> Self {
-        Self::Leave {
-            held,
-            is_ours: true,
+            held: Held::new(found, Departure::just_read()),
             was_seen: true,
         }
     }
 
     pub(super) fn request(&self) -> Request {
         match self {
-            Self::Leave {
-                held,
-                is_ours: true,
-                ..
-            } => Request::Writes(held.writes()),
+            Self::Leave { held, .. } if held.departure.step() != DepartureStep::Read => {
+                Request::Writes(held.writes())
+            }
             _ => Request::SyncedRead,
         }
     }
 
-    pub(super) fn answered(&mut self, is_done: bool) {
-        if is_done {
-            *self = Self::Done;
-        } else if let Self::Leave { held, is_ours, .. } = self {
-            // Nothing was changed.
-            held.plan = held.plan.clone().plainer();
-            *is_ours = false;
+    /// Takes in the answer to a delete.
+    pub(super) fn answered(&mut self, answer: Answer) {
+        if let Self::Leave { held, .. } = self {
+            held.departure.answered(answer, 1);
         }
     }
 
-    /// The reply to a delete was lost: the ticket is read before anything else.
-    pub(super) fn lost(&mut self) {
-        if let Self::Leave { is_ours, .. } = self {
-            *is_ours = false;
-        }
-    }
-
-    /// Takes in a look; what else is to be done by it.
-    pub(super) fn looked(&mut self, me: usize, view: &Tree) -> Vec<Self> {
+    /// Takes in a read; what else is to be done by it.
+    pub(super) fn read(&mut self, me: usize, view: &Tree) -> Vec<Self> {
         match self {
-            Self::Leave {
-                held,
-                is_ours,
-                was_seen,
-            } => {
+            Self::Leave { held, was_seen } => {
                 let there = view.node(held.directory, &held.name);
                 *was_seen = view.identity(held.directory, held.czxid).is_some();
-                *is_ours = there.is_some_and(|node| node.czxid == held.czxid);
-                if !*is_ours {
-                    *self = Self::Done;
-                }
+                let there = there.map(|node| node.czxid);
+                held.departure.read(TicketRead::of(there, held.czxid));
                 Vec::new()
             }
             Self::Sweep {
@@ -93,18 +63,17 @@ impl Chore {
                 attempt,
             } => {
                 let found = found(directories, *attempt, view, me);
-                *self = Self::Done;
-                let leave = |(directory, name, czxid)| {
-                    Self::seen(Held {
-                        directory,
-                        name,
-                        czxid,
-                        plan: ReleasePlan::Plain,
-                    })
-                };
-                found.into_iter().map(leave).collect()
+                // Nothing is left to look for.
+                directories.clear();
+                found.into_iter().map(Self::found).collect()
             }
-            Self::Done => Vec::new(),
+        }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        match self {
+            Self::Leave { held, .. } => matches!(held.departure.step(), DepartureStep::End(_)),
+            Self::Sweep { directories, .. } => directories.is_empty(),
         }
     }
 }

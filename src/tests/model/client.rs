@@ -6,12 +6,12 @@
 use std::rc::Rc;
 
 use super::chore::Chore;
-use super::exchange::{Back, Exchange, Sent};
+use super::exchange::{Back, Exchange};
+use super::held_ticket::{Held, WalkingTicket};
 use super::permit::{HELD, Head};
-use super::seat::{Held, Seat};
 use super::store::{Create, Tree, Write};
 use super::upgrade::Upgrade;
-use crate::protocol::mark::ReleasePlan;
+use crate::protocol::answer::Answer;
 use crate::protocol::ticket::Recipe;
 
 /// What a client is for.
@@ -62,9 +62,9 @@ pub(super) enum Stage {
         attempt: i64,
         names: Vec<String>,
     },
-    Walking(Vec<Seat>),
+    Walking(Vec<WalkingTicket>),
     /// All had their turn, and are looked at together.
-    Confirming(Vec<Seat>),
+    Confirming(Vec<WalkingTicket>),
     /// `is_new`: what it wants to become is still to be done.
     Inside {
         held: Vec<Held>,
@@ -96,7 +96,7 @@ pub(super) enum Then {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Part {
     Main,
-    Seat(usize),
+    Ticket(usize),
     Chore(usize),
 }
 
@@ -107,6 +107,16 @@ pub(super) enum Request {
     Read,
     /// After a sync: from a server that knows everything.
     SyncedRead,
+}
+
+/// What became of a request of writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Reply<'a> {
+    pub(super) answer: Answer,
+    /// The identity that it gave, if it was done, even if the reply was lost.
+    pub(super) attempt: Option<i64>,
+    /// The names of what was created.
+    pub(super) names: &'a [String],
 }
 
 /// What was learnt that the search has to judge.
@@ -135,10 +145,10 @@ impl Client {
         let mut parts = Vec::new();
         match &self.stage {
             Stage::Over | Stage::Leaving(_) => {}
-            Stage::Walking(seats) => {
-                let each = seats.iter().enumerate();
-                let ready = each.filter(|(_, seat)| seat.is_ready(view));
-                parts.extend(ready.map(|(at, _)| Part::Seat(at)));
+            Stage::Walking(tickets) => {
+                let each = tickets.iter().enumerate();
+                let ready = each.filter(|(_, ticket)| ticket.is_ready(view));
+                parts.extend(ready.map(|(at, _)| Part::Ticket(at)));
             }
             Stage::Head(head) if !head.is_ready(view) => {}
             _ => parts.push(Part::Main),
@@ -163,7 +173,9 @@ impl Client {
             Stage::Inside { held, is_new } => match (self.plan.job, is_new) {
                 (Job::Downgrade, true) => Request::Read,
                 (Job::Upgrade, true) => Request::Writes(self.creates_of(Recipe::Write)),
-                _ if held.iter().all(|held| held.plan == ReleasePlan::Plain) => Request::SyncedRead,
+                _ if held.iter().any(|held| held.departure.by_name().is_none()) => {
+                    Request::SyncedRead
+                }
                 _ => Request::Writes(held.iter().flat_map(Held::writes).collect()),
             },
             Stage::Exchanging(exchange) => exchange.request(),
@@ -214,14 +226,14 @@ impl Client {
         let one = |held: &Held| (held.directory, held.czxid);
         match &self.stage {
             Stage::Inside { held, .. } => held.iter().map(one).collect(),
-            Stage::Walking(seats) | Stage::Confirming(seats) => {
-                let granted = seats.iter().filter(|seat| seat.granted().is_some());
+            Stage::Walking(tickets) | Stage::Confirming(tickets) => {
+                let granted = tickets.iter().filter(|ticket| ticket.granted().is_some());
                 granted
-                    .map(|seat| (seat.directory, seat.walk.czxid()))
+                    .map(|ticket| (ticket.directory, ticket.walk.czxid()))
                     .collect()
             }
             Stage::Head(head) | Stage::MakingHeld(head) => {
-                vec![(head.seat.directory, head.seat.walk.czxid())]
+                vec![(head.ticket.directory, head.ticket.walk.czxid())]
             }
             Stage::Upgrading(upgrade) => vec![one(&upgrade.read)],
             // An upgrade that is withdrawn goes on reading.
@@ -230,13 +242,9 @@ impl Client {
                 _ => Vec::new(),
             },
             Stage::Exchanging(exchange) => {
-                let new = match exchange.sent {
-                    Sent::Not => None,
-                    Sent::Lost { attempt } => attempt,
-                    Sent::Done { attempt, .. } => Some(attempt),
-                };
                 let held = !matches!(exchange.back, Back::Walk(_));
                 let old = held.then(|| one(&exchange.old));
+                let new = exchange.attempt;
                 let new = new.map(|czxid| (exchange.create.directory, czxid));
                 old.into_iter().chain(new).collect()
             }

@@ -1,15 +1,16 @@
-//! An exchange of one ticket for another in one request: as `Place::exchange` does it. (pure)
+//! An exchange of one ticket for another in one request. (pure)
 //!
-//! Invariant, as there: until an answer says which of the two is there, the place answers for both.
+//! The real `Exchanging` says which of the two is answered for.
 
 use std::rc::Rc;
 
 use uuid::Uuid;
 
-use super::client::{Client, Plan, Request, Stage, Then};
+use super::client::{Client, Plan, Reply, Request, Stage, Then};
+use super::held_ticket::{Held, WalkingTicket, found, granted};
 use super::permit::Head;
-use super::seat::{Held, Seat, found};
-use super::store::{Create, Refusal, Tree, Write};
+use super::store::{Create, Tree, Write};
+use crate::protocol::exchange::Exchanging;
 use crate::protocol::mark::ReleasePlan;
 use crate::protocol::ticket::{Ticket, TicketData};
 use crate::protocol::walk::GuestEntry;
@@ -24,36 +25,29 @@ pub(super) struct Exchange {
     pub(super) with: Vec<Write>,
     /// How the new one leaves.
     pub(super) plan: ReleasePlan,
-    pub(super) sent: Sent,
+    pub(super) tickets: Exchanging,
+    /// The identity that it gave, if it was done.
+    pub(super) attempt: Option<i64>,
+    /// The new one's name, if a reply has told it.
+    name: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Back {
-    Walk(Vec<Seat>),
+    Walk(Vec<WalkingTicket>),
     Inside(Held),
     Head(Head),
 }
 
-/// How far it has come.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Sent {
-    Not,
-    /// The reply was lost; the identity that it gave, if it was done.
-    Lost {
-        attempt: Option<i64>,
-    },
-    /// The identity must be read.
-    Done {
-        attempt: i64,
-        name: String,
-    },
-}
-
 impl Exchange {
     /// In as a guest.
-    pub(super) fn guest_entry(guest_entry: GuestEntry, seats: &[Seat], plan: &Plan) -> Stage {
-        let mut seats = seats.to_vec();
-        let old = seats[0].held();
+    pub(super) fn guest_entry(
+        guest_entry: GuestEntry,
+        tickets: &[WalkingTicket],
+        plan: &Plan,
+    ) -> Stage {
+        let mut tickets = tickets.to_vec();
+        let old = tickets[0].held();
         let directory = old.directory;
         // Unique among tickets that are there, as an attempt is.
         let attempt = Uuid::from_u128(u128::try_from(old.czxid).unwrap());
@@ -81,27 +75,42 @@ impl Exchange {
             directory,
             name: guest_entry.host.name,
         };
-        seats[0].walk.look_again();
+        tickets[0].walk.look_again();
+        let create = Create {
+            directory,
+            name: ticket.name,
+            is_sequential: false,
+            is_shared: false,
+            order: Some(guest_entry.token),
+            data: line.to_bytes().into(),
+        };
+        let plan = ReleasePlan::Unmarked { version };
+        Self::begin(Back::Walk(tickets), old, create, vec![host, told], plan)
+    }
+
+    /// Before anything is sent.
+    pub(super) fn begin(
+        back: Back,
+        old: Held,
+        create: Create,
+        with: Vec<Write>,
+        plan: ReleasePlan,
+    ) -> Stage {
         Stage::Exchanging(Box::new(Self {
-            back: Back::Walk(seats),
+            back,
             old,
-            create: Create {
-                directory,
-                name: ticket.name,
-                is_sequential: false,
-                is_shared: false,
-                order: Some(guest_entry.token),
-                data: line.to_bytes().into(),
-            },
-            with: vec![host, told],
-            plan: ReleasePlan::Unmarked { version },
-            sent: Sent::Not,
+            create,
+            with,
+            plan,
+            tickets: Exchanging::Old,
+            attempt: None,
+            name: None,
         }))
     }
 
     pub(super) fn request(&self) -> Request {
-        match self.sent {
-            Sent::Not => {
+        match self.tickets {
+            Exchanging::Old => {
                 let mut writes = self.with.clone();
                 writes.push(Write::Create(self.create.clone()));
                 writes.push(Write::Delete {
@@ -110,29 +119,52 @@ impl Exchange {
                 });
                 Request::Writes(writes)
             }
-            Sent::Lost { .. } => Request::SyncedRead,
-            Sent::Done { .. } => Request::Read,
+            Exchanging::Both => Request::SyncedRead,
+            _ => Request::Read,
         }
     }
 
-    fn back(self) -> Stage {
+    pub(super) fn answered(mut self: Box<Self>, reply: Reply<'_>) -> Stage {
+        self.tickets = Exchanging::answered(reply.answer);
+        self.attempt = reply.attempt;
+        self.name = reply.names.first().cloned();
+        match self.tickets {
+            Exchanging::Old => self.back(),
+            _ => Stage::Exchanging(self),
+        }
+    }
+
+    pub(super) fn read(self: Box<Self>, view: &Tree, me: usize) -> Stage {
+        let directory = self.create.directory;
+        let found = match &self.name {
+            Some(name) => {
+                let there = view.node(directory, name);
+                let mine = there.filter(|node| Some(node.czxid) == self.attempt);
+                mine.map(|node| (directory, name.clone(), node.czxid))
+            }
+            None => found(&[directory], self.attempt, view, me).pop(),
+        };
+        match (self.tickets.found(found.is_some()), found) {
+            (Exchanging::New, Some((_, name, czxid))) => self.inside(name, czxid),
+            (Exchanging::Neither, _) => Stage::Leaving(Then::Again),
+            _ => self.back(),
+        }
+    }
+
+    fn back(self: Box<Self>) -> Stage {
         match self.back {
-            Back::Walk(seats) => Stage::Walking(seats),
+            Back::Walk(tickets) => Stage::Walking(tickets),
             Back::Inside(held) => Stage::Inside {
                 held: vec![held],
                 is_new: true,
             },
-            Back::Head(head) => Stage::Head(Head::new(head.seat)),
+            Back::Head(head) => Stage::Head(Head::new(head.ticket)),
         }
     }
 
-    fn inside(self, name: String, czxid: i64) -> Stage {
-        let held = Held {
-            directory: self.create.directory,
-            name,
-            czxid,
-            plan: self.plan,
-        };
+    fn inside(self: Box<Self>, name: String, czxid: i64) -> Stage {
+        let found = (self.create.directory, name, czxid);
+        let held = Held::new(found, granted(self.plan));
         Stage::Inside {
             held: vec![held],
             is_new: false,
@@ -141,48 +173,13 @@ impl Exchange {
 }
 
 impl Client {
-    pub(super) fn exchange_answered(
-        &mut self,
-        mut exchange: Exchange,
-        answer: Result<(i64, &[String]), Refusal>,
-    ) -> Stage {
-        match answer {
-            Ok((attempt, names)) => {
-                let name = names[0].clone();
-                exchange.sent = Sent::Done { attempt, name };
-                Stage::Exchanging(Box::new(exchange))
-            }
-            Err(_) => exchange.back(),
-        }
-    }
-
-    pub(super) fn exchange_read(&mut self, exchange: Exchange, view: &Tree, me: usize) -> Stage {
-        match exchange.sent.clone() {
-            Sent::Lost { attempt } => {
-                let directory = exchange.create.directory;
-                match found(&[directory], attempt, view, me).pop() {
-                    Some((_, name, czxid)) => exchange.inside(name, czxid),
-                    None => exchange.back(),
-                }
-            }
-            Sent::Done { attempt, name } => {
-                let there = view.node(exchange.create.directory, &name);
-                if there.is_some_and(|node| node.czxid == attempt) {
-                    return exchange.inside(name, attempt);
-                }
-                Stage::Leaving(Then::Again)
-            }
-            Sent::Not => unreachable!("an exchange writes first"),
-        }
-    }
-
     /// A writer becomes a reader with the same number, in the same place.
     pub(super) fn downgrade(&mut self, held: Vec<Held>, view: &Tree) -> Stage {
         let old = held.into_iter().next().unwrap();
         let there = view.node(old.directory, &old.name);
         let is_ours = there.is_some_and(|node| node.czxid == old.czxid);
         let Some(there) = view.directory(old.directory).filter(|_| is_ours) else {
-            self.leave_all(vec![old]);
+            self.leave_all(&[old]);
             return Stage::Leaving(Then::Again);
         };
         let (directory, version) = (old.directory, there.version);
@@ -195,13 +192,8 @@ impl Client {
             order: Some(old.czxid),
             data: Rc::clone(&self.plan.line),
         };
-        Stage::Exchanging(Box::new(Exchange {
-            back: Back::Inside(old.clone()),
-            old,
-            create,
-            with: vec![Write::Check { directory, version }],
-            plan: ReleasePlan::Unmarked { version },
-            sent: Sent::Not,
-        }))
+        let with = vec![Write::Check { directory, version }];
+        let plan = ReleasePlan::Unmarked { version };
+        Exchange::begin(Back::Inside(old.clone()), old, create, with, plan)
     }
 }

@@ -10,7 +10,8 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::rc::Rc;
 
 use super::client::{Client, News, Part, Request, Stage};
-use super::store::{Commit, Refusal, Tree};
+use super::store::{Commit, Tree};
+use crate::protocol::answer::Answer;
 
 /// 128 bits, mixed field by field: with ten million states the chance that two are taken for one is
 /// about 10^-25. (The standard library's hasher has 64 bits, and takes most of the time where
@@ -149,7 +150,7 @@ impl KnownClient {
 }
 
 /// What came of a request of writes.
-pub(super) type Committed = Result<Done, Refusal>;
+pub(super) type Committed = Result<Done, Answer>;
 
 #[derive(Debug)]
 pub(super) struct Done {

@@ -7,9 +7,10 @@
 use std::rc::Rc;
 
 use super::client::{Client, Job, Stage, Then};
-use super::exchange::{Back, Exchange, Sent};
-use super::seat::{Held, Seat};
+use super::exchange::{Back, Exchange};
+use super::held_ticket::{Held, WalkingTicket};
 use super::store::{Create, Tree, Write};
+use crate::protocol::answer::Answer;
 use crate::protocol::mark::{DirectoryData, Mark, ReleasePlan};
 use crate::protocol::permits;
 use crate::protocol::permits::PermitVerdict;
@@ -21,7 +22,7 @@ pub(super) const LIMIT: usize = 2;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Head {
-    pub(super) seat: Seat,
+    pub(super) ticket: WalkingTicket,
     armed: Armed,
 }
 
@@ -33,7 +34,7 @@ enum Armed {
     /// It looks.
     Not,
     /// They do not fit: it arms both.
-    DeleteProgress,
+    Arming,
     Permits(Vec<i64>),
     /// It looks again.
     Both(Vec<i64>, i32),
@@ -42,9 +43,9 @@ enum Armed {
 }
 
 impl Head {
-    pub(super) fn new(seat: Seat) -> Self {
+    pub(super) fn new(ticket: WalkingTicket) -> Self {
         let armed = Armed::Not;
-        Self { seat, armed }
+        Self { ticket, armed }
     }
 
     pub(super) fn is_ready(&self, view: &Tree) -> bool {
@@ -82,7 +83,7 @@ pub(super) fn is_within_limit(tree: &Tree) -> bool {
 impl Client {
     pub(super) fn head_read(&mut self, mut head: Head, view: &Tree) -> Stage {
         match &head.armed {
-            Armed::DeleteProgress => {
+            Armed::Arming => {
                 head.armed = Armed::Permits(permits_held(view));
                 return Stage::Head(head);
             }
@@ -92,7 +93,7 @@ impl Client {
             }
             Armed::Not | Armed::Both(..) | Armed::Waiting(..) => {}
         }
-        let old = head.seat.held();
+        let old = head.ticket.held();
         let there = view.node(QUEUE, &old.name);
         if there.is_none_or(|node| node.czxid != old.czxid) {
             return Stage::Leaving(Then::Again);
@@ -104,14 +105,14 @@ impl Client {
             PermitVerdict::Fits => return take(head, old, wanted, view, &self.plan.line),
             // A resize has made it fewer than are wanted.
             PermitVerdict::Never => {
-                self.leave_all(vec![old.plain()]);
+                self.left(vec![old], Answer::Refused);
                 return Stage::Leaving(Then::Again);
             }
             PermitVerdict::Full => {}
         }
         head.armed = match head.armed {
             Armed::Both(permits, version) => Armed::Waiting(permits, version),
-            _ => Armed::DeleteProgress,
+            _ => Armed::Arming,
         };
         Stage::Head(head)
     }
@@ -154,19 +155,20 @@ fn take(head: Head, old: Held, wanted: u32, view: &Tree, line: &Rc<[u8]>) -> Sta
         }
     };
     let version = held.version;
-    Stage::Exchanging(Box::new(Exchange {
-        back: Back::Head(head),
+    let create = Create {
+        directory: HELD,
+        name: permits::start_of(wanted),
+        is_sequential: true,
+        is_shared: true,
+        order: None,
+        data: Rc::clone(line),
+    };
+    let with = vec![within_limit, as_seen];
+    Exchange::begin(
+        Back::Head(head),
         old,
-        create: Create {
-            directory: HELD,
-            name: permits::start_of(wanted),
-            is_sequential: true,
-            is_shared: true,
-            order: None,
-            data: Rc::clone(line),
-        },
-        with: vec![within_limit, as_seen],
-        plan: ReleasePlan::Unmarked { version },
-        sent: Sent::Not,
-    }))
+        create,
+        with,
+        ReleasePlan::Unmarked { version },
+    )
 }

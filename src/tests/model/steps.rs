@@ -5,9 +5,10 @@
 
 use std::rc::Rc;
 
-use super::client::{Part, Request};
+use super::client::{Part, Reply, Request};
 use super::known::Committed;
 use super::world::World;
+use crate::protocol::answer::Answer;
 
 impl World {
     pub(super) fn step(&mut self, at: usize, part: Part) -> Result<(), String> {
@@ -17,11 +18,19 @@ impl World {
                 // An answer to a write, even a refusal, comes from a server that has seen all
                 // before it.
                 self.catch_up(at);
-                let answer = match &*committed {
-                    Ok(done) => Ok((done.commit.tree.zxid, &done.commit.names[..])),
-                    Err(refusal) => Err(*refusal),
+                let reply = match &*committed {
+                    Ok(done) => Reply {
+                        answer: Answer::Done,
+                        attempt: Some(done.commit.tree.zxid),
+                        names: &done.commit.names,
+                    },
+                    Err(answer) => Reply {
+                        answer: *answer,
+                        attempt: None,
+                        names: &[],
+                    },
                 };
-                self.change(at, (part, answer), |client| client.answered(part, answer));
+                self.change(at, (part, reply), |client| client.answered(part, reply));
                 Ok(())
             }
             Request::Read => self.read(at, part),
@@ -55,9 +64,12 @@ impl World {
                 return Ok(false);
             }
         }
-        self.change(at, ("lost", part, attempt), |client| {
-            client.lost(part, attempt);
-        });
+        let reply = Reply {
+            answer: Answer::Unknown,
+            attempt,
+            names: &[],
+        };
+        self.change(at, (part, reply), |client| client.answered(part, reply));
         Ok(true)
     }
 

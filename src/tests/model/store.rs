@@ -6,6 +6,7 @@
 //! order is ever looked at, and the same queue that came about by another way is then the same
 //! state.
 
+use crate::protocol::answer::Answer;
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
@@ -85,13 +86,6 @@ pub(super) struct Create {
     pub(super) data: Rc<[u8]>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Refusal {
-    NoNode,
-    BadVersion,
-    NodeExists,
-}
-
 /// What a request of several writes did.
 #[derive(Debug)]
 pub(super) struct Commit {
@@ -140,7 +134,7 @@ impl Tree {
     }
 
     /// Commits all writes, or refuses them all.
-    pub(super) fn commit(&self, owner: usize, writes: &[Write]) -> Result<Commit, Refusal> {
+    pub(super) fn commit(&self, owner: usize, writes: &[Write]) -> Result<Commit, Answer> {
         let mut tree = self.clone();
         let (mut names, mut deleted) = (Vec::new(), Vec::new());
         if writes.iter().any(|write| matches!(write, Write::Create(_))) {
@@ -155,11 +149,11 @@ impl Tree {
                 }
                 Write::Check { directory, version } => {
                     if tree.there(*directory)?.version != *version {
-                        return Err(Refusal::BadVersion);
+                        return Err(Answer::Refused);
                     }
                 }
                 Write::CheckNode { directory, name } => {
-                    tree.node(*directory, name).ok_or(Refusal::NoNode)?;
+                    tree.node(*directory, name).ok_or(Answer::NoNode)?;
                 }
                 Write::Set {
                     directory,
@@ -168,7 +162,7 @@ impl Tree {
                 } => {
                     let there = tree.there(*directory)?;
                     if there.version != *version {
-                        return Err(Refusal::BadVersion);
+                        return Err(Answer::Refused);
                     }
                     there.data = Rc::clone(data);
                     there.version += 1;
@@ -177,7 +171,7 @@ impl Tree {
                 Write::Delete { directory, name } => {
                     let there = tree.there(*directory)?;
                     let at = there.nodes.iter().position(|node| node.name == *name);
-                    let node = there.nodes.remove(at.ok_or(Refusal::NoNode)?);
+                    let node = there.nodes.remove(at.ok_or(Answer::NoNode)?);
                     there.newest = 0;
                     deleted.push((*directory, node));
                 }
@@ -190,12 +184,12 @@ impl Tree {
         })
     }
 
-    fn there(&mut self, directory: usize) -> Result<&mut Directory, Refusal> {
+    fn there(&mut self, directory: usize) -> Result<&mut Directory, Answer> {
         let there = self.directories[directory].as_mut();
-        there.map(Rc::make_mut).ok_or(Refusal::NoNode)
+        there.map(Rc::make_mut).ok_or(Answer::NoNode)
     }
 
-    fn create(&mut self, owner: usize, create: &Create) -> Result<String, Refusal> {
+    fn create(&mut self, owner: usize, create: &Create) -> Result<String, Answer> {
         let czxid = self.zxid;
         let there = self.there(create.directory)?;
         let name = if create.is_sequential {
@@ -204,7 +198,7 @@ impl Tree {
             create.name.clone()
         };
         if there.nodes.iter().any(|node| node.name == name) {
-            return Err(Refusal::NodeExists);
+            return Err(Answer::NodeExists);
         }
         there.next += 1;
         there.newest = czxid;

@@ -2,7 +2,7 @@
 
 use super::action::Action;
 use super::client::{Client, Part, Request, Stage};
-use super::seat::Seat;
+use super::held_ticket::WalkingTicket;
 use super::store::{Tree, Write};
 use super::world::World;
 
@@ -81,14 +81,14 @@ fn stage(client: &Client) -> String {
         Stage::Making => "needs the directory".into(),
         Stage::Settling { .. } => "does not know what it made".into(),
         Stage::Identifying { names, .. } => format!("made {names:?}"),
-        Stage::Walking(seats) => {
-            let each = seats.iter();
-            let words = |seat: &Seat| {
+        Stage::Walking(tickets) => {
+            let each = tickets.iter();
+            let words = |ticket: &WalkingTicket| {
                 format!(
                     "asks next for {} to {}: {:?}",
-                    seat.directory,
-                    seat.name,
-                    seat.walk.step()
+                    ticket.directory,
+                    ticket.name,
+                    ticket.walk.step()
                 )
             };
             each.map(words).collect::<Vec<_>>().join(", ")

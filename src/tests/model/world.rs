@@ -8,11 +8,11 @@ use std::rc::Rc;
 
 use super::action::{Action, Faults};
 use super::client::{Client, Job, Plan, Request, Stage};
-use super::exchange::Sent;
 use super::known::{KnownClient, KnownTree, Memory, fingerprint};
 use super::permit::LIMIT;
 use super::search::Model;
 use super::store::{Tree, Write};
+use crate::protocol::exchange::Exchanging;
 
 /// A client whose server lags: what that server has still to see, the oldest first.
 #[derive(Debug, Clone)]
@@ -145,7 +145,7 @@ impl World {
         match &client.stage {
             Stage::Joining => true,
             Stage::Inside { is_new, .. } => *is_new && client.plan.job == Job::Upgrade,
-            Stage::Exchanging(exchange) => exchange.sent == Sent::Not,
+            Stage::Exchanging(exchange) => exchange.tickets == Exchanging::Old,
             _ => false,
         }
     }

@@ -1,10 +1,12 @@
 //! A client's tickets: on their way to their turn, and held. (pure)
 //!
-//! Turns are judged by the real `Walk`, and tickets leave by its real `ReleasePlan`.
+//! Turns are judged by the real `Walk`, and tickets leave by the real `Departure`.
 
 use std::rc::Rc;
 
 use super::store::{Tree, Write};
+use crate::protocol::departure::{Departure, DepartureStep};
+use crate::protocol::lease::Moment;
 use crate::protocol::mark::ReleasePlan;
 use crate::protocol::ticket::{Recipe, Ticket};
 use crate::protocol::walk::{REMOVED, Snapshot, SpeculativeRead, Step, Walk};
@@ -15,12 +17,12 @@ pub(super) struct Held {
     pub(super) directory: usize,
     pub(super) name: String,
     pub(super) czxid: i64,
-    pub(super) plan: ReleasePlan,
+    pub(super) departure: Departure,
 }
 
 /// One ticket on its way.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Seat {
+pub(super) struct WalkingTicket {
     pub(super) directory: usize,
     pub(super) name: String,
     pub(super) walk: Walk,
@@ -31,7 +33,7 @@ pub(super) struct Seat {
     pub(super) watch: Option<i64>,
 }
 
-impl Seat {
+impl WalkingTicket {
     pub(super) fn new(
         directory: usize,
         name: &str,
@@ -75,7 +77,7 @@ impl Seat {
                 tickets,
             } => {
                 let tickets = tickets.to_vec();
-                self.look(with_children, &tickets, view)
+                self.verified_read(with_children, &tickets, view)
             }
             Step::Watch(ahead) => {
                 match view.node(self.directory, &ahead).map(|node| node.czxid) {
@@ -111,7 +113,7 @@ impl Seat {
         }
     }
 
-    fn look(
+    fn verified_read(
         &mut self,
         with_children: bool,
         tickets: &[Ticket],
@@ -146,7 +148,7 @@ impl Seat {
             directory: self.directory,
             name: self.name.clone(),
             czxid: self.walk.czxid(),
-            plan: ReleasePlan::Plain,
+            departure: Departure::doubtful(),
         })
     }
 
@@ -159,24 +161,35 @@ impl Seat {
             directory: self.directory,
             name: self.name.clone(),
             czxid: self.walk.czxid(),
-            plan: turn.plan.clone(),
+            departure: granted(turn.plan.clone()),
         })
     }
 }
 
+/// How a ticket leaves that was granted a moment ago: nothing here takes time.
+pub(super) fn granted(plan: ReleasePlan) -> Departure {
+    Departure::granted(plan, Moment::ZERO)
+}
+
 impl Held {
-    /// As it leaves when all that is sure is its identity.
-    pub(super) fn plain(self) -> Self {
-        let plan = ReleasePlan::Plain;
-        Self { plan, ..self }
+    /// A ticket that was created.
+    pub(super) fn new((directory, name, czxid): Found, departure: Departure) -> Self {
+        Self {
+            directory,
+            name,
+            czxid,
+            departure,
+        }
     }
 
     /// The writes by which it leaves.
     pub(super) fn writes(&self) -> Vec<Write> {
-        let directory = self.directory;
-        let name = self.name.clone();
+        let DepartureStep::Delete(plan) = self.departure.step() else {
+            unreachable!("it is read first")
+        };
+        let (directory, name) = (self.directory, self.name.clone());
         let last = Write::Delete { directory, name };
-        match &self.plan {
+        match plan {
             ReleasePlan::Plain => vec![last],
             ReleasePlan::Unmarked { version } => {
                 let version = *version;
@@ -196,6 +209,9 @@ impl Held {
     }
 }
 
+/// A ticket that an attempt made: its directory, its name and its identity.
+pub(super) type Found = (usize, String, i64);
+
 /// What of this session's own an attempt made, by a list and then a read. They are one step: a
 /// ticket that is removed between the two is as one that was removed before.
 pub(super) fn found(
@@ -203,7 +219,7 @@ pub(super) fn found(
     attempt: Option<i64>,
     view: &Tree,
     me: usize,
-) -> Vec<(usize, String, i64)> {
+) -> Vec<Found> {
     let own = view.nodes().filter(|(at, node)| {
         directories.contains(at) && node.owner == me && Some(node.czxid) == attempt
     });

@@ -1,0 +1,192 @@
+//! The janitor's task: what it was given, all at the same time.
+//!
+//! Invariants: a ticket that cannot be removed yet holds up no other; one search for hidden tickets
+//! runs at a time, for everything that is wanted by then. It decides nothing about a removal:
+//! `protocol/departure.rs` does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::orphans::Wanted;
+use super::{CleanUp, ReleaseOutcome, TicketId, send};
+use crate::link::{Code, Fault, Found, Link, Read, SessionState};
+use crate::protocol::answer::Answer;
+use crate::protocol::departure::{Departure, DepartureEnd, DepartureStep, TicketRead};
+
+use crate::session::reconnected;
+use crate::session::roll::Roll;
+use crate::session::setbacks::Setbacks;
+
+/// Tickets that are removed at the same time.
+pub(super) const AT_ONCE: usize = 256;
+
+pub(super) struct Work {
+    pub(super) link: Arc<dyn Link>,
+    states: watch::Receiver<SessionState>,
+    pub(super) roll: Arc<Roll>,
+}
+
+/// Removals and searches that are under way.
+#[derive(Default)]
+struct UnderWay<'a> {
+    removals: FuturesUnordered<BoxFuture<'a, ()>>,
+    /// At most one search at a time. What is asked for meanwhile shares the next one, and no orphan
+    /// is removed twice.
+    searching: FuturesUnordered<BoxFuture<'a, ()>>,
+    wanted: Wanted,
+    /// Nothing more is taken; the closer may wait for the end.
+    finish: Option<Option<oneshot::Sender<()>>>,
+}
+
+impl Work {
+    pub(super) fn new(link: Arc<dyn Link>, roll: Arc<Roll>) -> Self {
+        Self {
+            states: link.states(),
+            link,
+            roll,
+        }
+    }
+
+    /// Serves until the handle is dropped or told to finish.
+    pub(super) async fn serve(&self, mut inbox: mpsc::UnboundedReceiver<CleanUp>) {
+        let mut batch = Vec::new();
+        let mut now = UnderWay::default();
+        loop {
+            let is_open = now.finish.is_none() && now.removals.len() < AT_ONCE;
+            let received = tokio::select! {
+                received = inbox.recv_many(&mut batch, AT_ONCE), if is_open => Some(received),
+                Some(()) = now.removals.next() => None,
+                Some(()) = now.searching.next() => None,
+                doubtful = self.roll.settled(), if now.finish.is_none() => {
+                    for directory in doubtful {
+                        now.wanted.entry(directory).or_default();
+                    }
+                    None
+                }
+                else => break,
+            };
+            if received == Some(0) {
+                // The handle is gone; what is under way is still finished.
+                now.finish = Some(None);
+            }
+            for task in batch.drain(..) {
+                self.begin(task, &mut now);
+            }
+            if now.searching.is_empty() && !now.wanted.is_empty() {
+                let search = self.settle_all(std::mem::take(&mut now.wanted));
+                now.searching.push(search.boxed());
+            }
+        }
+        if let Some(Some(done)) = now.finish {
+            // The closer may have run out of time and left.
+            done.send(()).ok();
+        }
+    }
+
+    fn begin<'a>(&'a self, task: CleanUp, now: &mut UnderWay<'a>) {
+        match task {
+            CleanUp::Leave {
+                id,
+                departure,
+                there,
+                done,
+            } => {
+                let removal = async move {
+                    let left = self.remove(&id, departure).await;
+                    if let Some(done) = done {
+                        // The caller may be gone; the ticket is gone all the same.
+                        done.send(left).ok();
+                    }
+                    drop(there);
+                };
+                now.removals.push(removal.boxed());
+            }
+            CleanUp::Settle {
+                directory,
+                attempt,
+                wish,
+            } => {
+                let there = now.wanted.entry(directory).or_default();
+                there.insert(attempt, wish);
+            }
+            CleanUp::Finish { done } => now.finish = Some(Some(done)),
+        }
+    }
+
+    /// Removes one ticket and stops only when it is known to be gone, or that it has to stay.
+    pub(super) async fn remove(&self, id: &TicketId, mut departure: Departure) -> ReleaseOutcome {
+        let path = id.path();
+        let mut setbacks = Setbacks::default();
+        loop {
+            let pause = match departure.step() {
+                DepartureStep::Delete(plan) => {
+                    let deleted = send(&*self.link, id, &path, plan).await;
+                    if let Err(Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why)) = &deleted
+                    {
+                        tracing::debug!(ticket = path, why, "a delete has no result");
+                    }
+                    let answer = deleted.as_ref().err().map_or(Answer::Done, Answer::from);
+                    departure.answered(answer, 1);
+                    (answer == Answer::NotNow).then(|| setbacks.pause())
+                }
+                DepartureStep::Read => {
+                    let found = self.read(id, &path).await;
+                    departure.read(found);
+                    (found == TicketRead::Unknown).then(|| setbacks.pause_after_a_race())
+                }
+                DepartureStep::End(end) => return self.outcome(end, &path),
+            };
+            if let Some(pause) = pause {
+                if let Err(reason) = self.reconnected(pause).await {
+                    return ReleaseOutcome::Over(reason);
+                }
+            }
+        }
+    }
+
+    fn outcome(&self, end: DepartureEnd, path: &str) -> ReleaseOutcome {
+        let servers = || self.link.servers().into();
+        match end {
+            DepartureEnd::Removed => ReleaseOutcome::Now,
+            DepartureEnd::WasGone => ReleaseOutcome::WasGone,
+            DepartureEnd::NotEmpty => ReleaseOutcome::NotEmpty { servers: servers() },
+            DepartureEnd::NoAuth => {
+                tracing::warn!(ticket = path, "no permission to remove a ticket of ours");
+                ReleaseOutcome::Refused { servers: servers() }
+            }
+        }
+    }
+
+    /// What stands at the path of a ticket of ours.
+    async fn read(&self, id: &TicketId, path: &str) -> TicketRead {
+        let link = &*self.link;
+        // Sent back to back; the session answers in order.
+        let (synced, found) = (
+            link.sync(&id.directory),
+            link.multi_read(&[Read::Data(path)]),
+        );
+        match (synced.await, found.await) {
+            // A directory that is gone cannot be synced, and holds no ticket: that is an answer
+            // too.
+            (Err(Fault::Unknown(_) | Fault::Answered(Code::NotNow(_))), _) | (_, Err(_)) => {
+                TicketRead::Unknown
+            }
+            (_, Ok(found)) => match found.into_iter().next() {
+                Some(Found::Node(node)) => TicketRead::of(Some(node.czxid), id.czxid),
+                Some(Found::Failed(Code::NoNode)) => TicketRead::Gone,
+                Some(Found::Failed(Code::NoAuth(_))) => TicketRead::NoAuth,
+                _ => TicketRead::Unknown,
+            },
+        }
+    }
+
+    /// Waits for the connection, with a pause if it is not seen to go; `Err` with the reason when
+    /// the session is over.
+    pub(super) async fn reconnected(&self, pause: Duration) -> Result<(), &'static str> {
+        reconnected(&mut self.states.clone(), pause).await
+    }
+}
