@@ -23,6 +23,7 @@ use futures_util::FutureExt;
 
 use tokio::sync::watch;
 
+pub(crate) use crate::error::Right;
 use crate::protocol::acl::Entry;
 
 use size::{Envelope, TooLarge};
@@ -58,27 +59,6 @@ pub(crate) enum Code {
     NotNow(String),
     /// Every other code, in the server's words.
     Other(String),
-}
-
-/// What an operation needs on its node, or on the directory of that.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Right {
-    Read,
-    Write,
-    Create,
-    Delete,
-}
-
-impl Right {
-    /// In the words of ZooKeeper's documentation.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Read => "READ",
-            Self::Write => "WRITE",
-            Self::Create => "CREATE",
-            Self::Delete => "DELETE",
-        }
-    }
 }
 
 impl From<TooLarge> for Fault {

@@ -6,6 +6,7 @@
 pub(crate) mod acl;
 pub(crate) mod dialect;
 pub(crate) mod journal_page;
+pub(crate) mod kind;
 pub(crate) mod leader;
 pub(crate) mod lease;
 pub(crate) mod mark;

@@ -499,7 +499,7 @@ impl Pool {
     /// Says what becomes of the home session.
     fn watch_over(self: &Arc<Self>, session: &Arc<Session>) {
         let connected = SessionEvent::Connected {
-            session: session.id(),
+            session: session.id().into(),
         };
         self.events.send_if_modified(|event| {
             // After that nothing follows.
@@ -559,10 +559,7 @@ async fn connect(access: &Access, limit: Duration) -> Result<Arc<dyn Link>> {
                 .saturating_sub(started.elapsed())
                 .min(limit.mul_f32(0.35));
             let addresses = diagnose::probe(opener.servers(), opener.is_secure(), left).await;
-            Err(Error::Unreachable {
-                addresses,
-                waited: started.elapsed(),
-            })
+            Err(Error::unreachable(addresses, started.elapsed()))
         }
     }
 }
