@@ -167,6 +167,9 @@ mod table {
         let too_long = Owner::named(SECRET.repeat(1000));
         let too_long = keeper.mutex("owned").unwrap().with_owner(&too_long);
         table.show(&too_long.lock().await.unwrap_err());
+        table.show(&SessionId::from(7));
+        table.show(&Right::Create);
+        table.show(&LockKind::Other(text.clone()));
         table.show(&Dialect::Curator);
         table.show(&LeaseStrength::Quorum);
 

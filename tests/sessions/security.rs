@@ -33,7 +33,7 @@ fn denied<T>(outcome: lockkeeper::Result<T>, right: &str, piece: &str) {
         panic!("{error}");
     };
     assert!(path.contains(piece), "{error}");
-    assert_eq!(*needs, right, "{error}");
+    assert_eq!(needs.to_string(), right, "{error}");
     let text = error.to_string();
     assert!(text.contains(right) && text.contains(piece), "{text}");
 }
