@@ -55,7 +55,7 @@ mod table {
     /// Is in all that must not be shown.
     const SECRET: &str = "hunter2";
     /// Names that stand for other types.
-    const ALIASES: [&str; 2] = ["Result", "Reign"];
+    const ALIASES: [&str; 2] = ["Result", "LeadFuture"];
 
     #[tokio::test]
     async fn every_public_type_shows_itself_briefly_and_without_secrets() {
@@ -85,7 +85,7 @@ mod table {
         let mutex = keeper.mutex(name.clone()).unwrap().with_label(&text);
         let mutex = mutex.with_trace_id(&text).with_owner(&owner);
         table.show(&mutex);
-        table.show(&mutex.clone().linger(Duration::from_secs(1)));
+        table.show(&mutex.clone().with_linger(Duration::from_secs(1)));
         let mut place = mutex.enqueue().await.unwrap();
         table.show(&place);
         let guard = place.granted().await.unwrap();
@@ -103,15 +103,15 @@ mod table {
         // It is written in the background.
         let journal = loop {
             let journal = keeper.journal(name.clone()).await.unwrap();
-            if journal.iter().any(|hold| hold.ending.is_some()) {
+            if journal.iter().any(|hold| hold.outcome.is_some()) {
                 break journal;
             }
         };
         for hold in &journal {
             table.show(hold);
-            table.show(hold.ending.as_ref().unwrap());
+            table.show(hold.outcome.as_ref().unwrap());
         }
-        table.show(&Ending::Lost(text.clone()));
+        table.show(&HoldOutcome::Lost(text.clone()));
 
         let lock = keeper.rw_lock(long("rw")).unwrap().with_owner(&owner);
         table.show(&lock);
@@ -167,6 +167,9 @@ mod table {
         let too_long = Owner::named(SECRET.repeat(1000));
         let too_long = keeper.mutex("owned").unwrap().with_owner(&too_long);
         table.show(&too_long.lock().await.unwrap_err());
+        table.show(&SessionId::from(7));
+        table.show(&Right::Create);
+        table.show(&LockKind::Other(text.clone()));
         table.show(&Dialect::Curator);
         table.show(&LeaseStrength::Quorum);
 

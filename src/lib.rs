@@ -2,9 +2,9 @@
 //!
 //! # From the top
 //!
-//! A [`Keeper`] is a connection to a ZooKeeper ensemble; it gives out locks. A [`Mutex`] is a fair
-//! lock with a name; it holds no state. A [`Guard`] is a lock that is held; it carries a [`Token`].
-//! Those three are all that most programs need:
+//! A [`Keeper`] is a connection to a ZooKeeper ensemble, and makes locks. A [`Mutex`] is a fair
+//! lock with a name, and has no state. A [`Guard`] is a held lock, and has a [`Token`]. Most
+//! programs need only these:
 //!
 //! ```
 //! # use lockkeeper::embedded::EmbeddedServer;
@@ -17,46 +17,46 @@
 //! let keeper = Keeper::connect(servers).await?; // "zk1:2181,zk2:2181,zk3:2181/app"
 //! let lock = keeper.mutex("orders/42")?;
 //! let guard = lock.lock().await?; // fair: granted in the order of the queue
-//! write_row("paid", guard.token()); // the resource refuses lower tokens than it has seen
-//! guard.release().await?; // the answer is known; dropping the guard releases in the background
+//! write_row("paid", guard.token()); // the row refuses lower tokens than it has seen
+//! guard.release().await?; // waits for the answer; a drop releases in the background
 //! keeper.close().await;
 //! # Ok(())
 //! # }
 //! # fn write_row(_: &str, _: lockkeeper::Token) {}
 //! ```
 //!
-//! The other recipes ride the same queue and keep the same promises: [`RwLock`], [`Semaphore`],
-//! [`MultiLock`] (several locks in one transaction), [`Election`], and [`Owner`] for a lock that
-//! lets in again whoever holds it.
+//! The other recipes use the same queue and make the same promises: [`RwLock`], [`Semaphore`],
+//! [`MultiLock`] for several locks in one transaction, and [`Election`]. With an [`Owner`], a lock
+//! is reentrant.
 //!
 //! # The words
 //!
-//! A lock is a *queue* at a *name*. Whoever wants it takes a *ticket*, an ephemeral sequential
-//! node; that is its *place* in the queue. When nobody is before it, it is *granted* and becomes a
-//! *guard*. A release leaves a *mark*, which lets the next one in with one small read. An *owner*
-//! that holds a lock goes in again elsewhere as a *guest* of its first ticket. The *session* is who
-//! you are to the servers.
+//! A lock is a *queue* at a *name*. A client takes a *ticket*, an ephemeral sequential znode, which
+//! is its *place* in the queue. A ticket with no other before it is *granted*, and becomes a *hold*
+//! with a *guard*. A release leaves a *mark*, so the next waiter needs one small read. An *owner*
+//! that holds a lock enters again as a *guest* of its first ticket. The *session* is the identity
+//! of a client at the servers.
 //!
 //! # What is promised
 //!
-//! - **Fair**: grants follow the order in which tickets were created at the servers, across
+//! - **Fair**: locks are granted in the order in which the servers created the tickets, across
 //!   processes and languages.
 //! - **Exclusive while the session lives**: at each transaction of the ensemble at most one ticket
-//!   is first. A process that is paused or cut off can outlive its session without knowing; no lock
-//!   service can prevent that (see [`Token`]).
+//!   is first. A process that is paused or cut off can outlive its session unknowingly. No lock
+//!   service can prevent that: see [`Token`].
 //! - **Tokens grow** with every grant, across sessions and restarts, while the ensemble keeps its
 //!   data.
-//! - **Cancel safe** means, of every `async fn` here: dropped at any await it leaves no ticket, no
-//!   watch and no task behind, and blocks nobody. ([`Fenced::commit`] and [`Leadership::proclaim`]
-//!   may have written or not.) What is lost is said in each method's *Cancel safety*.
+//! - **Cancel safe**: an `async fn` that is dropped at any await leaves no ticket, watch or task,
+//!   and blocks no other client. ([`Fenced::commit`] and [`Leadership::proclaim`] may have
+//!   written.) The section *Cancel safety* of each method says what is lost.
 //! - **Flat**: no step of the usual path of an exclusive lock depends on the length of the queue,
-//!   and a release wakes exactly one waiter. A reader, and whoever has an owner and does not find
-//!   the lock free, lists the queue once; the head of a semaphore lists the permits that are held;
-//!   an observer lists the candidates when the leader changes.
-//! - **Honest**: when a session ends, its guards say that they are lost before the servers can give
-//!   the lock to somebody else, by a clock that counts pauses and, on Linux, suspended time
-//!   ([`Guard`] says on what that rests). A ticket that somebody removes by hand is noticed with
-//!   the next beat. It is advice all the same; the token is the guarantee.
+//!   and a release wakes one waiter. Some calls list the queue once: a reader, and an owner that
+//!   finds the lock taken. The head of a semaphore lists the held permits. An observer lists the
+//!   candidates when the leader changes.
+//! - **Honest**: when a session ends, its guards are lost before the servers can grant the lock to
+//!   another client. The clock counts pauses and, on Linux, suspended time ([`Guard`] lists the
+//!   conditions). A ticket that is removed by hand is noticed with the next heartbeat. All this is
+//!   advice: only the token is a guarantee.
 //!
 //! # Features
 //!
@@ -65,18 +65,18 @@
 //! - `embedded`: a ZooKeeper-compatible server in this process, for tests and demos (module
 //!   `embedded`).
 //! - `tls`: connections through TLS (`KeeperBuilder::tls`).
-//! - `cli`: the `lockkeeper` command-line tool.
-//! - `metrics`: waits, holds, losses and sessions are counted on the facade of the `metrics` crate,
-//!   by the class of a lock ([`Mutex::with_class`]) and its kind, never by its name.
-//!   `docs/metrics.md` says what each means.
+//! - `metrics`: waits, holds, losses and sessions are counted on the facade of the `metrics` crate.
+//!   The labels are the class of a lock ([`Mutex::with_class`]) and its kind, never its name.
+//!   `docs/metrics.md` explains each metric.
 //!
-//! Needs ZooKeeper 3.6 or newer and a tokio runtime with I/O and time enabled (`enable_all`). The
-//! tasks of a keeper run in the runtime in which it was connected, and end with it. Its locks may
-//! be used from any other runtime with time enabled, and guards may be asked, and dropped, on any
-//! thread.
+//! The tool `lockkeeper` is the crate `lockkeeper-cli`.
+//!
+//! Lockkeeper needs ZooKeeper 3.6 or newer and a tokio runtime with I/O and time (`enable_all`).
+//! The tasks of a keeper run in the runtime in which it was connected, and end with it. Its locks
+//! may be used from any other runtime with time, and guards may be asked and dropped on any thread.
 
-// Says in the pages at docs.rs, which are built with nightly, what needs a feature. No other build
-// sees it.
+// The pages at docs.rs show the features of items. They are built with nightly, and no other build
+// sees this attribute.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod brief;
@@ -92,11 +92,12 @@ mod protocol;
 mod queue;
 mod recipes;
 mod session;
+mod session_id;
 #[cfg(any(test, all(fuzzing, feature = "embedded")))]
 mod tests;
 mod token;
 
-pub use error::{AddressFailure, Error, Result, UnreachableReason};
+pub use error::{AddressFailure, Error, Result, Right, UnreachableReason};
 pub use guard::Guard;
 pub use guard::fenced::Fenced;
 pub use guard::hold::GuardState;
@@ -108,18 +109,22 @@ pub use name::LockName;
 pub use owner::Owner;
 pub use protocol::acl::Acl;
 pub use protocol::dialect::Dialect;
-pub use protocol::journal_page::{Ending, JournalEntry};
+pub use protocol::journal_page::{HoldOutcome, JournalEntry};
+pub use protocol::kind::LockKind;
 pub use protocol::leader::Leader;
 pub use queue::acl::WiderAcl;
+pub use queue::census::LockSummary;
+pub use queue::entry::QueueEntry;
 pub use queue::observe::Observer;
-pub use queue::view::{EntryKind, LockSummary, QueueEntry};
-pub use recipes::election::{Election, Leadership, Reign};
+
+pub use recipes::election::{Election, LeadFuture, Leadership};
 pub use recipes::multi::{MultiGuard, MultiLock};
 pub use recipes::mutex::{Mutex, Place};
-pub use recipes::rwlock::{NotUpgraded, ReadGuard, RwLock, WriteGuard};
+pub use recipes::rwlock::{ReadGuard, RwLock, UpgradeError, WriteGuard};
 pub use recipes::semaphore::{Permit, Semaphore};
 pub use session::heartbeat::LeaseStrength;
 pub use session::monitor::{SessionEvent, SessionEvents};
+pub use session_id::SessionId;
 #[cfg(all(fuzzing, feature = "embedded"))]
 #[doc(hidden)]
 pub use tests::fuzzing;
@@ -128,7 +133,7 @@ pub use token::Token;
 /// A ZooKeeper-compatible server in this process, for tests and demos: the crate
 /// `zookeeper-embedded`.
 ///
-/// **Not for production.** It keeps everything in memory. What a test can do to it is said at
+/// **Not for production.** It keeps everything in memory. Tests inject failures with
 /// [`Faults`](embedded::Faults).
 #[cfg(feature = "embedded")]
 pub mod embedded {

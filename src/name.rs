@@ -1,8 +1,9 @@
 //! Lock names: checked before any I/O, so that no name can break another lock's queue. (pure)
 //!
-//! Invariant: a [`LockName`] is a relative path that ZooKeeper accepts and of which no segment
+//! Invariant: a [`LockName`] is a relative path that ZooKeeper accepts, and none of its segments
 //! reads as a ticket. It knows nothing of roots or chroots.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -20,14 +21,17 @@ const MAX_NAME: usize = 4096;
 
 /// The checked name of a lock: one or more segments separated by `/`.
 ///
-/// Refused, each with its rule in the error: an empty name or segment (`//`, a leading or trailing
-/// `/`), `.` and `..`, control characters and the other characters that ZooKeeper refuses, a
-/// segment over 255 bytes, a name over 4096 bytes, `zookeeper` as the first segment (ZooKeeper
-/// keeps it for itself), and a segment that reads as a ticket (`lock-0000000007` inside `orders`
-/// would stand at the head of the queue of `orders` for ever).
+/// These names are refused, and the error has the rule:
 ///
-/// A lock below another lock's name (`orders` and `orders/42`) is legal; its directory costs the
-/// upper lock its short way, because the upper one is then never alone in its directory.
+/// - an empty name or segment (`//`, a leading or trailing `/`), and `.` and `..`,
+/// - control characters, and other characters that ZooKeeper refuses,
+/// - a segment over 255 bytes, and a name over 4096 bytes,
+/// - `zookeeper` as the first segment, which ZooKeeper reserves,
+/// - a segment that reads as a ticket: `lock-0000000007` inside `orders` would stand at the head of
+///   the queue of `orders` for ever.
+///
+/// A lock may be below another lock's name, as `orders/42` is below `orders`. Then the upper lock
+/// is never alone in its directory, so even a free lock costs it a list of the directory.
 ///
 /// # Examples
 ///
@@ -47,7 +51,7 @@ impl LockName {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`] with the rule that the name breaks.
+    /// [`Error::InvalidName`] with the broken rule.
     pub fn new(name: impl AsRef<str>) -> Result<Self, Error> {
         let name = name.as_ref();
         match fault(name) {
@@ -61,9 +65,9 @@ impl LockName {
 
     /// Makes a legal name of one segment out of any string.
     ///
-    /// Different strings give different names: what a name may not hold is written as `%` and the
-    /// hexadecimal bytes. A string too long for one segment keeps its beginning and ends in a
-    /// 128-bit hash of the whole.
+    /// Different strings give different names. Illegal characters become `%` and their hexadecimal
+    /// bytes. A string that is too long for one segment keeps its beginning, and ends in a 128-bit
+    /// hash of the whole.
     pub fn escape(any: impl AsRef<str>) -> Self {
         let any = any.as_ref();
         let mut legal: String = any.chars().map(escape_char).collect();
@@ -105,7 +109,7 @@ fn escape_char(c: char) -> String {
     }
 }
 
-/// The rule that a name breaks, if any.
+/// The broken rule, if any.
 fn fault(name: &str) -> Option<&'static str> {
     if name.is_empty() {
         return Some("a name must not be empty");
@@ -146,8 +150,8 @@ fn segment_fault(segment: &str) -> Option<&'static str> {
     None
 }
 
-/// What ZooKeeper's `PathUtils.validatePath` accepts. It looks at UTF-16 units, so it also refuses
-/// everything beyond the basic plane (as surrogates) and the private use area.
+/// The characters that ZooKeeper's `PathUtils.validatePath` accepts. It looks at UTF-16 units, so
+/// it refuses the private use area, and (as surrogates) all characters beyond the basic plane.
 fn is_legal(c: char) -> bool {
     !matches!(u32::from(c), 0..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..)
 }
@@ -199,6 +203,29 @@ impl TryFrom<&String> for LockName {
 
     fn try_from(name: &String) -> Result<Self, Error> {
         Self::new(name)
+    }
+}
+
+/// Of a list of names, as `["a", "b"].iter()` gives it.
+impl TryFrom<&&str> for LockName {
+    type Error = Error;
+
+    fn try_from(name: &&str) -> Result<Self, Error> {
+        Self::new(name)
+    }
+}
+
+impl TryFrom<Cow<'_, str>> for LockName {
+    type Error = Error;
+
+    fn try_from(name: Cow<'_, str>) -> Result<Self, Error> {
+        Self::new(name)
+    }
+}
+
+impl From<LockName> for String {
+    fn from(name: LockName) -> Self {
+        name.as_str().into()
     }
 }
 

@@ -1,30 +1,33 @@
-//! Owners: the identity by which a lock lets in again whoever holds it already. (pure)
+//! Owners: the identity of a holder, for reentrancy. (pure)
 //!
-//! An owner is a name and nothing else: tasks and threads have no identity here, and who knows the
-//! name is the owner.
+//! An owner is a name and nothing else. Tasks and threads have no identity here.
 
 use std::fmt;
 use std::sync::Arc;
 
 use uuid::Uuid;
 
-/// Who takes a lock, for reentrancy: while an owner holds a lock, the same owner gets it again at
-/// once.
+/// The identity of a holder, for reentrancy: while an owner holds a lock, the same owner is granted
+/// it again at once.
 ///
-/// The name stands in the ticket, so it also works from another [`Keeper`](crate::Keeper), another
-/// process or another host: all parts of one job that share a name are one owner. There is no other
-/// identity: a task that asks again without an owner waits for itself, for ever (and is warned).
+/// The name stands in the ticket, so it also works from another [`Keeper`](crate::Keeper), process
+/// or host: all parts of one job that share a name are one owner. There is no other identity. A
+/// task without an owner that asks again waits for itself for ever, with a warning.
 ///
-/// The name is what a bearer token is: whoever says it, and may use the lock, goes in beside the
-/// holder, with the holder's token. It stands in the ticket, for all who may read that. `{:?}` does
-/// not show it.
+/// The name is a bearer token. A program that knows the name and may use the lock enters beside the
+/// holder, with the holder's token. The name stands in the ticket, for all programs that may read
+/// it. `{:?}` does not show it.
 ///
-/// What it promises: never are two owners inside at a time, and never an owner and somebody without
-/// one. Whoever holds for the same owner has the same token, and the lock is free for others when
-/// the last of them has gone, in whatever order they go. Each [`Keeper`](crate::Keeper) that is
-/// inside has a ticket of its own, so the end of one, by a crash say, takes nothing from another. A
-/// hold that is lost is never entered again: the owner's next call waits for a new one, or goes in
-/// beside whoever still holds for it.
+/// # What it promises
+///
+/// - Two owners are never inside at the same time, and neither are an owner and a holder without
+///   one.
+/// - All holders of one owner have the same token. The lock is free when the last of them has gone,
+///   in whatever order they go.
+/// - Each [`Keeper`](crate::Keeper) inside has its own ticket. So the end of one, by a crash for
+///   example, takes nothing from another.
+/// - A lost hold is never entered again. The owner's next call waits for a new hold, or enters
+///   beside a live one.
 ///
 /// # Examples
 ///
@@ -48,7 +51,7 @@ use uuid::Uuid;
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner(Arc<str>);
 
-/// Without the name, which lets in whoever says it.
+/// Without the name, which is a secret: it lets its bearer in.
 impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Owner").finish_non_exhaustive()
@@ -56,7 +59,7 @@ impl fmt::Debug for Owner {
 }
 
 impl Owner {
-    /// An owner that nobody else is: a random UUID.
+    /// A new owner, with a random UUID as its name.
     #[must_use]
     #[expect(
         clippy::new_without_default,
@@ -66,11 +69,11 @@ impl Owner {
         Self(Uuid::new_v4().to_string().into())
     }
 
-    /// The owner with this name, of at most 1024 bytes: everybody who uses it is the same. A longer
-    /// one is refused when a lock is asked for.
+    /// The owner with this name, of at most 1024 bytes. All programs that use the name are the same
+    /// owner. A lock call with a longer name is refused.
     #[must_use]
-    pub fn named(name: impl Into<Arc<str>>) -> Self {
-        Self(name.into())
+    pub fn named(name: impl AsRef<str>) -> Self {
+        Self(name.as_ref().into())
     }
 
     /// The name.

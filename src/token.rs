@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 
 /// The fencing token of a hold: a number that grows with every grant of a lock.
 ///
-/// Hand it to the resource that the lock protects and have the resource refuse a token lower than
-/// the highest that it has seen. This, and not the lock alone, is what keeps a paused or cut-off
-/// process from writing after somebody else got the lock (Kleppmann, *How to do distributed
+/// Hand it to the resource that the lock protects. The resource must refuse a token lower than the
+/// highest that it has seen. The lock alone cannot stop a paused or cut-off process that writes
+/// after the lock went to another holder; the token can (Kleppmann, *How to do distributed
 /// locking*, 2016; Burrows, *Chubby*, OSDI 2006, section 2.4).
 ///
-/// It is the `czxid` of the ticket, the number of the transaction that created it: strictly
-/// increasing over the whole ensemble, across sessions and across directories that are removed and
-/// made again, while the ensemble keeps its data. A wiped or restored ensemble starts lower: then
-/// reset what the resource remembers.
+/// It is the `czxid` of the ticket, the number of the transaction that created it. It grows
+/// strictly over the whole ensemble, across sessions and removed directories, while the ensemble
+/// keeps its data. A wiped or restored ensemble starts lower: then reset the number that the
+/// resource keeps.
 ///
 /// # Examples
 ///
@@ -56,10 +56,8 @@ impl Token {
         // changes to make it negative.
         Self(u64::from_ne_bytes(czxid.to_ne_bytes()))
     }
-}
 
-impl Token {
-    /// The identity of the ticket that it stands for.
+    /// The identity of its ticket.
     pub(crate) fn czxid(self) -> i64 {
         i64::from_ne_bytes(self.0.to_ne_bytes())
     }

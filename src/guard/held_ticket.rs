@@ -27,6 +27,8 @@ const HOLDING: &str = "hold";
 #[derive(Debug)]
 pub(crate) struct HeldTicket {
     pub(crate) name: LockName,
+    /// The name of its node, also once the ticket was given up.
+    node: Box<str>,
     pub(crate) place: TicketPlace,
     pub(crate) entry: LeaseEntry,
     /// Writes down how the hold ends.
@@ -54,8 +56,11 @@ impl HeldTicket {
     ) -> Self {
         place.hold_under(entry.loss_watch());
         entry.count(metrics);
+        let node = place.ticket().map(|(ticket, _)| &*ticket.name);
+        let node = node.unwrap_or_default().into();
         Self {
             name,
+            node,
             place,
             entry,
             record: None,
@@ -101,6 +106,11 @@ impl HeldTicket {
     pub(crate) fn ticket(&self) -> (&str, i64) {
         let ticket = self.place.ticket();
         ticket.map_or(("", 0), |(ticket, czxid)| (&*ticket.name, czxid))
+    }
+
+    /// The name of its node in the lock's directory.
+    pub(crate) fn node(&self) -> &str {
+        &self.node
     }
 
     /// The ticket's path.
@@ -222,7 +232,7 @@ pub(crate) fn told(
         ReleaseOutcome::Refused { servers } => Error::Denied {
             doing,
             path,
-            needs: Right::Delete.word(),
+            needs: Right::Delete,
             servers,
         },
         ReleaseOutcome::NotEmpty { servers } => Error::Refused {

@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -87,15 +88,15 @@ pub(crate) async fn failures(
 async fn reason(address: &str, is_secure: bool, deadline: Instant) -> UnreachableReason {
     let resolved = match timeout_at(deadline, lookup_host(with_port(address))).await {
         Ok(Ok(addresses)) => addresses.collect::<Vec<_>>(),
-        Ok(Err(error)) => return UnreachableReason::NotResolved(error.to_string()),
-        Err(_) => return UnreachableReason::NotResolved("no answer in time".into()),
+        Ok(Err(error)) => return UnreachableReason::NotResolved(error.into()),
+        Err(_) => return UnreachableReason::NotResolved(failed("no answer in time")),
     };
     if resolved.is_empty() {
-        return UnreachableReason::NotResolved("no address".into());
+        return UnreachableReason::NotResolved(failed("no address"));
     }
     let asked = async {
         match TcpStream::connect(&resolved[..]).await {
-            Err(error) => UnreachableReason::Refused(error.to_string()),
+            Err(error) => UnreachableReason::Refused(error.into()),
             // A word in the clear would tell nothing.
             Ok(_) if is_secure => UnreachableReason::NoTlsSession,
             Ok(stream) => match ask(stream, 32).await {
@@ -106,6 +107,10 @@ async fn reason(address: &str, is_secure: bool, deadline: Instant) -> Unreachabl
     };
     let reason = timeout_at(deadline, asked).await;
     reason.unwrap_or(UnreachableReason::Silent)
+}
+
+fn failed(why: &'static str) -> Arc<io::Error> {
+    io::Error::other(why).into()
 }
 
 /// ZooKeeper's default port, as the client crate adds it.

@@ -26,6 +26,7 @@ use futures_util::FutureExt;
 
 use tokio::sync::watch;
 
+pub(crate) use crate::error::Right;
 use crate::protocol::acl::Entry;
 
 use size::{Envelope, TooLarge};
@@ -60,27 +61,6 @@ pub(crate) enum Code {
     NotNow(String),
     /// Every other code, in the server's words.
     Other(String),
-}
-
-/// The right that an operation needs on its node, or on that node's directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Right {
-    Read,
-    Write,
-    Create,
-    Delete,
-}
-
-impl Right {
-    /// In the words of ZooKeeper's documentation.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Read => "READ",
-            Self::Write => "WRITE",
-            Self::Create => "CREATE",
-            Self::Delete => "DELETE",
-        }
-    }
 }
 
 impl From<TooLarge> for Fault {

@@ -10,6 +10,7 @@ pub(crate) mod dialect;
 pub(crate) mod exchange;
 pub(crate) mod join;
 pub(crate) mod journal_page;
+pub(crate) mod kind;
 pub(crate) mod leader;
 pub(crate) mod lease;
 pub(crate) mod mark;

@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 use uuid::fmt::{Hyphenated, Urn};
 use uuid::{Uuid, Version};
 
+use super::kind::LockKind;
+
 /// What a ticket stands in the queue for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Mode {
@@ -71,13 +73,13 @@ impl Recipe {
         }
     }
 
-    /// The word for it in spans and for people.
-    pub(crate) fn word(self) -> &'static str {
+    /// What a holder of its ticket holds.
+    pub(crate) fn lock_kind(self) -> LockKind {
         match self {
-            Self::Lock | Self::KazooLock => "lock",
-            Self::Read | Self::KazooRead => "read",
-            Self::Write | Self::KazooWrite => "write",
-            Self::Lead => "lead",
+            Self::Lock | Self::KazooLock => LockKind::Lock,
+            Self::Read | Self::KazooRead => LockKind::Read,
+            Self::Write | Self::KazooWrite => LockKind::Write,
+            Self::Lead => LockKind::Lead,
         }
     }
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::Queue;
-use super::view::QueueEntry;
+use super::entry::QueueEntry;
 use crate::error::{Error, Result};
 use crate::link::{Code, Right};
 use crate::protocol::departure::Departure;
@@ -54,7 +54,7 @@ impl Queue {
             ReleaseOutcome::Refused { servers } => Err(Error::Denied {
                 doing: EVICTING,
                 path: path.to_owned(),
-                needs: Right::Delete.word(),
+                needs: Right::Delete,
                 servers,
             }),
             ReleaseOutcome::NotEmpty { servers } => Err(Error::Refused {

@@ -5,8 +5,10 @@
 //! nothing: that is the waiter's. Recipes see no node name, no watch and no child list.
 
 pub(crate) mod acl;
+pub(crate) mod census;
 pub(crate) mod directory;
 mod doubts;
+pub(crate) mod entry;
 mod evict;
 mod head;
 mod join;
@@ -18,7 +20,7 @@ pub(crate) mod revoke;
 pub(crate) mod several;
 mod sharing;
 mod verified_read;
-pub(crate) mod view;
+mod view;
 mod waiter;
 
 use std::sync::Arc;
@@ -32,6 +34,7 @@ use crate::link::{Code, Create, Found, Read};
 use crate::metrics::{LockMetrics, MetricsTable};
 use crate::name::LockName;
 use crate::protocol::dialect::{check_neighbours, in_doubt};
+use crate::protocol::kind::LockKind;
 use crate::protocol::mark::DirectoryData;
 use crate::protocol::rule;
 use crate::protocol::ticket;
@@ -108,7 +111,7 @@ impl Queue {
     }
 
     /// What will be written down of a hold, if anything is.
-    pub(crate) fn draft(&self, kind: &'static str) -> Option<Draft> {
+    pub(crate) fn draft(&self, kind: LockKind) -> Option<Draft> {
         let journal = self.journal.as_ref()?;
         Some(Draft::new(journal, &self.line, kind))
     }
@@ -123,7 +126,7 @@ impl Queue {
         tracing::debug_span!(
             "acquire",
             path,
-            kind = self.recipe.word(),
+            kind = self.recipe.lock_kind().as_str(),
             ticket = Empty,
             session = Empty,
             holder_trace = Empty
@@ -221,7 +224,7 @@ impl Queue {
             walk,
             line,
             self.delay,
-            self.draft(self.recipe.word()),
+            self.draft(self.recipe.lock_kind()),
             self.metrics.clone(),
         ))
     }

@@ -22,11 +22,10 @@ use crate::session::{End, Failure, Session};
 const LOOKING: &str = "look for the leader of";
 const FOLLOWING: &str = "follow the leaders of";
 
-/// Follows the leaders of an election without standing; from
-/// [`Election::observe`](crate::Election::observe).
+/// Follows the leaders of an election, from [`Election::observe`](crate::Election::observe).
 ///
-/// Works as a [`tokio::sync::watch`] receiver does: it knows the leader that was last seen, and
-/// whoever looks seldom misses those in between. Each leader is shown once, in the order of their
+/// It works as a [`tokio::sync::watch`] receiver does: it knows the last leader that it has seen,
+/// so a slow caller misses leaders in between. Each leader is shown once, in the order of their
 /// tokens, and so is each new value of the same leader, and that nobody leads any more. A leader
 /// that is there when [`changed`](Self::changed) looks is never missed.
 ///
@@ -48,8 +47,7 @@ const FOLLOWING: &str = "follow the leaders of";
 /// let mut observer = election.observe();
 /// let leadership = election.campaign("10.0.0.7:80").await?;
 ///
-/// observer.changed().await?;
-/// let leader = observer.borrow().ok_or("somebody leads")?;
+/// let leader = observer.changed().await?.ok_or("the new leader")?;
 /// assert_eq!(leader.value, "10.0.0.7:80");
 /// assert_eq!(leader.token, leadership.token());
 /// # leadership.resign().await?;
@@ -99,8 +97,8 @@ impl Observer {
         self.watch.leader()
     }
 
-    /// Waits until there is another leader than the one that was last seen, or another value, or
-    /// nobody who leads. The first call waits for the first leader.
+    /// Waits for a change that was not seen yet, and gives the leader: another one, the same one
+    /// with another value, or none. The first call waits for the first leader.
     ///
     /// # Errors
     ///
@@ -113,7 +111,7 @@ impl Observer {
     ///
     /// Cancel safe: nothing that it saw is lost. What it watches stays watched until it is asked
     /// again or dropped.
-    pub async fn changed(&mut self) -> Result<()> {
+    pub async fn changed(&mut self) -> Result<Option<Leader>> {
         while !self.watch.take_news() {
             if self.watch.step() == LeaderStep::Wait {
                 self.wait().await?;
@@ -128,7 +126,7 @@ impl Observer {
                 result => result?,
             }
         }
-        Ok(())
+        Ok(self.watch.leader().cloned())
     }
 
     /// Waits for any of the watches.

@@ -12,9 +12,10 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::Queue;
-use super::view::{EntryKind, QueueEntry};
+use super::entry::QueueEntry;
 use crate::error::{Error, Result};
 use crate::link::{Code, Fault, Found, Read, Write};
+use crate::protocol::kind::LockKind;
 use crate::protocol::ticket::{asking, is_revoked};
 use crate::session::pool::Need;
 use crate::session::setbacks::Setbacks;
@@ -76,7 +77,7 @@ impl Queue {
     /// Dropped after its first poll, it may have asked.
     pub(crate) async fn revoke(&self, entry: &QueueEntry, grace: Duration) -> Result<bool> {
         self.directory_of(entry)?;
-        if entry.kind == EntryKind::Candidate {
+        if entry.kind == LockKind::Lead {
             return Err(Error::InvalidOption {
                 what: "queue entry",
                 given: entry.path.clone(),

@@ -22,6 +22,7 @@ use crate::guard::self_wait::SelfWait;
 use crate::metrics::Waiting;
 use crate::name::LockName;
 use crate::owner::Owner;
+use crate::protocol::kind::LockKind;
 use crate::protocol::ticket::Mode;
 use crate::queue::permits::PermitPool;
 use crate::queue::place::TicketPlace;
@@ -61,8 +62,8 @@ impl Acquirer {
         self.queue.set_class(class, &self.local_holds.metrics);
     }
 
-    pub(crate) fn never_rejoin(&mut self) {
-        self.rejoins = false;
+    pub(crate) fn set_rejoin(&mut self, rejoins: bool) {
+        self.rejoins = rejoins;
     }
 
     /// Waits for the turn of a new ticket, or gets the owner's hold again.
@@ -197,7 +198,11 @@ impl Acquirer {
         let waited = began.elapsed();
         let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         let token = Token::new(held.czxid());
-        let held = held.recorded(self.queue.draft("permit").map(Box::new), token, waited);
+        let held = held.recorded(
+            self.queue.draft(LockKind::Permit).map(Box::new),
+            token,
+            waited,
+        );
         tracing::debug!(waited_ms, token = u64::from(token), "granted");
         Hold::new(vec![held], token, Mode::Shared, None, Vec::new())
     }

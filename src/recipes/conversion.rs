@@ -36,6 +36,7 @@ impl Acquirer {
                 mut place,
                 entry,
                 record,
+                ..
             }) = all_held.next()
             else {
                 return Err(self.queue.lost("it holds nothing"));

@@ -21,7 +21,7 @@ pub(crate) fn refused(link: &dyn Link, doing: &'static str, path: &str, code: &C
         Code::NoAuth(right) => Error::Denied {
             doing,
             path,
-            needs: right.word(),
+            needs: *right,
             servers,
         },
         Code::TooLarge(too_large) => self::too_large(doing, path, *too_large),

@@ -1,4 +1,4 @@
-//! The monitor of a keeper's home session: it reports the session's events.
+//! The monitor of a keeper's home session: reports its changes.
 //!
 //! Invariant: it keeps neither the keeper nor the session alive. It decides nothing about locks,
 //! and the pool opens the next session.
@@ -10,38 +10,40 @@ use tokio::sync::watch;
 
 use super::Session;
 use super::ending::End;
+use crate::error::{Error, Result};
 use crate::link::SessionState;
+use crate::session_id::SessionId;
 
-/// What became of a keeper's session.
+/// A change of a keeper's session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SessionEvent {
-    /// It is connected.
+    /// The session is connected.
     #[non_exhaustive]
     Connected {
-        /// Its number, as the servers' `cons` shows it.
-        session: i64,
+        /// The session.
+        session: SessionId,
     },
-    /// The connection is lost. The session lives on at the servers for a while.
+    /// The connection is lost. The servers keep the session for a while.
     #[non_exhaustive]
     Suspect {
-        /// Its number.
-        session: i64,
+        /// The session.
+        session: SessionId,
     },
-    /// It is over, and with it every ticket that it held. The keeper opens another one by itself.
+    /// The session ended, and all its tickets with it. The keeper opens the next session by itself.
     #[non_exhaustive]
     Over {
-        /// Its number.
-        session: i64,
+        /// The session.
+        session: SessionId,
         /// How it ended.
         reason: &'static str,
     },
-    /// The keeper was closed: nothing follows.
+    /// The keeper was closed. This is the last event.
     Closed,
 }
 
 impl SessionEvent {
-    fn of(session: i64, state: SessionState) -> Self {
+    fn of(session: SessionId, state: SessionState) -> Self {
         match state {
             SessionState::Connected => Self::Connected { session },
             SessionState::Disconnected => Self::Suspect { session },
@@ -50,7 +52,7 @@ impl SessionEvent {
     }
 
     /// The session of the event.
-    fn session(self) -> Option<i64> {
+    fn session(self) -> Option<SessionId> {
         match self {
             Self::Connected { session } | Self::Suspect { session } => Some(session),
             Self::Over { session, .. } => Some(session),
@@ -60,8 +62,9 @@ impl SessionEvent {
 }
 
 /// Follows a keeper's session, from [`Keeper::session_events`](crate::Keeper::session_events).
-/// Works as a [`tokio::sync::watch`] receiver does: it knows the latest event, and whoever looks
-/// seldom misses some in between.
+///
+/// It works as a [`tokio::sync::watch`] receiver does. It knows the latest event, so a slow caller
+/// misses events in between.
 ///
 /// # Examples
 ///
@@ -74,12 +77,15 @@ impl SessionEvent {
 /// let mut events = keeper.session_events();
 /// assert!(matches!(events.borrow(), SessionEvent::Connected { .. }));
 /// keeper.close().await;
-/// assert_eq!(events.changed().await, SessionEvent::Closed);
+/// assert_eq!(events.changed().await?, SessionEvent::Closed);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct SessionEvents(watch::Receiver<SessionEvent>);
+pub struct SessionEvents {
+    events: watch::Receiver<SessionEvent>,
+    seen: SessionEvent,
+}
 
 impl fmt::Debug for SessionEvents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -91,43 +97,59 @@ impl fmt::Debug for SessionEvents {
 }
 
 impl SessionEvents {
-    pub(super) fn new(events: watch::Receiver<SessionEvent>) -> Self {
-        Self(events)
+    pub(super) fn new(mut events: watch::Receiver<SessionEvent>) -> Self {
+        let seen = *events.borrow_and_update();
+        Self { events, seen }
     }
 
-    /// The latest event.
+    /// The latest event, also if it was not seen by [`changed`](Self::changed).
     pub fn borrow(&self) -> SessionEvent {
-        *self.0.borrow()
+        match self.seen {
+            SessionEvent::Closed => SessionEvent::Closed,
+            _ => *self.events.borrow(),
+        }
     }
 
-    /// Waits for an event that was not seen yet. After the keeper was closed it is
-    /// [`SessionEvent::Closed`], at once and again and again; also after it and its guards were
-    /// dropped.
+    /// Waits for an event that was not seen yet, and gives it. Events before the call of
+    /// [`session_events`](crate::Keeper::session_events) count as seen.
+    ///
+    /// The last event is [`SessionEvent::Closed`]. It also comes when the keeper and all its guards
+    /// were dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`is_closed`](Error::is_closed) once [`SessionEvent::Closed`] was seen.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is lost.
-    pub async fn changed(&mut self) -> SessionEvent {
-        let is_seen = !self.0.has_changed().unwrap_or_default();
-        if is_seen && self.borrow() == SessionEvent::Closed {
-            return SessionEvent::Closed;
+    /// Cancel safe: no event is lost.
+    pub async fn changed(&mut self) -> Result<SessionEvent> {
+        if self.seen == SessionEvent::Closed {
+            return Err(Error::Closed {
+                name: "the keeper".into(),
+                doing: "follow the session of",
+            });
         }
-        match self.0.changed().await {
-            Ok(()) => *self.0.borrow_and_update(),
+        self.seen = match self.events.changed().await {
+            Ok(()) => *self.events.borrow_and_update(),
             Err(_) => SessionEvent::Closed,
-        }
+        };
+        Ok(self.seen)
     }
 }
 
-/// Reports a session's events until it is over, and then the reason. `None` if the session was
-/// given up without an end.
+/// Reports the session's changes until it ends, and returns how. `None` if it was given up.
 pub(super) async fn report(
     session: Weak<Session>,
     events: &watch::Sender<SessionEvent>,
 ) -> Option<&'static str> {
     let (id, ending, mut states) = {
         let session = session.upgrade()?;
-        (session.id(), session.ending(), session.states())
+        (
+            SessionId::from(session.id()),
+            session.ending(),
+            session.states(),
+        )
     };
     // The keeper may have been closed, or may have another session, before this task had its turn.
     let tell = |event: SessionEvent| {

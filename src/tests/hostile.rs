@@ -163,7 +163,7 @@ async fn a_lock_behind_such_a_server_is_an_error() {
     let address = serve(5000, ints(&[0])).await;
     let keeper = Keeper::connect(address).await.unwrap();
 
-    let lock = keeper.mutex("a").unwrap().without_rejoin();
+    let lock = keeper.mutex("a").unwrap().with_rejoin(false);
     let locked = timeout(SOON, lock.lock()).await.unwrap();
 
     let error = locked.unwrap_err();

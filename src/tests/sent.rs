@@ -242,7 +242,7 @@ async fn no_watch_is_sent_that_was_not_counted() {
         .await
         .unwrap();
     let permits = near.semaphore("permits", 1).unwrap();
-    let lingers = near.mutex("lingers").unwrap().linger(HOUR);
+    let lingers = near.mutex("lingers").unwrap().with_linger(HOUR);
     let _lingering = lingers.lock().await.unwrap();
     tokio::spawn({
         let near = near.clone();

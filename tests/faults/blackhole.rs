@@ -120,7 +120,7 @@ async fn a_keeper_on_one_thread_stays_calm_until_its_session_ends(world: World) 
             guard.lost().await;
             tell.send("lost").unwrap();
             while !matches!(events.borrow(), SessionEvent::Over { .. }) {
-                events.changed().await;
+                events.changed().await.unwrap();
             }
             tell.send("over").unwrap();
             keeper.close().await;

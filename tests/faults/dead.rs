@@ -68,7 +68,7 @@ async fn calls(proxies: &Proxies) -> (Keeper, Vec<Call>) {
         guards.push(lock(name).lock().await.unwrap());
     }
     let [release, check, fenced, run, lost, busy]: [_; 6] = guards.try_into().unwrap();
-    let (mut granted, mut changed, position) = (
+    let (mut granted, mut advanced, position) = (
         lock("busy").enqueue().await.unwrap(),
         lock("busy").enqueue().await.unwrap(),
         lock("busy").enqueue().await.unwrap(),
@@ -124,9 +124,9 @@ async fn calls(proxies: &Proxies) -> (Keeper, Vec<Call>) {
             Box::pin(async move { granted.granted().await.unwrap_err() }),
         ),
         (
-            "Place::changed",
+            "Place::advanced",
             over,
-            Box::pin(async move { changed.changed().await.unwrap_err() }),
+            Box::pin(async move { advanced.advanced().await.unwrap_err() }),
         ),
         (
             "Place::position",
@@ -282,7 +282,7 @@ async fn a_waiter_outlives_an_outage_that_is_longer_than_its_session(world: Worl
     proxies.refuse().await;
     proxies.cut(End::Rst).await;
     while !matches!(events.borrow(), SessionEvent::Over { .. }) {
-        timeout(SOON, events.changed()).await.unwrap();
+        timeout(SOON, events.changed()).await.unwrap().unwrap();
     }
     // For a while nobody gives another session either.
     let silence = timeout(T, events.changed()).await;

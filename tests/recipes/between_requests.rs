@@ -308,7 +308,7 @@ async fn behind_a_silent_server(limit: Duration) -> (Keeper, TcpListener) {
     // The keeper may have opened another one a moment before the server stopped.
     let mut events = keeper.session_events();
     while !matches!(events.borrow(), SessionEvent::Over { .. }) {
-        events.changed().await;
+        events.changed().await.unwrap();
     }
     (keeper, silent)
 }
@@ -375,7 +375,7 @@ async fn a_close_ends_calls_that_wait_for_a_session(_world: World) {
 async fn a_close_that_was_cancelled_can_be_completed(world: World) {
     let keeper = keeper(&world).await;
     let guard = keeper.mutex("closed").unwrap().lock().await.unwrap();
-    let session = keeper.queue("closed").await.unwrap()[0].session;
+    let session = i64::from(keeper.queue("closed").await.unwrap()[0].session);
     {
         let mut close = Box::pin(keeper.close());
         assert!(futures_util::poll!(close.as_mut()).is_pending());
@@ -492,7 +492,7 @@ async fn a_lock_that_is_not_polled_any_more_holds_up_no_other(world: World) {
     let builder = builder.session_timeout(Duration::from_secs(3600));
     let (keeper, faults) = (builder.connect().await.unwrap(), world.embedded().faults());
     let guard = keeper.mutex("whoami").unwrap().lock().await.unwrap();
-    let session = keeper.queue("whoami").await.unwrap()[0].session;
+    let session = i64::from(keeper.queue("whoami").await.unwrap()[0].session);
     guard.release().await.unwrap();
     // After a reconnect the first grant looks whether it is still our session.
     assert!(faults.cut(session));

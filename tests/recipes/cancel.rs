@@ -200,7 +200,7 @@ fn lingering(keeper: &Keeper) -> Mutex {
     keeper
         .mutex("cut")
         .unwrap()
-        .linger(Duration::from_millis(5))
+        .with_linger(Duration::from_millis(5))
 }
 
 #[case(within = 120)]
@@ -302,7 +302,7 @@ async fn a_cancelled_change_keeps_the_place_until_it_is_dropped(world: World) {
     let polls = rest
         .cancel(MOST_POLLS, |keeper: Keeper, stranger, polls| async move {
             let mut place = keeper.mutex("cut").unwrap().enqueue().await.unwrap();
-            let cancelled = cancelled_after(polls, place.changed()).await;
+            let cancelled = cancelled_after(polls, place.advanced()).await;
             assert_eq!(
                 children(&stranger, "cut").await.len(),
                 1,
@@ -481,7 +481,7 @@ async fn a_cancelled_look_at_the_session_misses_nothing(world: World) {
 
         timeout(Duration::from_secs(1), async {
             while events.borrow() != SessionEvent::Closed {
-                events.changed().await;
+                events.changed().await.unwrap();
             }
         })
         .await

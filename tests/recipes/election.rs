@@ -9,7 +9,7 @@ pub mod races;
 use std::time::{Duration, Instant};
 
 use lockkeeper::embedded::{Code, Match, Op};
-use lockkeeper::{Election, EntryKind, Error, Keeper, Leadership, Result};
+use lockkeeper::{Election, Error, Keeper, Leadership, LockKind, Result};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode};
@@ -144,14 +144,14 @@ async fn leader_and_participants_tell_who_stands_and_with_what(world: World) {
     assert!(leader.host.is_some());
     let stand = participants.iter().map(|entry| {
         let value = entry.value.as_deref();
-        (value, entry.is_holder, entry.kind)
+        (value, entry.is_holder, entry.kind.clone())
     });
     let stand: Vec<_> = stand.collect();
     assert_eq!(
         stand,
         [
-            (Some("a"), true, EntryKind::Candidate),
-            (Some("b"), false, EntryKind::Candidate)
+            (Some("a"), true, LockKind::Lead),
+            (Some("b"), false, LockKind::Lead)
         ]
     );
     assert_eq!(participants[0].token, leader.token);
@@ -514,7 +514,7 @@ async fn a_leader_whose_session_is_over_cannot_proclaim(world: World) {
     let (election, faults) = (a.election("expired").unwrap(), world.embedded().faults());
     let leadership = election.campaign("a").await.unwrap();
     let next = watching(&world, &b.election("expired").unwrap()).await;
-    let session = election.leader().await.unwrap().unwrap().session;
+    let session = i64::from(election.leader().await.unwrap().unwrap().session);
     faults.expire_session(session);
 
     let error = timeout(SOON, leadership.proclaim("late"))

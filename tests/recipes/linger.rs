@@ -23,7 +23,7 @@ const SOON: Duration = Duration::from_secs(3);
 const LONG: Duration = Duration::from_secs(3600);
 
 fn lingering(keeper: &Keeper, name: &str) -> Mutex {
-    keeper.mutex(name).unwrap().linger(LONG)
+    keeper.mutex(name).unwrap().with_linger(LONG)
 }
 
 /// Locks and releases, and tells under which token.
@@ -83,7 +83,7 @@ async fn a_place_that_nobody_takes_over_costs_two_requests_more(world: World) {
     once(&lock).await;
     let before = server.counters();
 
-    once(&lock.linger(Duration::from_millis(50))).await;
+    once(&lock.with_linger(Duration::from_millis(50))).await;
 
     let asked = || async { requests(&server.counters().since(&before)) == 5 };
     eventually("create, look, watch, release, no watch", SOON, asked).await;
@@ -222,8 +222,8 @@ async fn crowds_that_linger_and_crowds_that_do_not_exclude_each_other(world: Wor
         let lock = keepers[worker % 2].mutex("crowd").unwrap();
         let lock = match worker % 3 {
             0 => lock,
-            1 => lock.linger(Duration::from_millis(2)),
-            _ => lock.linger(LONG),
+            1 => lock.with_linger(Duration::from_millis(2)),
+            _ => lock.with_linger(LONG),
         };
         let (inside, tokens) = (Arc::clone(&inside), Arc::clone(&tokens));
         tokio::spawn(async move {

@@ -604,7 +604,7 @@ async fn a_set_without_rejoin_says_that_its_session_is_over(world: World) {
     let set = a
         .multi_lock(["a", "b"])
         .unwrap()
-        .without_rejoin()
+        .with_rejoin(false)
         .with_label("once");
     let waiting = tokio::spawn(async move { set.lock().await });
     queued(&stranger, &[("a", 1), ("b", 2)]).await;

@@ -211,7 +211,7 @@ async fn a_place_moves_up_and_is_granted(world: World) {
             .is_err()
     );
     drop(second);
-    timeout(Duration::from_secs(2), third.changed())
+    timeout(Duration::from_secs(2), third.advanced())
         .await
         .unwrap()
         .unwrap();
@@ -393,7 +393,7 @@ async fn the_queue_shows_who_holds_and_who_waits(world: World) {
     assert_eq!(queue[0].token, guard.token());
     assert_eq!(queue[0].label.as_deref(), Some("nightly job"));
     assert_eq!(queue[1].pid, Some(std::process::id()));
-    assert!(queue[0].session != queue[1].session && queue[0].since_ms.is_some());
+    assert!(queue[0].session != queue[1].session && queue[0].since.is_some());
     drop(place);
 }
 

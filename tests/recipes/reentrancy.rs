@@ -63,7 +63,7 @@ fn requests(server: &EmbeddedServer) -> u64 {
 
 /// The session of whoever is first in the queue.
 async fn session_of(keeper: &Keeper, lock: &str) -> i64 {
-    keeper.queue(lock).await.unwrap()[0].session
+    keeper.queue(lock).await.unwrap()[0].session.into()
 }
 
 #[case]

@@ -181,7 +181,10 @@ async fn an_owner_that_is_asked_comes_in_again_from_elsewhere(world: World) {
 #[case]
 async fn a_hold_that_lingers_goes_when_it_is_asked_for(world: World) {
     let [a, b] = [keeper(&world).await, keeper(&world).await];
-    let lock = a.mutex("kept").unwrap().linger(Duration::from_secs(60));
+    let lock = a
+        .mutex("kept")
+        .unwrap()
+        .with_linger(Duration::from_secs(60));
     let guard = lock.lock().await.unwrap();
     let asking = ask(&b, "kept", SOON);
     let following = async {
@@ -294,7 +297,7 @@ async fn whoever_asks_is_told_of_the_end_of_its_session(world: World) {
     let guard = a.mutex("asked").unwrap().lock().await.unwrap();
     // Whose session it is, its own ticket tells.
     let own = b.mutex("own").unwrap().lock().await.unwrap();
-    let session = b.queue("own").await.unwrap()[0].session;
+    let session = i64::from(b.queue("own").await.unwrap()[0].session);
     let queue = b.queue("asked").await.unwrap();
     let asking = tokio::spawn(async move {
         let long = Duration::from_secs(60);

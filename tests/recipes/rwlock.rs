@@ -465,7 +465,7 @@ async fn the_example_runs(world: World) {
 #[case(embedded)]
 async fn who_waits_when_the_session_ends_joins_again(world: World) {
     let ((a, b), stranger) = (two(&world, "again").await, world.raw().await);
-    let own = b.clone().without_rejoin();
+    let own = b.clone().with_rejoin(false);
     let writer = a.write().await.unwrap();
     let (reading, writing) = (
         ask_to_read(&b, &stranger).await,

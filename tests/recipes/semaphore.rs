@@ -13,7 +13,7 @@ pub mod trouble;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use lockkeeper::{EntryKind, Error, Keeper, Owner, Permit, Semaphore};
+use lockkeeper::{Error, Keeper, LockKind, Owner, Permit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
@@ -462,7 +462,7 @@ async fn permits_of_a_lost_session_come_back(world: World) {
     );
     let permit = lost.acquire_many(2).await.unwrap();
     let waiting = waits(&semaphore, 1);
-    let session = semaphore.holders().await.unwrap()[0].session;
+    let session = i64::from(semaphore.holders().await.unwrap()[0].session);
 
     // Another client ends the session, as its expiry would.
     end_session(&world, session).await;
@@ -505,9 +505,9 @@ async fn the_queue_shows_who_holds_permits_and_who_waits(world: World) {
 
     let kinds: Vec<_> = queue
         .iter()
-        .map(|entry| (entry.is_holder, entry.kind))
+        .map(|entry| (entry.is_holder, (entry.kind.clone(), entry.permits)))
         .collect();
-    let permit = |permits| EntryKind::Permit { permits };
+    let permit = |permits| (LockKind::Permit, Some(permits));
     assert_eq!(
         kinds,
         [(true, permit(2)), (true, permit(3)), (false, permit(4))]
@@ -517,8 +517,8 @@ async fn the_queue_shows_who_holds_permits_and_who_waits(world: World) {
     for entry in &queue {
         assert_eq!(entry.label.as_deref(), Some("backup"));
         assert_eq!(entry.pid, Some(std::process::id()));
-        assert!(entry.host.is_some() && entry.since_ms.is_some());
-        assert_ne!(entry.session, 0);
+        assert!(entry.host.is_some() && entry.since.is_some());
+        assert_ne!(i64::from(entry.session), 0);
     }
     drop((two, three));
     granted(waiting).await.release().await.unwrap();
@@ -559,7 +559,10 @@ async fn locks_shows_a_semaphore_under_its_name(world: World) {
 /// Every way to a lock with this name is refused, because of this node.
 async fn no_lock_has(keeper: &Keeper, name: &str, found: &str) {
     let (lock, both) = (keeper.mutex(name).unwrap(), keeper.rw_lock(name).unwrap());
-    let (lingering, election) = (lock.clone().linger(SOON), keeper.election(name).unwrap());
+    let (lingering, election) = (
+        lock.clone().with_linger(SOON),
+        keeper.election(name).unwrap(),
+    );
     let owned = lock.clone().with_owner(&Owner::new());
     let ways: [BoxFuture<'_, lockkeeper::Result<()>>; 14] = [
         Box::pin(async { lock.lock().await.map(drop) }),
@@ -768,8 +771,8 @@ async fn locks_below_a_lock_may_be_called_like_a_semaphores_nodes(world: World) 
         lock.lock().await.unwrap().release().await.unwrap();
         let taken = lock.try_lock().await.unwrap();
         let queue = keeper.queue("orders").await.unwrap();
-        let kinds: Vec<_> = queue.iter().map(|entry| entry.kind).collect();
-        assert_eq!(kinds, [EntryKind::Lock]);
+        let kinds: Vec<_> = queue.iter().map(|entry| entry.kind.clone()).collect();
+        assert_eq!(kinds, [LockKind::Lock]);
         taken.unwrap().release().await.unwrap();
         let reader = keeper.rw_lock("orders").unwrap().read().await.unwrap();
         reader.release().await.unwrap();

@@ -20,7 +20,7 @@ async fn row_36_a_waiter_whose_session_ends_fails_while_the_lock_is_held(world: 
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let session = own_session(&a).await;
     let guard = b.mutex("held").unwrap().lock().await.unwrap();
-    let lock = a.mutex("held").unwrap().without_rejoin();
+    let lock = a.mutex("held").unwrap().with_rejoin(false);
     let mut place = lock.enqueue().await.unwrap();
     let (locked, granted, expired) = tokio::join!(
         timeout(SOON, lock.lock()),

@@ -138,7 +138,7 @@ async fn row_13_twenty_expiries_leave_one_ticket_of_a_waiter(world: World) {
         let joined = || async {
             let queue = b.queue("expired").await.unwrap();
             assert!(queue.len() <= 2, "the holder and one more: {queue:?}");
-            let session = queue.get(1)?.session;
+            let session = i64::from(queue.get(1)?.session);
             sessions.contains(&session).not().then_some(session)
         };
         let session = eventually("the waiter is queued again", SOON, joined).await;

@@ -44,6 +44,7 @@ async fn session_of(keeper: &Keeper, lock: &str) -> i64 {
         .first()
         .expect("somebody is in the queue")
         .session
+        .into()
 }
 
 /// The session of a keeper that nothing is known of yet.

@@ -330,7 +330,7 @@ async fn a_server_without_quorum_is_named(_world: World) {
             .await;
         match attempt {
             Err(Error::Unreachable { addresses, .. })
-                if addresses[0].reason == UnreachableReason::NotServing =>
+                if matches!(addresses[0].reason, UnreachableReason::NotServing) =>
             {
                 seen = Some(());
                 break;

@@ -287,7 +287,7 @@ async fn a_place_that_lingers_is_held_until_it_is_given_up(world: World) {
     metered(world, |world, meter| async move {
         let keeper = keeper(&world).await;
         let lock = keeper.mutex("lingers").unwrap().with_class("linger");
-        let lock = lock.linger(Duration::from_secs(600));
+        let lock = lock.with_linger(Duration::from_secs(600));
         let meter = meter.of("linger", "mutex");
 
         for _ in 0..3 {
@@ -360,7 +360,7 @@ async fn what_a_session_held_is_counted_as_lost_with_it(world: World) {
         let faults = world.embedded().faults();
         let guards = [taken(&keeper, "one").await, taken(&keeper, "two").await];
         let ends = meter.of("ends", "mutex");
-        let session = keeper.queue("one").await.unwrap()[0].session;
+        let session = i64::from(keeper.queue("one").await.unwrap()[0].session);
 
         assert!(faults.cut(session));
         until("it connects again", || {

@@ -33,7 +33,7 @@ fn denied<T>(outcome: lockkeeper::Result<T>, right: &str, piece: &str) {
         panic!("{error}");
     };
     assert!(path.contains(piece), "{error}");
-    assert_eq!(*needs, right, "{error}");
+    assert_eq!(needs.to_string(), right, "{error}");
     let text = error.to_string();
     assert!(text.contains(right) && text.contains(piece), "{text}");
 }
@@ -96,7 +96,7 @@ async fn nodes_of_a_creator_keep_others_out(world: World) {
 async fn a_ticket_that_may_not_be_read_is_no_missing_one(world: World) {
     let ours = Keeper::builder(world.connect_string()).credential("digest", SECRET);
     let ours = ours.strict_acl(false).connect().await.unwrap();
-    let theirs = Keeper::builder(world.connect_string()).persistent_directories();
+    let theirs = Keeper::builder(world.connect_string()).persistent_directories(true);
     let theirs = theirs.connect().await.unwrap();
     let lock = theirs.mutex("open").unwrap();
     lock.lock().await.unwrap().release().await.unwrap();

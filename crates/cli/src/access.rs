@@ -41,9 +41,6 @@ impl Access {
                 None => tls,
             });
         }
-        if self.requires_tls {
-            builder = builder.require_tls();
-        }
-        builder
+        builder.require_tls(self.requires_tls)
     }
 }

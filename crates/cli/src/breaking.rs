@@ -2,16 +2,15 @@
 //! without a yes.
 
 use std::io::{self, IsTerminal};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lockkeeper::{EntryKind, Keeper, LockName, QueueEntry};
+use lockkeeper::{Keeper, LockKind, LockName, QueueEntry};
 use serde_json::json;
 use tokio::task::spawn_blocking;
 
 use crate::args::{Break, Server};
 use crate::code;
 use crate::failure::Failure;
-use crate::queue::{session, word};
+use crate::queue::word;
 use crate::report;
 
 pub(crate) async fn run(server: &Server, order: &Break, as_json: bool) -> Result<u8, Failure> {
@@ -56,7 +55,7 @@ async fn remove(keeper: &Keeper, name: &LockName, order: &Break) -> Result<bool,
         }
     }
     // Who only waits does not listen, and a candidate is not to be asked.
-    if ticket.is_holder && ticket.kind != EntryKind::Candidate && !order.grace.is_zero() {
+    if ticket.is_holder && ticket.kind != LockKind::Lead && !order.grace.is_zero() {
         let grace = humantime::format_duration(order.grace);
         report::say(format_args!(
             "{} is asked to release {name}, for {grace}",
@@ -92,9 +91,9 @@ fn description(ticket: &QueueEntry) -> String {
     let mut text = format!(
         "{} ({}, {state}), token {}, session {}",
         ticket.node,
-        word(ticket.kind),
+        word(&ticket.kind),
         ticket.token,
-        session(ticket)
+        ticket.session
     );
     let given = [
         ("owner", &ticket.owner),
@@ -109,11 +108,8 @@ fn description(ticket: &QueueEntry) -> String {
     if let Some(pid) = ticket.pid {
         text += &format!(", pid {pid}");
     }
-    if let Some(since) = ticket.since_ms {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let age = now.saturating_sub(Duration::from_millis(since));
+    if let Some(since) = ticket.since {
+        let age = since.elapsed().unwrap_or_default();
         text += &format!(", for {}", report::span(age));
     }
     text

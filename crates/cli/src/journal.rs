@@ -1,9 +1,9 @@
 //! `journal`: who had a lock, and how that ended. It only reads.
 
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use lockkeeper::{Ending, Error, JournalEntry, Keeper, LockName, QueueEntry, Token};
+use lockkeeper::{Error, HoldOutcome, JournalEntry, Keeper, LockName, QueueEntry, Token};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -35,7 +35,7 @@ pub(crate) async fn run(server: &Server, order: &Journal, as_json: bool) -> Resu
             "the journal has no hold of {name}: `run` and `elect` write holds with --journal"
         ));
     } else {
-        let now = queue::now();
+        let now = SystemTime::now();
         let rows = journal.iter().map(|entry| row(entry, &story, now));
         report::print(&report::table(HEAD, &rows.collect::<Vec<_>>()))?;
     }
@@ -73,7 +73,7 @@ impl Story {
         let (journal, queue) = (keeper.journal(name).await, keeper.queue(name).await);
         let mut silent = HashSet::new();
         if let (Ok(journal), Ok(queue)) = (&journal, &queue) {
-            let without_an_end = journal.iter().filter(|entry| entry.ending.is_none());
+            let without_an_end = journal.iter().filter(|entry| entry.outcome.is_none());
             silent.extend(without_an_end.map(|entry| entry.ticket));
             // A guest has its host's token, and a writer that became a reader another node.
             for ticket in queue {
@@ -93,12 +93,12 @@ impl Story {
 
     fn holds(&self, entry: &JournalEntry) -> bool {
         let mut queue = self.queue.iter().flatten();
-        entry.ending.is_none() && queue.any(|it| it.is_holder && it.token == entry.ticket)
+        entry.outcome.is_none() && queue.any(|it| it.is_holder && it.token == entry.ticket)
     }
 
     /// How it ended, as far as anybody can know.
     fn ended(&self, entry: &JournalEntry) -> String {
-        match &entry.ending {
+        match &entry.outcome {
             Some(ending) => ending.to_string(),
             None if self.holds(entry) => "holds".into(),
             None if self.is_silent(entry) => "without a word".into(),
@@ -108,8 +108,8 @@ impl Story {
 }
 
 fn object(entry: &JournalEntry, story: &Story) -> Value {
-    let (ending, why) = match &entry.ending {
-        Some(Ending::Lost(why)) => (Some("lost".to_owned()), Some(why)),
+    let (ending, why) = match &entry.outcome {
+        Some(HoldOutcome::Lost(why)) => (Some("lost".to_owned()), Some(why)),
         Some(ending) => (Some(ending.to_string()), None),
         None => (None, None),
     };
@@ -117,12 +117,12 @@ fn object(entry: &JournalEntry, story: &Story) -> Value {
         "token": entry.token,
         "ticket": entry.ticket,
         "node": entry.node,
-        "kind": entry.kind,
+        "kind": entry.kind.as_str(),
         "owner": entry.owner,
         "label": entry.label,
         "host": entry.host,
         "pid": entry.pid,
-        "since_ms": entry.since_ms,
+        "since_ms": queue::since_ms(entry.since),
         "waited_ms": ms(entry.waited),
         "held_ms": entry.held.map(ms),
         "ending": ending,
@@ -131,15 +131,15 @@ fn object(entry: &JournalEntry, story: &Story) -> Value {
     })
 }
 
-fn row(entry: &JournalEntry, story: &Story, now: Duration) -> [String; 10] {
+fn row(entry: &JournalEntry, story: &Story, now: SystemTime) -> [String; 10] {
     [
         entry.token.to_string(),
-        entry.kind.clone(),
+        entry.kind.to_string(),
         report::or_dash(entry.owner.clone()),
         report::or_dash(entry.label.clone()),
         entry.host.clone(),
         entry.pid.to_string(),
-        format!("{} ago", queue::ago(entry.since_ms, now)),
+        format!("{} ago", queue::ago(entry.since, now)),
         report::fine_span(entry.waited),
         report::or_dash(entry.held.map(report::fine_span)),
         story.ended(entry),

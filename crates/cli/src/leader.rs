@@ -64,7 +64,7 @@ fn object(leader: &Leader) -> Value {
         "value": leader.value,
         "token": leader.token,
         "node": leader.node,
-        "session": format!("{:#x}", leader.session),
+        "session": leader.session.to_string(),
         "label": leader.label,
         "host": leader.host,
         "pid": leader.pid,

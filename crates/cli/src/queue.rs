@@ -1,8 +1,8 @@
 //! `queue`: who holds a lock and who waits for it. It only reads.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use lockkeeper::{EntryKind, Keeper, LockName, QueueEntry};
+use lockkeeper::{Keeper, LockKind, LockName, QueueEntry};
 use serde_json::{Value, json};
 
 use crate::args::{Queue, Server};
@@ -41,7 +41,7 @@ pub(crate) async fn run(server: &Server, order: &Queue, as_json: bool) -> Result
 
 async fn see(keeper: &Keeper, name: &LockName) -> Result<Sight, Failure> {
     let queue = keeper.queue(name).await?;
-    let now = now();
+    let now = SystemTime::now();
     let places = || queue.iter().enumerate();
     let rows: Vec<_> = places()
         .map(|(position, ticket)| row(position, ticket, now))
@@ -60,44 +60,37 @@ async fn see(keeper: &Keeper, name: &LockName) -> Result<Sight, Failure> {
     })
 }
 
-/// Since the Unix epoch, by this host's clock.
-pub(crate) fn now() -> Duration {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.unwrap_or_default()
-}
-
 pub(crate) fn object(position: usize, ticket: &QueueEntry) -> Value {
     json!({
         "position": position,
         "node": ticket.node,
         "token": ticket.token,
         "holder": ticket.is_holder,
-        "shared": ticket.kind == EntryKind::Read,
-        "kind": word(ticket.kind),
-        "permits": permits(ticket.kind),
+        "shared": ticket.kind == LockKind::Read,
+        "kind": word(&ticket.kind),
+        "permits": ticket.permits,
         "value": ticket.value,
-        "session": session(ticket),
+        "session": ticket.session.to_string(),
         "owner": ticket.owner,
         "label": ticket.label,
         "trace": ticket.trace_id,
         "host": ticket.host,
         "pid": ticket.pid,
-        "since_ms": ticket.since_ms,
+        "since_ms": ticket.since.map(since_ms),
     })
 }
 
-fn row(position: usize, ticket: &QueueEntry, now: Duration) -> [String; 11] {
-    let since = ticket
-        .since_ms
-        .map(|since| format!("{} ago", ago(since, now)));
+fn row(position: usize, ticket: &QueueEntry, now: SystemTime) -> [String; 11] {
+    let since = ticket.since.map(|since| format!("{} ago", ago(since, now)));
     let state = if ticket.is_holder {
         "holder"
     } else {
         "waiting"
     };
-    let kind = match ticket.kind {
-        EntryKind::Permit { permits } => format!("permit ({permits})"),
-        kind => word(kind).to_owned(),
+    let word = word(&ticket.kind);
+    let kind = match ticket.permits {
+        Some(permits) => format!("{word} ({permits})"),
+        None => word.to_owned(),
     };
     [
         position.to_string(),
@@ -105,7 +98,7 @@ fn row(position: usize, ticket: &QueueEntry, now: Duration) -> [String; 11] {
         ticket.token.to_string(),
         state.to_owned(),
         kind,
-        session(ticket),
+        ticket.session.to_string(),
         report::or_dash(ticket.owner.clone()),
         report::or_dash(ticket.label.clone()),
         report::or_dash(ticket.host.clone()),
@@ -114,29 +107,21 @@ fn row(position: usize, ticket: &QueueEntry, now: Duration) -> [String; 11] {
     ]
 }
 
-pub(crate) fn word(kind: EntryKind) -> &'static str {
+/// The word of the queue: there a leader is a candidate, too.
+pub(crate) fn word(kind: &LockKind) -> &str {
     match kind {
-        EntryKind::Read => "read",
-        EntryKind::Write => "write",
-        EntryKind::Candidate => "candidate",
-        EntryKind::Permit { .. } => "permit",
-        _ => "lock",
+        LockKind::Lead => "candidate",
+        kind => kind.as_str(),
     }
 }
 
 /// How long ago that was, for people.
-pub(crate) fn ago(since_ms: u64, now: Duration) -> String {
-    report::span(now.saturating_sub(Duration::from_millis(since_ms)))
+pub(crate) fn ago(since: SystemTime, now: SystemTime) -> String {
+    report::span(now.duration_since(since).unwrap_or_default())
 }
 
-fn permits(kind: EntryKind) -> Option<u32> {
-    match kind {
-        EntryKind::Permit { permits } => Some(permits),
-        _ => None,
-    }
-}
-
-/// As ZooKeeper's own tools write it.
-pub(crate) fn session(ticket: &QueueEntry) -> String {
-    format!("{:#x}", ticket.session)
+/// As the tool's JSON has times.
+pub(crate) fn since_ms(since: SystemTime) -> u64 {
+    let since = since.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -97,7 +97,7 @@ pub(crate) fn ask(question: &str) -> io::Result<bool> {
     Ok(answer.trim_start().starts_with(['y', 'Y']))
 }
 
-/// One line on stderr with the failure and everything that it came from.
+/// One line on stderr with the failure and its causes, but not those that it quotes already.
 pub(crate) fn complain(failure: &Failure) {
     if matches!(failure, Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe) {
         return;
@@ -105,7 +105,10 @@ pub(crate) fn complain(failure: &Failure) {
     let mut text = failure.to_string();
     let mut cause = failure.source();
     while let Some(error) = cause {
-        text += &format!(": {error}");
+        let why = error.to_string();
+        if !text.contains(&why) {
+            text += &format!(": {why}");
+        }
         cause = error.source();
     }
     say(text);

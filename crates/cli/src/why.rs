@@ -1,9 +1,9 @@
 //! `why`: who keeps us waiting, in words. It only reads.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::SystemTime;
 
-use lockkeeper::{EntryKind, JournalEntry, LockName, QueueEntry};
+use lockkeeper::{JournalEntry, LockKind, LockName, QueueEntry};
 use serde_json::{Value, json};
 
 use crate::args::{Server, Why};
@@ -45,7 +45,7 @@ pub(crate) async fn run(server: &Server, order: &Why, as_json: bool) -> Result<u
         strangers: doctor::strange_to_each_other(&queue),
         journal: &journal,
         story: &story,
-        now: queue::now(),
+        now: SystemTime::now(),
     };
     if as_json {
         report::print_json(&case.object())?;
@@ -63,7 +63,7 @@ struct Case<'a> {
     strangers: Option<(&'a QueueEntry, &'a QueueEntry)>,
     journal: &'a [JournalEntry],
     story: &'a Story,
-    now: Duration,
+    now: SystemTime,
 }
 
 type Place<'a> = (&'a QueueEntry, Option<Doing>);
@@ -130,7 +130,7 @@ impl Case<'_> {
             ));
         }
         if let ([holder], false) = (&holders[..], waiting.is_empty()) {
-            if holder.0.kind != EntryKind::Candidate {
+            if holder.0.kind != LockKind::Lead {
                 lines.push(format!(
                     "`lockkeeper break {name}` asks the holder to release it, and then removes the ticket."
                 ));
@@ -163,7 +163,7 @@ impl Case<'_> {
         if let Some(trace) = &ticket.trace_id {
             known.push(format!("trace {trace}"));
         }
-        known.push(format!("session {}", queue::session(ticket)));
+        known.push(format!("session {}", ticket.session));
         if ticket.is_holder {
             known.push(format!("token {}", ticket.token));
         }
@@ -178,9 +178,9 @@ impl Case<'_> {
     fn since(&self, ticket: &QueueEntry) -> String {
         let mut journal = self.journal.iter().rev();
         let hold = journal.find(|entry| entry.ticket == ticket.token);
-        match (hold, ticket.since_ms) {
+        match (hold, ticket.since) {
             (Some(hold), _) if ticket.is_holder => {
-                let held = queue::ago(hold.since_ms, self.now);
+                let held = queue::ago(hold.since, self.now);
                 format!(
                     ", for {held}, after a wait of {}",
                     report::fine_span(hold.waited)
@@ -198,14 +198,14 @@ impl Case<'_> {
     fn last(&self) -> Option<String> {
         let last = self.journal.last()?;
         let who = last.label.as_deref().unwrap_or(&last.node);
-        let how = match &last.ending {
+        let how = match &last.outcome {
             Some(ending) => format!("it ended: {ending}"),
             None if self.story.is_silent(last) => {
                 "its end was not written: its process died, was cut off, or could not write".into()
             }
             None => "it went a moment ago".into(),
         };
-        let began = queue::ago(last.since_ms, self.now);
+        let began = queue::ago(last.since, self.now);
         Some(format!(
             "The last one was {who:?} (process {} on {}), from {began} ago on; {how}.",
             last.pid, last.host
@@ -231,12 +231,12 @@ impl Case<'_> {
 }
 
 fn held(ticket: &QueueEntry) -> String {
-    match ticket.kind {
-        EntryKind::Read => "held for reading".into(),
-        EntryKind::Write => "held for writing".into(),
-        EntryKind::Candidate => "led".into(),
-        EntryKind::Permit { permits: 1 } => "used, with one permit,".into(),
-        EntryKind::Permit { permits } => format!("used, with {permits} permits,"),
+    match (&ticket.kind, ticket.permits) {
+        (LockKind::Read, _) => "held for reading".into(),
+        (LockKind::Write, _) => "held for writing".into(),
+        (LockKind::Lead, _) => "led".into(),
+        (_, Some(1)) => "used, with one permit,".into(),
+        (_, Some(permits)) => format!("used, with {permits} permits,"),
         _ => "held".into(),
     }
 }

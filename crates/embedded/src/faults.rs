@@ -159,7 +159,8 @@ impl Faults {
     }
 
     /// Ends a session now, as if nothing had been heard of it. False if there is no such session.
-    pub fn expire_session(&self, session: i64) -> bool {
+    pub fn expire_session(&self, session: impl Into<i64>) -> bool {
+        let session = session.into();
         let mut state = self.shared.lock();
         let expired = state.core.expire(session);
         state.deliver_effects();
@@ -169,7 +170,8 @@ impl Faults {
     /// Ends a session now, but leaves its ephemeral nodes, as a server does whose removal of them
     /// is late. They stay until [`Faults::remove_ephemerals_of`]. False if there is no such
     /// session.
-    pub fn expire_session_but_keep_its_nodes(&self, session: i64) -> bool {
+    pub fn expire_session_but_keep_its_nodes(&self, session: impl Into<i64>) -> bool {
+        let session = session.into();
         let mut state = self.shared.lock();
         let expired = state.core.expire_without_its_nodes(session);
         state.deliver_effects();

@@ -69,7 +69,8 @@ impl Match {
     }
 
     /// Only requests of this session.
-    pub fn session(self, session: i64) -> Self {
+    pub fn session(self, session: impl Into<i64>) -> Self {
+        let session = session.into();
         Self {
             session: Some(session),
             ..self

@@ -19,6 +19,7 @@ use super::mark::DirectoryData;
 use super::rule;
 use super::ticket::{Ticket, TicketData};
 use crate::brief::Brief;
+use crate::session_id::SessionId;
 use crate::token::Token;
 
 /// Who leads an [`Election`](crate::Election), and with which value.
@@ -35,7 +36,7 @@ pub struct Leader {
     /// The name of its node in the election's directory.
     pub node: String,
     /// The session that owns the node.
-    pub session: i64,
+    pub session: SessionId,
     /// The label, if one was given.
     pub label: Option<String>,
     /// The host that it runs on; `None` for another program's.
@@ -75,7 +76,7 @@ impl Leader {
             token: Token::new(first.czxid),
             value: proclaimed.unwrap_or_else(stood_with),
             node: first.ticket.name.clone(),
-            session: first.session,
+            session: first.session.into(),
             host: line.as_ref().map(|line| line.host.clone()),
             pid: line.as_ref().map(|line| line.pid),
             label: line.and_then(|line| line.label),

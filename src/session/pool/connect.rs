@@ -82,10 +82,7 @@ async fn connect(access: &Access, limit: Duration) -> Result<Arc<dyn Link>> {
                 .saturating_sub(started.elapsed())
                 .min(limit.mul_f32(0.35));
             let addresses = diagnose::failures(opener.servers(), opener.is_secure(), left).await;
-            Err(Error::Unreachable {
-                addresses,
-                waited: started.elapsed(),
-            })
+            Err(Error::unreachable(addresses, started.elapsed()))
         }
     }
 }

@@ -127,7 +127,7 @@ impl Pool {
     /// Reports the events of the home session.
     fn report(self: &Arc<Self>, session: &Arc<Session>) {
         let connected = SessionEvent::Connected {
-            session: session.id(),
+            session: session.id().into(),
         };
         self.events.send_if_modified(|event| {
             // Nothing follows the end of the keeper.

@@ -136,7 +136,7 @@ async fn an_observer_ends_with_its_keeper(world: World) {
 /// The sessions that watch something in the directory of an election: those of its observers.
 pub(super) async fn session_of(election: &Election) -> i64 {
     let leadership = election.campaign("whoami").await.unwrap();
-    let session = election.leader().await.unwrap().unwrap().session;
+    let session = election.leader().await.unwrap().unwrap().session.into();
     leadership.resign().await.unwrap();
     session
 }

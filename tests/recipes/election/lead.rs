@@ -203,7 +203,7 @@ async fn lead_waits_for_its_function_after_a_loss_and_stands_again(world: World)
         led.await
     });
     let (token, end) = called.recv().await.unwrap();
-    let session = second.leader().await.unwrap().unwrap().session;
+    let session = i64::from(second.leader().await.unwrap().unwrap().session);
 
     faults.expire_session(session);
 

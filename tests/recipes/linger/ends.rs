@@ -18,7 +18,7 @@ use testbench::{children, keeper};
 async fn a_kept_place_goes_back_when_its_time_is_over(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let lock = keeper.mutex("time").unwrap();
-    let lock = lock.linger(Duration::from_millis(100));
+    let lock = lock.with_linger(Duration::from_millis(100));
     once(&lock).await;
     assert_eq!(children(&stranger, "time").await.len(), 1, "it is kept");
 
@@ -168,7 +168,7 @@ async fn a_closed_keeper_gives_its_kept_places_back_as_released(world: World) {
 async fn a_kept_place_of_a_dropped_keeper_goes_back_when_its_time_is_over(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let lock = keeper.mutex("orphan").unwrap();
-    once(&lock.linger(Duration::from_millis(100))).await;
+    once(&lock.with_linger(Duration::from_millis(100))).await;
 
     drop(keeper);
 
@@ -181,7 +181,7 @@ async fn a_lost_hold_is_not_passed_on(world: World) {
     let keeper = keeper(&world).await;
     let lock = lingering(&keeper, "lost");
     let guard = lock.lock().await.unwrap();
-    let session = keeper.queue("lost").await.unwrap()[0].session;
+    let session = i64::from(keeper.queue("lost").await.unwrap()[0].session);
     let next = {
         let lock = lock.clone();
         tokio::spawn(async move { once(&lock).await })
@@ -201,7 +201,7 @@ async fn a_kept_place_that_was_lost_is_not_taken_over(world: World) {
     let lock = lingering(&keeper, "lost");
     let probe = keeper.mutex("probe").unwrap().lock().await.unwrap();
     let first = once(&lock).await;
-    let session = keeper.queue("lost").await.unwrap()[0].session;
+    let session = i64::from(keeper.queue("lost").await.unwrap()[0].session);
 
     world.embedded().faults().expire_session(session);
     timeout(SOON, probe.lost()).await.unwrap();

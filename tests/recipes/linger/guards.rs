@@ -81,7 +81,7 @@ async fn a_lost_guard_that_is_kept_keeps_nobody_waiting(world: World) {
     let keeper = keeper(&world).await;
     let lock = lingering(&keeper, "lost");
     let guard = lock.lock().await.unwrap();
-    let session = keeper.queue("lost").await.unwrap()[0].session;
+    let session = i64::from(keeper.queue("lost").await.unwrap()[0].session);
     let next = behind(&lock).await;
 
     world.embedded().faults().expire_session(session);
@@ -104,7 +104,7 @@ async fn a_lost_guard_behind_which_others_stood_keeps_nobody_waiting(world: Worl
     let [one, two] = [keeper(&world).await, keeper(&world).await];
     let lock = lingering(&one, "lost");
     let (guard, theirs) = waited_for(&world, &lock, &two).await;
-    let session = two.queue("lost").await.unwrap()[0].session;
+    let session = i64::from(two.queue("lost").await.unwrap()[0].session);
     let next = behind(&lock).await;
 
     world.embedded().faults().expire_session(session);
@@ -125,7 +125,7 @@ async fn a_loss_is_not_told_to_a_guard_that_was_released_before(world: World) {
     tokio::task::yield_now().await;
     guard.release().await.unwrap();
     let next = lock.lock().await.unwrap();
-    let session = keeper.queue("earlier").await.unwrap()[0].session;
+    let session = i64::from(keeper.queue("earlier").await.unwrap()[0].session);
 
     world.embedded().faults().expire_session(session);
     timeout(SOON, next.lost()).await.unwrap();
@@ -143,7 +143,7 @@ async fn a_loss_is_told_to_whoever_asked_a_guard_that_held_then(world: World) {
     once(&lock).await;
     let guard = lock.lock().await.unwrap();
     let lost = guard.lost();
-    let session = keeper.queue("holder").await.unwrap()[0].session;
+    let session = i64::from(keeper.queue("holder").await.unwrap()[0].session);
 
     world.embedded().faults().expire_session(session);
     timeout(SOON, guard.lost()).await.unwrap();
@@ -156,7 +156,7 @@ async fn a_loss_is_told_to_whoever_asked_a_guard_that_held_then(world: World) {
 async fn the_time_is_that_of_the_mutex_that_released(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let short = keeper.mutex("times").unwrap();
-    let short = short.linger(Duration::from_millis(50));
+    let short = short.with_linger(Duration::from_millis(50));
     let first = once(&lingering(&keeper, "times")).await;
     // The answers to these come after that to the watch: it is waited for the longer time by now.
     keeper.queue("times").await.unwrap();

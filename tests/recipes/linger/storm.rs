@@ -137,8 +137,8 @@ async fn crowds_that_are_cut_and_give_up_exclude_each_other(world: World) {
             let lock = keeper.mutex("storm").unwrap();
             let lock = match worker % 4 {
                 0 => lock,
-                1 => lock.linger(Duration::from_millis(2)),
-                _ => lock.linger(LONG),
+                1 => lock.with_linger(Duration::from_millis(2)),
+                _ => lock.with_linger(LONG),
             };
             let worker = Worker {
                 lock,

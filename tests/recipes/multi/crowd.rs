@@ -163,7 +163,7 @@ async fn end_session(world: &World, own: &mut Keeper, task: usize) {
     let name = format!("own/{task}");
     let mine = own.lock_all([name.as_str()]).await.unwrap();
     if world.is_embedded() {
-        let session = own.queue(name).await.unwrap()[0].session;
+        let session = i64::from(own.queue(name).await.unwrap()[0].session);
         world.embedded().faults().expire_session(session);
     } else {
         own.close().await;

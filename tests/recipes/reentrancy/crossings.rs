@@ -25,7 +25,7 @@ async fn every_future_can_cross_threads(world: World) {
     check(&lock.enqueue());
     let mut place = lock.enqueue().await.unwrap();
     check(&place.position());
-    check(&place.changed());
+    check(&place.advanced());
     check(&place.granted());
     let guard = place.granted().await.unwrap();
     check(&guard.check());
@@ -61,7 +61,7 @@ async fn a_guest_that_is_in_has_nobody_before_it(world: World) {
     let lock = c.mutex("in").unwrap().with_owner(&owner);
     let mut place = lock.enqueue().await.unwrap();
 
-    timeout(SOON, place.changed()).await.unwrap().unwrap();
+    timeout(SOON, place.advanced()).await.unwrap().unwrap();
 
     assert_eq!(place.position().await.unwrap(), 0);
 }
@@ -151,13 +151,13 @@ async fn a_place_learns_that_it_moved_up_although_the_one_before_was_changed_fir
     let _before = b.mutex("moves").unwrap().enqueue().await.unwrap();
     let mut place = c.mutex("moves").unwrap().enqueue().await.unwrap();
     assert!(
-        timeout(Duration::from_millis(100), place.changed())
+        timeout(Duration::from_millis(100), place.advanced())
             .await
             .is_err()
     );
     let before = format!("{}/locks/moves/lock-0000000001", world.chroot());
     let again = faults.on(Match::any().path(before.as_str())).stop_before();
-    let moves = tokio::spawn(async move { place.changed().await.map(|()| place) });
+    let moves = tokio::spawn(async move { place.advanced().await.map(|()| place) });
     faults.set_data(&before, b"someone wrote").unwrap();
     again.reached().await;
     faults.remove(&before).unwrap();

@@ -45,7 +45,7 @@ async fn a_downgrade_under_short_beats_is_no_loss(world: World) {
 
 #[case]
 async fn an_upgrade_after_the_last_other_reader_left_does_not_wait_for_a_lock_delay(world: World) {
-    let builder = Keeper::builder(world.connect_string()).persistent_directories();
+    let builder = Keeper::builder(world.connect_string()).persistent_directories(true);
     let keeper = builder.lock_delay(SOON * 10).connect().await.unwrap();
     let lock = keeper.rw_lock("delay").unwrap();
     // The first of a directory that stays waits for nobody's resource.

@@ -216,7 +216,7 @@ async fn whatever_eight_tasks_do_nobody_writes_beside_another(world: World) {
     let mut keepers = Vec::new();
     for _ in 0..4 {
         // Numbers do not start again, so a node is one ticket.
-        let builder = Keeper::builder(world.connect_string()).persistent_directories();
+        let builder = Keeper::builder(world.connect_string()).persistent_directories(true);
         keepers.push(builder.connect().await.unwrap());
     }
     let seed = u64::from(std::process::id());

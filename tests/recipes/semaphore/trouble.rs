@@ -300,7 +300,7 @@ async fn a_waiter_whose_session_ends_joins_again(world: World) {
 async fn a_waiter_that_must_not_join_again_is_told(world: World) {
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let held = a.semaphore("told", 1).unwrap().acquire().await.unwrap();
-    let semaphore = b.semaphore("told", 1).unwrap().without_rejoin();
+    let semaphore = b.semaphore("told", 1).unwrap().with_rejoin(false);
     let waiting = [waits(&semaphore, 1), waits(&semaphore, 1)];
     queued(&world.raw().await, "told", 2).await;
 

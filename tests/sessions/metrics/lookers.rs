@@ -191,7 +191,7 @@ async fn whoever_hears_of_a_lock_may_look_at_every_guard(world: World) {
             next.unwrap().release().await.unwrap();
 
             // Passed on.
-            let lock = keeper.mutex("passed").unwrap().linger(SOON);
+            let lock = keeper.mutex("passed").unwrap().with_linger(SOON);
             for _ in 0..5 {
                 let guard = Arc::new(lock.lock().await.unwrap());
                 looker.0.guards.lock().unwrap().push(guard);

@@ -100,7 +100,7 @@ async fn no_recipe_uses_a_directory_that_is_open_to_others(world: World) {
 
     for lock in [
         keeper.mutex("a").unwrap(),
-        keeper.mutex("a").unwrap().linger(SOON),
+        keeper.mutex("a").unwrap().with_linger(SOON),
     ] {
         wider(timeout(SOON, lock.lock()).await.unwrap(), "/locks/a");
         has(&stranger, "/locks/a", 0).await;
@@ -186,7 +186,7 @@ async fn a_list_that_is_widened_while_we_wait_is_refused(world: World) {
 
 #[case]
 async fn every_part_of_a_semaphore_is_looked_at(world: World) {
-    let maker = ours(&world).persistent_directories().connect();
+    let maker = ours(&world).persistent_directories(true).connect();
     let maker = maker.await.unwrap();
     let known = maker.semaphore("permits", 2).unwrap();
     known.acquire().await.unwrap().release().await.unwrap();
@@ -375,7 +375,7 @@ async fn whoever_sees_a_session_may_end_it(world: World) {
         // Newer servers tell nobody who may not read the ticket; `cons` and `dump` show the number
         // as they always did.
         Err(zookeeper_client::Error::NoAuth) => match keeper.session_events().borrow() {
-            SessionEvent::Connected { session, .. } => session,
+            SessionEvent::Connected { session, .. } => session.into(),
             other => panic!("{other:?}"),
         },
         Err(other) => panic!("{other}"),

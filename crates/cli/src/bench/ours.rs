@@ -94,7 +94,7 @@ impl Ours {
     /// How often two tasks take and release one lock that lingers in a second, while nobody else
     /// asks for it.
     pub async fn linger(&self, time: Duration) -> Result<f64> {
-        let lock = self.keeper.mutex("linger")?.linger(time);
+        let lock = self.keeper.mutex("linger")?.with_linger(time);
         let mut tasks = JoinSet::new();
         let began = Instant::now();
         for _ in 0..LINGERING_TASKS {

@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
-use lockkeeper::{EntryKind, Error, Keeper, QueueEntry, Token};
+use lockkeeper::{Error, Keeper, LockKind, QueueEntry, SessionId, Token};
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -22,7 +22,6 @@ use crate::code;
 use crate::failure::Failure;
 use crate::look;
 use crate::process::{self, Doing};
-use crate::queue;
 use crate::report;
 
 /// So many queues are read at the same time.
@@ -271,7 +270,7 @@ fn deadlocks(before: &[Queue], queues: &[Queue]) -> Vec<Finding> {
 fn waits(name: &str, queue: &[QueueEntry]) -> Vec<Wait> {
     let owned = queue
         .iter()
-        .filter(|ticket| !matches!(ticket.kind, EntryKind::Permit { .. }));
+        .filter(|ticket| ticket.kind != LockKind::Permit);
     let owned = owned.filter_map(|ticket| Some((ticket, ticket.owner.as_ref()?)));
     let owned: Vec<_> = owned.take(OWNERS).collect();
     let mut waits = Vec::new();
@@ -280,7 +279,7 @@ fn waits(name: &str, queue: &[QueueEntry]) -> Vec<Wait> {
             continue;
         }
         for (before, other) in &owned[..at] {
-            let both_read = ticket.kind == EntryKind::Read && before.kind == EntryKind::Read;
+            let both_read = ticket.kind == LockKind::Read && before.kind == LockKind::Read;
             if !both_read && owner != other {
                 waits.push(Wait {
                     who: (*owner).clone(),
@@ -297,8 +296,8 @@ fn waits(name: &str, queue: &[QueueEntry]) -> Vec<Wait> {
 /// Sessions that hold very many locks at the same time: what they held in both rounds.
 fn crowded(before: &[Queue], queues: &[Queue], many: usize) -> Vec<Finding> {
     let holders = tickets(before).filter(|ticket| ticket.is_holder);
-    let held_before: HashSet<(Token, i64, &str)> = holders.map(identity).collect();
-    let mut held: BTreeMap<i64, Vec<(&str, &QueueEntry)>> = BTreeMap::new();
+    let held_before: HashSet<(Token, SessionId, &str)> = holders.map(identity).collect();
+    let mut held: BTreeMap<SessionId, Vec<(&str, &QueueEntry)>> = BTreeMap::new();
     for (name, queue) in queues {
         let held_before = |ticket: &&QueueEntry| held_before.contains(&identity(ticket));
         let holders = queue.iter().filter(|ticket| ticket.is_holder);
@@ -315,7 +314,7 @@ fn crowded(before: &[Queue], queues: &[Queue], many: usize) -> Vec<Finding> {
                 locks: vec![name.to_owned()],
                 why: format!(
                     "session {} holds {} locks, this one with {}: if it ends, all of them are free at once",
-                    queue::session(ticket),
+                    ticket.session,
                     held.len(),
                     who(ticket)
                 ),
@@ -324,7 +323,7 @@ fn crowded(before: &[Queue], queues: &[Queue], many: usize) -> Vec<Finding> {
         .collect()
 }
 
-fn identity(ticket: &QueueEntry) -> (Token, i64, &str) {
+fn identity(ticket: &QueueEntry) -> (Token, SessionId, &str) {
     (ticket.token, ticket.session, &ticket.node)
 }
 
@@ -349,7 +348,7 @@ fn orphans(before: &[Queue], after: &[Queue], census: &Census) -> Vec<Finding> {
                     why: format!(
                         "{} is of session {}, which no server knows: `lockkeeper break {name} --node {}` removes it",
                         who(ticket),
-                        queue::session(ticket),
+                        ticket.session,
                         ticket.node
                     ),
                 });

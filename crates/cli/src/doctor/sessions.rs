@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::io;
 use std::time::Duration;
 
+use lockkeeper::SessionId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -22,10 +23,10 @@ const MOST: u64 = 16 << 20;
 const NODES: &str = "ephemeral nodes dump";
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Census(HashSet<i64>);
+pub(super) struct Census(HashSet<SessionId>);
 
 impl Census {
-    pub(super) fn knows(&self, session: i64) -> bool {
+    pub(super) fn knows(&self, session: SessionId) -> bool {
         self.0.contains(&session)
     }
 
@@ -36,7 +37,7 @@ impl Census {
         let sessions = sessions.unwrap_or_default();
         let words = sessions.split(|c: char| !c.is_ascii_alphanumeric());
         let ids = words.filter_map(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
-        self.0.extend(ids.map(|id| id as i64));
+        self.0.extend(ids.map(|id| SessionId::from(id as i64)));
         sessions.contains("Session")
     }
 }
@@ -102,8 +103,14 @@ mod tests {
 
         assert!(census.take_in(leader) && census.take_in(follower));
 
-        assert!(census.knows(0x0100_0000_01a6_0000) && census.knows(0x0200_0000_01a6_0000));
-        assert!(!census.knows(0x0dea_d000_01a6_0000), "it only has a node");
+        assert!(
+            census.knows(0x0100_0000_01a6_0000.into())
+                && census.knows(0x0200_0000_01a6_0000.into())
+        );
+        assert!(
+            !census.knows(0x0dea_d000_01a6_0000.into()),
+            "it only has a node"
+        );
     }
 
     #[test]

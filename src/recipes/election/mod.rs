@@ -1,5 +1,9 @@
-//! The election: an exclusive ticket with a value. A thin layer over the queue, as the mutex; what
-//! a leader publishes, and who follows it, are elsewhere.
+//! The election: an exclusive ticket with a value. `guard/proclaim.rs` publishes the values of
+//! leaders, and `queue/observe.rs` follows them.
+
+mod leadership;
+
+pub use leadership::Leadership;
 
 use std::fmt;
 use std::future::Future;
@@ -11,32 +15,25 @@ use std::time::Duration;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
-use crate::guard::fenced::Fenced;
-use crate::guard::hold::{GuardState, Hold};
-use crate::guard::lost::Lost;
-use crate::guard::proclaim;
-use crate::guard::{exclusive_methods, guard_methods, place_methods};
+use crate::guard::hold::Hold;
 use crate::name::LockName;
-use crate::owner::Owner;
 use crate::protocol::leader::Leader;
+use crate::queue::entry::QueueEntry;
 use crate::queue::observe::Observer;
-use crate::queue::view::QueueEntry;
 use crate::recipes::acquire::Acquirer;
-use crate::token::Token;
 
-/// An election: of those who stand, one leads at a time, in the order in which they came.
+/// An election: one of the candidates leads at a time, in the order in which they came.
 ///
-/// Who stands has a value, its address say, which everybody can read while it leads, and which it
-/// can change ([`Leadership::proclaim`]). Others follow the leaders without standing
-/// ([`observe`](Self::observe)).
+/// A candidate has a value, its address for example. All clients can read the value of the leader,
+/// and the leader can change it ([`Leadership::proclaim`]). Other clients follow the leaders as
+/// observers ([`observe`](Self::observe)).
 ///
-/// It holds no state and does no I/O until asked: make one from a [`Keeper`](crate::Keeper), clone
-/// it, share it. It stands in the same kind of queue as a [`Mutex`](crate::Mutex), with the same
-/// guarantees and the same costs: a leader that resigns costs the next one a single small read, and
-/// wakes nobody else. Curator's `LeaderLatch` on the same path takes part in it, with its id for a
-/// value.
+/// It has no state and does no I/O by itself: make one from a [`Keeper`](crate::Keeper), clone it,
+/// share it. Its queue has the guarantees and the costs of a [`Mutex`](crate::Mutex): when a leader
+/// resigns, the next one sends one small read, and no other candidate is woken. Curator's
+/// `LeaderLatch` on the same path takes part, with its id as its value.
 ///
-/// A candidate is not reentrant: standing again while we lead waits behind ourselves.
+/// An election is not reentrant: a leader that campaigns again waits for itself.
 ///
 /// # Examples
 ///
@@ -99,19 +96,17 @@ impl Election {
         self
     }
 
-    /// Makes calls fail with [`is_session_over`](Error::is_session_over) when the session ends
-    /// while they wait. Otherwise they stand again, at the end of the queue, with the keeper's next
-    /// session.
+    /// Whether calls join the queue again, at its end, if the session ends while they wait; default
+    /// `true`. With `false` they fail with [`is_session_over`](Error::is_session_over).
     #[must_use]
-    pub fn without_rejoin(mut self) -> Self {
-        self.acquirer.never_rejoin();
+    pub fn with_rejoin(mut self, rejoins: bool) -> Self {
+        self.acquirer.set_rejoin(rejoins);
         self
     }
 
-    /// Stands with a value, of at most 64 KiB, and waits until we lead, however long that takes:
-    /// through disconnects and also, unless [`without_rejoin`](Self::without_rejoin) says
-    /// otherwise, through the end of the session, which costs the place in the queue. The value is
-    /// written once, into our ticket.
+    /// Waits for the leadership with a value of at most 64 KiB, without a limit of time. It waits
+    /// through disconnects. If the session ends, it joins the queue again at its end, unless
+    /// [`with_rejoin`](Self::with_rejoin) forbids that. The value is written once, into our ticket.
     ///
     /// # Errors
     ///
@@ -120,32 +115,33 @@ impl Election {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropped at any await, we stand no more, and nobody is blocked. The place in the
-    /// queue is lost.
+    /// Cancel safe: dropped at any await, our ticket leaves the queue in the background, and blocks
+    /// no other candidate. The place in the queue is lost.
     pub async fn campaign(&self, value: impl Into<String>) -> Result<Leadership> {
         // On the heap, so that a candidate's future is about as small as a waiter's.
-        let acquirer = Box::new(self.standing_with(value.into()));
+        let acquirer = Box::new(self.candidate_with(value.into()));
         let hold = acquirer.lock().await?;
         Ok(Self::won(hold))
     }
 
-    /// Leads if nobody leads or stands. Reads first: while somebody does, it writes nothing.
+    /// Takes the leadership if there is no leader and no candidate. It reads first, and otherwise
+    /// writes nothing.
     ///
     /// # Errors
     ///
-    /// As [`campaign`](Self::campaign). "Not now" is `Ok(None)`.
+    /// As [`campaign`](Self::campaign). If the lock is not free, it is `Ok(None)`.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: dropped at any await, nothing is left in the queue.
     pub async fn try_campaign(&self, value: impl Into<String>) -> Result<Option<Leadership>> {
-        let acquirer = self.standing_with(value.into());
+        let acquirer = self.candidate_with(value.into());
         let hold = acquirer.try_lock().await?;
         Ok(hold.map(Self::won))
     }
 
-    /// Stands for at most `limit`. Then we stand no more, and the call returns within 100 ms, even
-    /// with every server dead.
+    /// Waits for the leadership for at most `limit`. Then our ticket leaves the queue, and the call
+    /// returns within 100 ms, even if every server is dead.
     ///
     /// # Errors
     ///
@@ -163,25 +159,23 @@ impl Election {
         self.acquirer.within(limit, self.campaign(value)).await
     }
 
-    /// Leads again and again: stands, calls `f` each time we are elected, and resigns when what `f`
-    /// returned has ended. Then, if that was [`Continue`](ControlFlow::Continue), it stands again,
-    /// at the end of the queue; [`Break`](ControlFlow::Break) ends the call.
+    /// Leads again and again. It campaigns, calls `f` with the leadership, and resigns when the
+    /// future of `f` has ended. With [`Continue`](ControlFlow::Continue) it campaigns again, at the
+    /// end of the queue. With [`Break`](ControlFlow::Break) it returns.
     ///
-    /// Leadership is given away only after `f` has ended, and there is never a second `f` before.
-    /// So `f` must end when leadership is lost: it watches [`Leadership::lost`], or does its work
-    /// in [`Leadership::run`]. Until it has ended, we do not stand again. `f` borrows the
-    /// leadership and cannot keep it.
+    /// It resigns only after the future has ended, so there are never two of them. If the
+    /// leadership is lost, the future must end: it watches [`Leadership::lost`], or works in
+    /// [`Leadership::run`]. It borrows the leadership and cannot keep it.
     ///
     /// # Errors
     ///
-    /// As [`campaign`](Self::campaign), of the standing; a lost leadership is no error, but a
-    /// reason to stand again if `f` says so. [`Error::Denied`] if our permission to resign was
-    /// taken away and `f` wants to stand again.
+    /// As [`campaign`](Self::campaign). A lost leadership is no error. [`Error::Denied`] if we may
+    /// not resign any more, and `f` says `Continue`.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropped at any await, what `f` returned is dropped first, and then leadership
-    /// is given away in the background.
+    /// Cancel safe: dropped at any await, it drops the future of `f` first, and then resigns in the
+    /// background.
     ///
     /// # Examples
     ///
@@ -212,7 +206,7 @@ impl Election {
     /// ```
     pub async fn lead<T, F>(&self, value: impl Into<String>, mut f: F) -> Result<T>
     where
-        F: for<'a> FnMut(&'a Leadership) -> Reign<'a, T>,
+        F: for<'a> FnMut(&'a Leadership) -> LeadFuture<'a, T>,
     {
         let value = value.into();
         loop {
@@ -220,24 +214,24 @@ impl Election {
             let verdict = f(&leadership).await;
             let resigned = leadership.resign().await;
             match (verdict, resigned) {
-                // It has done what it was for, whatever became of the leadership meanwhile.
+                // The work is done, even if the leadership was lost meanwhile.
                 (ControlFlow::Break(value), _) => return Ok(value),
-                // Behind a ticket of ours that stays we would stand for ever.
+                // We would wait for ever behind our own ticket.
                 (ControlFlow::Continue(()), Err(error)) if !error.is_lost() => return Err(error),
-                // Nobody else is told.
+                // The caller is not told.
                 (ControlFlow::Continue(()), Err(lost)) => tracing::info!(%lost, "leadership lost"),
                 (ControlFlow::Continue(()), Ok(())) => {}
             }
         }
     }
 
-    /// Who leads now, or is about to: the first of those who stand. What it reads may be a moment
+    /// The leader now: the first candidate, which leads or is about to. The answer may be a moment
     /// old.
     ///
     /// # Errors
     ///
     /// [`is_lost`](Error::is_lost) if the session ended; [`Error::Unreachable`] if another one
-    /// cannot be opened. [`Error::Denied`] or [`Error::Refused`] if the server refuses to tell.
+    /// cannot be opened. [`Error::Denied`] or [`Error::Refused`] if the servers refuse the read.
     ///
     /// # Cancel safety
     ///
@@ -246,9 +240,8 @@ impl Election {
         self.acquirer.queue.leader().await
     }
 
-    /// Everybody who stands, in order: the first one leads, or is about to. Each with the value
-    /// that it stood with; what the leader has proclaimed since is [`leader`](Self::leader)'s to
-    /// say.
+    /// All candidates, in order. The first one leads, or is about to. Each has its first value; for
+    /// the proclaimed value of the leader, ask [`leader`](Self::leader).
     ///
     /// # Errors
     ///
@@ -261,12 +254,12 @@ impl Election {
         self.acquirer.queue.entries().await
     }
 
-    /// Follows the leaders without standing. No I/O until the observer is asked.
+    /// Follows the leaders. No I/O until the observer is asked.
     pub fn observe(&self) -> Observer {
         Observer::new(self.acquirer.queue.clone())
     }
 
-    fn standing_with(&self, value: String) -> Acquirer {
+    fn candidate_with(&self, value: String) -> Acquirer {
         let mut acquirer = self.acquirer.clone();
         acquirer.queue.set_value(value);
         acquirer
@@ -283,63 +276,9 @@ impl Election {
     }
 }
 
-/// What a function that leads returns: its work, boxed, which says whether to stand again. See
-/// [`Election::lead`].
-pub type Reign<'a, T> = Pin<Box<dyn Future<Output = ControlFlow<T>> + Send + 'a>>;
-
-/// A leadership that we have.
-///
-/// Drop it to resign in the background, or [`resign`](Self::resign) to know the answer. It promises
-/// what a [`Guard`](crate::Guard) promises, and is lost in the same ways.
-#[must_use = "we resign when the leadership is dropped"]
-#[clippy::has_significant_drop]
-pub struct Leadership {
-    pub(crate) hold: Arc<Hold>,
-}
-
-guard_methods!(Leadership);
-place_methods!(Leadership);
-exclusive_methods!(Leadership);
-
-impl Leadership {
-    /// Publishes another value, of at most 64 KiB, for everybody who asks for the leader or follows
-    /// it. It lasts as long as this leadership. Sends one request; wakes the observers, and no
-    /// candidate. Calls that overlap publish one after the other; one that was begun and is kept
-    /// without being polled holds up those after it.
-    ///
-    /// The value is written into the election's directory, together with a check of our ticket; so
-    /// it is never published after another one leads.
-    ///
-    /// # Errors
-    ///
-    /// [`is_lost`](Error::is_lost) if leadership was lost before it was surely published; observers
-    /// may have seen it. [`is_invalid`](Error::is_invalid) if the value is too long.
-    /// [`Error::Refused`] if the directory holds another program's data, which is not written over;
-    /// [`Error::Denied`] if we may not write there.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped at any await, the value may be published or not; leadership stays ours. The next
-    /// leader then may need a request or two more to take over, and waits out a
-    /// [`lock_delay`](crate::KeeperBuilder::lock_delay) if there is one.
-    pub async fn proclaim(&self, value: impl Into<String>) -> Result<()> {
-        proclaim::proclaim(&self.hold, &value.into()).await
-    }
-
-    /// As [`release`](Self::release): gives leadership away, and waits until the server has
-    /// confirmed it.
-    ///
-    /// # Errors
-    ///
-    /// As [`release`](Self::release).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: dropped at any await, we resign in the background.
-    pub async fn resign(self) -> Result<()> {
-        self.release().await
-    }
-}
+/// The boxed future of a function that leads, for [`Election::lead`]. Its value says whether to
+/// campaign again.
+pub type LeadFuture<'a, T> = Pin<Box<dyn Future<Output = ControlFlow<T>> + Send + 'a>>;
 
 #[cfg(test)]
 mod tests {

@@ -1,9 +1,11 @@
-//! Several locks held together: one ticket in each queue, all made in one transaction. A thin layer
-//! over the queues.
+//! Several locks held together: one ticket in each queue, all made in one transaction.
+
+mod guard;
+
+pub use guard::MultiGuard;
 
 use std::collections::HashSet;
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,15 +15,12 @@ use tracing::{Instrument, Span};
 
 use crate::brief::Brief;
 use crate::error::{Error, Result};
-use crate::guard::fenced::Fenced;
 use crate::guard::held_ticket::HeldTicket;
-use crate::guard::hold::{GuardState, Hold};
+use crate::guard::hold::Hold;
 use crate::guard::local_holds::LocalHolds;
-use crate::guard::lost::Lost;
-use crate::guard::{exclusive_methods, guard_methods, revocable_methods};
 use crate::metrics::LockMetrics;
 use crate::name::LockName;
-use crate::owner::Owner;
+use crate::protocol::kind::SEVERAL;
 use crate::protocol::ticket::Mode;
 use crate::queue::Queue;
 use crate::queue::several::{Awaited, Granted, MOST_BYTES, Several};
@@ -34,23 +33,22 @@ const MOST: usize = 128;
 /// Several locks that are taken together, all or none; from
 /// [`Keeper::multi_lock`](crate::Keeper::multi_lock).
 ///
-/// It takes a ticket in the queue of each lock, all in one transaction. So any two sets are in the
-/// same order in every queue in which they meet, and can **never wait for each other in a circle**,
-/// in whatever order their names are given, by whatever process. In each queue the ticket is one
-/// like any other: fair among [mutexes](crate::Mutex), readers and writers of the same name and
-/// clients in other languages. While one of the locks is waited for, those whose turn it is are
-/// kept from others.
+/// It takes a ticket in the queue of each lock, all in one transaction. So any two sets have the
+/// same order in all queues where they meet, and **never wait for each other in a circle**,
+/// whatever the order of their names. In each queue the ticket is one like any other: fair among
+/// [mutexes](crate::Mutex), readers and writers of the name, and clients in other languages. While
+/// the set waits for one lock, it keeps the others that have been granted.
 ///
-/// A set is not reentrant, and knows no owner: a task that holds one of its locks already waits for
-/// itself, with a `warn` event that says so.
+/// A set is not reentrant and knows no owner. A task that holds one of its locks waits for itself,
+/// and a `warn` event says so.
 ///
-/// It holds no state and does no I/O until asked: clone it, share it.
+/// It has no state and does no I/O by itself: clone it, share it.
 ///
 /// # Cost
 ///
-/// Without contention 2 requests, however many locks there are, and 1 to release them, or 3 after a
-/// second, when the tickets are read again first. Each lock that is waited for costs what it costs
-/// a mutex.
+/// Without contention it sends 2 requests for any number of locks. A release sends 1, or 3 after
+/// more than a second, because the tickets are then read first. A wait for one of the locks costs
+/// as much as with a mutex.
 ///
 /// # Examples
 ///
@@ -61,7 +59,7 @@ const MOST: usize = 128;
 /// # let server = EmbeddedServer::start().await?;
 /// let keeper = Keeper::connect(server.connect_string()).await?;
 /// let accounts = keeper.multi_lock(["accounts/17", "accounts/4"])?;
-/// let guard = accounts.lock().await?; // nobody can wait in a circle with us
+/// let guard = accounts.lock().await?; // never deadlocks with another set
 /// println!("move the money with token {}", guard.token());
 /// guard.release().await?;
 /// # keeper.close().await;
@@ -85,54 +83,15 @@ impl fmt::Debug for MultiLock {
     }
 }
 
-/// Several locks that are held together.
-///
-/// It promises of each lock what a [`Guard`](crate::Guard) promises, and ends with the first that
-/// is lost: [`lost`](Self::lost) and every error name that one. All its tickets are in one session,
-/// and were made in one transaction, whose number is the one [`token`](Self::token) for all of
-/// them.
-///
-/// [`release`](Self::release) gives all of them back in one transaction where that is possible,
-/// which it is unless a ticket was removed by somebody else; otherwise ticket by ticket, until each
-/// is gone. Dropping it does that in the background, ticket by ticket.
-#[must_use = "the locks are released when the guard is dropped"]
-#[clippy::has_significant_drop]
-pub struct MultiGuard {
-    pub(crate) hold: Arc<Hold>,
-}
-
-guard_methods!(MultiGuard);
-revocable_methods!(MultiGuard);
-exclusive_methods!(MultiGuard);
-
-impl MultiGuard {
-    /// The locks' names, each once, in the order in which they were given.
-    pub fn names(&self) -> impl Iterator<Item = &LockName> {
-        self.hold.all_held().iter().map(|held| &held.name)
-    }
-
-    /// The names of our nodes in the locks' directories, in the same order, as `lockkeeper queue`
-    /// shows them.
-    pub fn nodes(&self) -> impl Iterator<Item = &str> {
-        let tickets = self
-            .hold
-            .all_held()
-            .iter()
-            .filter_map(|held| held.place.ticket());
-        tickets.map(|(ticket, _)| &*ticket.name)
-    }
-}
-
 impl MultiLock {
-    /// Checks the set; `queue` makes the queue of a name.
+    /// Checks the set. `queue` makes the queue of a name.
     pub(crate) fn new(
         names: Vec<LockName>,
         local_holds: Arc<LocalHolds>,
         queue: impl Fn(LockName) -> Queue,
     ) -> Result<Self> {
         let mut seen = HashSet::new();
-        // One transaction, one identity: two tickets of a set in the same queue could not be told
-        // apart.
+        // All tickets of a set have one `czxid`, so two of them in one queue would look the same.
         let names = names.into_iter().filter(|name| seen.insert(name.clone()));
         let queues: Vec<Queue> = names.map(queue).collect();
         let refuse = |given: String, why: String| Error::InvalidOption {
@@ -166,8 +125,7 @@ impl MultiLock {
         self.queues.iter().map(Queue::name)
     }
 
-    /// Sets a short text that the queues show beside our tickets: see
-    /// [`Mutex::with_label`](crate::Mutex::with_label).
+    /// As [`Mutex::with_label`](crate::Mutex::with_label).
     #[must_use]
     pub fn with_label(mut self, label: impl Into<String>) -> Self {
         let label = label.into();
@@ -196,45 +154,43 @@ impl MultiLock {
         self
     }
 
-    /// Makes calls fail with [`is_session_over`](Error::is_session_over) when the session ends
-    /// while they wait. Otherwise they join all queues again, at their ends, with the keeper's next
-    /// session.
+    /// As [`Mutex::with_rejoin`](crate::Mutex::with_rejoin), for all queues.
     #[must_use]
-    pub fn without_rejoin(mut self) -> Self {
-        self.rejoins = false;
+    pub fn with_rejoin(mut self, rejoins: bool) -> Self {
+        self.rejoins = rejoins;
         self
     }
 
-    /// Waits until it is our turn at every lock, however long that takes, through disconnects and
-    /// also, unless [`without_rejoin`](Self::without_rejoin) says otherwise, through the end of the
-    /// session, which costs all places.
+    /// Waits for all locks, without a limit of time. It waits through disconnects. If the session
+    /// ends, it joins all queues again at their ends, unless [`with_rejoin`](Self::with_rejoin)
+    /// forbids that.
     ///
     /// # Errors
     ///
-    /// [`is_lost`](Error::is_lost) if one of our tickets was removed by somebody else, with the
-    /// name of that lock, or the keeper was closed while we waited; all other tickets leave their
-    /// queues. [`Error::TooLarge`], before anything is sent, if servers do not read so many tickets
-    /// in one request, 1 MiB: each has its path, the label, the trace id and the access list.
+    /// [`is_lost`](Error::is_lost), with the name of the lock, if another client removed one of our
+    /// tickets; then the other tickets leave. [`is_lost`](Error::is_lost) if the keeper was closed.
+    /// [`Error::TooLarge`], before anything is sent, if the tickets do not fit into one request of
+    /// 1 MiB: each has its path, the label, the trace id and the access list.
     /// [`Error::Unreachable`] if a new session was needed and no server gave one within the connect
-    /// timeout. [`Error::Denied`] or [`Error::Refused`] if the server refuses what is needed.
+    /// timeout. [`Error::Denied`] or [`Error::Refused`] if the servers refuse a request.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropped at any await, all our tickets leave in the background, and nobody is
-    /// blocked. The places are lost.
+    /// Cancel safe: dropped at any await, all our tickets leave in the background, and block no
+    /// other client. The places are lost.
     pub async fn lock(&self) -> Result<MultiGuard> {
         self.take(&Awaited::default()).await
     }
 
-    /// Takes the locks if nobody holds or waits for any of them. Reads first: if one is held it
+    /// Takes the locks if none of them has a holder or a waiter. It reads first, and otherwise
     /// writes nothing.
     ///
-    /// What it reads may be a moment old: right after a release elsewhere it can still say "not
-    /// now".
+    /// It reads a server that may lag behind, so right after a release elsewhere it may still give
+    /// `None`.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock). "Not now" is `Ok(None)`.
+    /// As [`lock`](Self::lock). If the lock is not free, it is `Ok(None)`.
     ///
     /// # Cancel safety
     ///
@@ -250,13 +206,13 @@ impl MultiLock {
         Ok(taken.map(|granted| span.in_scope(|| self.guard(granted))))
     }
 
-    /// Waits for at most `limit`, for all of them together. Then all our tickets leave, and the
-    /// call returns within 100 ms, even with every server dead.
+    /// Waits for all locks together for at most `limit`. Then all our tickets leave, and the call
+    /// returns within 100 ms, even if every server is dead.
     ///
     /// # Errors
     ///
     /// [`is_timeout`](Error::is_timeout) when the time is over, with the names of the locks that
-    /// were still waited for, otherwise as [`lock`](Self::lock).
+    /// were not granted. Otherwise as [`lock`](Self::lock).
     ///
     /// # Cancel safety
     ///
@@ -268,7 +224,7 @@ impl MultiLock {
             let all: Vec<&str> = self.names().map(LockName::as_str).collect();
             let (all, awaited) = (all.join(", "), awaited.names());
             let name = if awaited.is_empty() || awaited == all {
-                // All; or each has had its turn, and no server has confirmed all of them together.
+                // None was granted; or each was, and no server has confirmed all of them together.
                 all
             } else {
                 format!("{awaited} (of {all})")
@@ -315,19 +271,19 @@ impl MultiLock {
         ))
     }
 
-    /// What is counted of all of them.
+    /// The metrics of the whole set.
     fn metrics(&self) -> LockMetrics {
         let metrics = self.queues.first().map(Queue::metrics);
         metrics.cloned().unwrap_or_default()
     }
 
-    /// As the span of one lock, with the paths of all; the ticket is the last one's.
+    /// As the span of one lock, but with the paths of all, and the ticket of the last one.
     fn span(&self) -> Span {
         let paths: Vec<&str> = self.queues.iter().map(|queue| &**queue.path()).collect();
         tracing::debug_span!(
             "acquire",
             path = paths.join(", "),
-            kind = "several",
+            kind = SEVERAL,
             ticket = Empty,
             session = Empty,
             holder_trace = Empty

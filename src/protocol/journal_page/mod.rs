@@ -1,14 +1,15 @@
 //! What is on a page of the journal: a line for each hold. (pure)
 //!
-//! Invariant: a page never grows past its bounds, and what is not a page is never taken for one.
+//! Invariant: a page never grows past its bounds, and other data is never taken for a page.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::brief::Brief;
+use crate::protocol::kind::LockKind;
 use crate::token::Token;
 
 /// Servers take a megabyte, and every write sends the whole page.
@@ -20,13 +21,12 @@ const MOST_BYTES: usize = 256 * 1024;
 pub struct JournalEntry {
     /// The fencing token of an exclusive hold. Of a guest it is its host's.
     pub token: Token,
-    /// The identity of its ticket, which [`QueueEntry::token`](crate::QueueEntry::token) shows
-    /// while it is there.
+    /// The identity of its ticket: the [`QueueEntry::token`](crate::QueueEntry::token) of that.
     pub ticket: Token,
     /// The name of its node.
     pub node: String,
-    /// What it was for: `lock`, `read`, `write`, `lead` or `permit`.
-    pub kind: String,
+    /// What was held.
+    pub kind: LockKind,
     /// The owner's name, if one was given.
     pub owner: Option<String>,
     /// The label, if one was given.
@@ -35,27 +35,27 @@ pub struct JournalEntry {
     pub host: String,
     /// The holder's process.
     pub pid: u32,
-    /// When it was granted, by the host's clock, in milliseconds since the Unix epoch.
-    pub since_ms: u64,
+    /// When it was granted, by the host's clock.
+    pub since: SystemTime,
     /// How long it waited.
     pub waited: Duration,
-    /// From the grant until its guard was released or dropped, which may be long after a loss; none
-    /// as long as its end is not known.
+    /// From the grant until the release or drop of its guard, which may be long after a loss.
+    /// `None` until then.
     pub held: Option<Duration>,
-    /// How it ended. None if nobody wrote that: it is still held; it is lost, and its guard still
-    /// there; or its process died, was cut off for good, or could not write.
-    pub ending: Option<Ending>,
+    /// How it ended. `None` if that is not written: it is still held; it is lost, and its guard
+    /// still lives; or its process died, was cut off for good, or could not write.
+    pub outcome: Option<HoldOutcome>,
 }
 
-/// Without the owner's name, which lets in whoever says it.
+/// Without the owner's name, which is a secret: it lets its bearer in.
 impl fmt::Debug for JournalEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JournalEntry")
             .field("token", &self.token)
-            .field("kind", &Brief(&self.kind))
+            .field("kind", &self.kind)
             .field("host", &Brief(&self.host))
             .field("pid", &self.pid)
-            .field("ending", &self.ending)
+            .field("outcome", &self.outcome)
             .finish_non_exhaustive()
     }
 }
@@ -63,19 +63,19 @@ impl fmt::Debug for JournalEntry {
 /// How a hold ended.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Ending {
+pub enum HoldOutcome {
     /// Its guard was released.
     Released,
-    /// Its guard was dropped; or its place was kept for others of its process
-    /// ([`Mutex::linger`](crate::Mutex::linger)), and nobody came.
+    /// Its guard was dropped; or its place was kept for other tasks of its keeper
+    /// ([`Mutex::with_linger`](crate::Mutex::with_linger)), and none came.
     Dropped,
-    /// It was lost, and why.
+    /// It was lost, for this reason.
     Lost(String),
-    /// In a word of a later version.
+    /// A word of a later version of this library.
     Other(String),
 }
 
-impl fmt::Debug for Ending {
+impl fmt::Debug for HoldOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Released => f.write_str("Released"),
@@ -86,7 +86,7 @@ impl fmt::Debug for Ending {
     }
 }
 
-impl Ending {
+impl HoldOutcome {
     /// A word, and why.
     fn to_words(&self) -> (String, Option<String>) {
         match self {
@@ -107,7 +107,7 @@ impl Ending {
     }
 }
 
-impl fmt::Display for Ending {
+impl fmt::Display for HoldOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Released => f.write_str("released"),
@@ -145,9 +145,9 @@ pub(crate) struct PageLine {
 }
 
 impl PageLine {
-    pub(crate) fn ended(mut self, held: Duration, ending: Ending) -> Self {
+    pub(crate) fn ended(mut self, held: Duration, outcome: HoldOutcome) -> Self {
         self.held_ms = Some(u64::try_from(held.as_millis()).unwrap_or(u64::MAX));
-        let (word, why) = ending.to_words();
+        let (word, why) = outcome.to_words();
         (self.ending, self.why) = (Some(word), why);
         self
     }
@@ -157,15 +157,17 @@ impl PageLine {
             token: Token::new(self.token),
             ticket: Token::new(self.ticket),
             node: self.node,
-            kind: self.kind,
+            kind: LockKind::of_word(self.kind),
             owner: self.owner,
             label: self.label,
             host: self.host,
             pid: self.pid,
-            since_ms: self.since_ms,
+            since: time(self.since_ms).unwrap_or(UNIX_EPOCH),
             waited: Duration::from_millis(self.waited_ms),
             held: self.held_ms.map(Duration::from_millis),
-            ending: self.ending.map(|word| Ending::of_words(word, self.why)),
+            outcome: self
+                .ending
+                .map(|word| HoldOutcome::of_words(word, self.why)),
         }
     }
 }
@@ -175,7 +177,7 @@ impl PageLine {
 pub(crate) struct Page(Vec<PageLine>);
 
 impl Page {
-    /// A line of JSON for each hold; what is not, is no page.
+    /// A page has a line of JSON for each hold. Other data is not a page.
     pub(crate) fn parse(data: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(data).ok()?;
         let lines = text.lines().map(serde_json::from_str);
@@ -190,11 +192,11 @@ impl Page {
         lines.collect::<Vec<_>>().join("\n").into_bytes()
     }
 
-    /// Puts a hold at its place, or its end beside its beginning. Tokens are given in the order of
-    /// grants; those who share one are of one owner or one process, mostly.
+    /// Puts a hold at its place in the order of grants, or its end beside its beginning. Holds of
+    /// one token are mostly of one owner or one process.
     pub(crate) fn put(&mut self, line: PageLine) {
         match self.0.iter_mut().find(|there| there.id == line.id) {
-            // What ended does not begin again.
+            // An ended hold does not begin again.
             Some(there) if there.ending.is_some() && line.ending.is_none() => {}
             Some(there) => *there = line,
             None => self.0.push(line),
@@ -208,13 +210,13 @@ impl Page {
         }
     }
 
-    /// Takes the oldest away until so many are left.
+    /// Removes the oldest holds beyond so many.
     pub(crate) fn cut(&mut self, most: usize) {
         let over = self.0.len().saturating_sub(most);
         self.0.drain(..over);
     }
 
-    /// Takes the oldest away until the page is not too large for the servers.
+    /// Removes the oldest holds until the page is small enough for the servers.
     pub(crate) fn fit(&mut self) {
         let mut room = MOST_BYTES;
         let fits = |line: &&PageLine| {
@@ -232,6 +234,11 @@ impl Page {
     }
 }
 
+/// The moment so many milliseconds after the Unix epoch, if the platform can say it.
+pub(crate) fn time(since_ms: u64) -> Option<SystemTime> {
+    UNIX_EPOCH.checked_add(Duration::from_millis(since_ms))
+}
+
 /// Where the journal of the locks below a root is.
 pub(crate) fn base(root: &str) -> String {
     match root {
@@ -241,111 +248,4 @@ pub(crate) fn base(root: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn line(token: i64, ending: Option<Ending>) -> PageLine {
-        let line = PageLine {
-            id: Uuid::from_u128(token.unsigned_abs().into()),
-            token,
-            ticket: token,
-            node: format!("lock-{token:010}"),
-            kind: "lock".into(),
-            owner: None,
-            label: Some("me".into()),
-            host: "here".into(),
-            pid: 7,
-            since_ms: 1,
-            waited_ms: 2,
-            held_ms: None,
-            ending: None,
-            why: None,
-        };
-        match ending {
-            Some(ending) => line.ended(Duration::from_millis(3), ending),
-            None => line,
-        }
-    }
-
-    fn page(tokens: std::ops::Range<i64>) -> Page {
-        Page(tokens.map(|token| line(token, None)).collect())
-    }
-
-    #[test]
-    fn a_page_is_read_as_it_was_written() {
-        let mut written = page(1..4);
-        written.put(line(2, Some(Ending::Lost("its lease ended".into()))));
-        written.put(line(3, Some(Ending::Released)));
-
-        assert_eq!(Page::parse(&written.to_bytes()), Some(written));
-        assert_eq!(Page::parse(b""), Some(Page::default()));
-    }
-
-    #[test]
-    fn what_is_no_page_is_not_taken_for_one() {
-        for data in [&b"released"[..], b"{}", b"\xff", b"[]", b"{\"token\":1}"] {
-            assert_eq!(Page::parse(data), None, "{data:?}");
-        }
-    }
-
-    #[test]
-    fn an_end_stands_beside_its_beginning_whatever_comes_first() {
-        let mut first = page(1..3);
-        first.put(line(1, Some(Ending::Dropped)));
-        let mut last = Page::default();
-        last.put(line(1, Some(Ending::Dropped)));
-        last.put_all(&page(1..3));
-
-        assert_eq!(first.0.len(), 2);
-        assert_eq!(first, last);
-    }
-
-    #[test]
-    fn holds_stand_in_the_order_of_their_grants_whoever_writes_first() {
-        let mut page = page(2..4);
-        page.put(line(1, None));
-
-        let tokens = page.0.iter().map(|line| line.token);
-        assert_eq!(tokens.collect::<Vec<_>>(), [1, 2, 3]);
-    }
-
-    #[test]
-    fn a_hold_that_goes_on_under_another_ticket_is_one_line() {
-        let mut page = page(1..3);
-        page.put(PageLine {
-            node: "__READ__0000000001".into(),
-            ticket: 9,
-            ..line(1, None)
-        });
-
-        assert_eq!(page.0.len(), 2);
-        assert_eq!(page.0[0].ticket, 9);
-    }
-
-    #[test]
-    fn the_word_of_a_later_version_is_read_and_kept() {
-        let mut later = line(1, Some(Ending::Released));
-        later.ending = Some("handed on".into());
-        let page = Page::parse(&Page(vec![later]).to_bytes()).unwrap();
-
-        assert_eq!(Page::parse(&page.to_bytes()).unwrap(), page);
-        let ending = page.entries().remove(0).ending;
-        assert_eq!(ending, Some(Ending::Other("handed on".into())));
-    }
-
-    #[test]
-    fn a_page_keeps_the_newest_within_its_bounds() {
-        let mut by_number = page(0..100);
-        by_number.cut(10);
-        assert_eq!(by_number, page(90..100));
-
-        let mut by_bytes = Page((0..1000).map(|token| line(token, None)).collect());
-        for line in &mut by_bytes.0 {
-            line.label = Some("x".repeat(1024));
-        }
-        by_bytes.fit();
-        assert!(by_bytes.to_bytes().len() <= MOST_BYTES);
-        assert!(by_bytes.0.len() > 200, "{}", by_bytes.0.len());
-        assert_eq!(by_bytes.0.last().unwrap().token, 999);
-    }
-}
+mod tests;

@@ -1,0 +1,327 @@
+//! The semaphore: a number of permits, granted in the order of a queue. The state is in the permits
+//! and at the servers.
+
+mod permit;
+
+pub use permit::Permit;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::name::LockName;
+use crate::queue::entry::QueueEntry;
+use crate::queue::permits::PermitPool;
+use crate::recipes::acquire::Acquirer;
+
+/// A fair distributed semaphore: it limits parallel work across processes and machines.
+///
+/// It has a number of permits, the *limit*, which is stored with it. A call takes one permit or
+/// [several](Self::acquire_many), all at once, in the order in which calls reached the servers. So
+/// a call for many permits is not overtaken by calls for few, and never holds a part of them. A
+/// permit comes back when the [`Permit`] is released or dropped, or when the session of its holder
+/// ends.
+///
+/// It is cheap to clone. It holds no permits and does no I/O by itself: make one from a
+/// [`Keeper`](crate::Keeper).
+///
+/// # The limit
+///
+/// The first user stores its limit. A handle with another limit is refused with
+/// [`Error::LimitMismatch`] at its first look, because two programs that disagree would let in too
+/// many. After that a handle, with its clones, follows the stored limit, which
+/// [`resize`](Self::resize) changes for all users.
+///
+/// # At the servers
+///
+/// Below `<root>/<name>` are `queue` with a ticket for each waiter, `held` with a node for each
+/// holder, and `limit`. So no other lock can have one of these three names; other names below the
+/// semaphore's are free. `limit` stays, and the name's directory with it. To remove an unused
+/// semaphore, delete the node `limit`; then the servers remove the rest.
+///
+/// The name is the semaphore's alone. While `limit` or a permit exists, any other lock of the name
+/// is refused with [`Error::UnsafeMix`]. So is the semaphore while such a lock has a holder or
+/// waiter.
+///
+/// The [lock delay](crate::KeeperBuilder::lock_delay) does not apply to semaphores.
+///
+/// # What it promises
+///
+/// At each transaction of the ensemble, the held permits are at most the limit at the time of the
+/// last grant. As with a [`Guard`](crate::Guard), a holder that is paused or cut off can outlive
+/// its session unknowingly, and overlap with the next holder. Shared holders have no fencing token,
+/// because they are unordered.
+///
+/// # Cost
+///
+/// An uncontended `acquire` sends 5 requests and a release 1. Each waiter has one watch, and the
+/// first waiter two more, whatever the limit and the number of waiters. A release wakes one client,
+/// and a grant the next one. The first waiter lists the held permits, so its cost grows with the
+/// number of their holders. A few thousand are fine.
+///
+/// # Examples
+///
+/// ```
+/// # use lockkeeper::{Keeper, embedded::EmbeddedServer};
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = EmbeddedServer::start().await?;
+/// let keeper = Keeper::connect(server.connect_string()).await?;
+/// let downloads = keeper.semaphore("downloads", 3)?;
+/// let one = downloads.acquire().await?;
+/// let two = downloads.acquire_many(2).await?;
+/// assert!(downloads.try_acquire().await?.is_none(), "all three are held");
+/// one.release().await?;
+/// two.release().await?;
+/// # keeper.close().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Semaphore {
+    acquirer: Acquirer,
+    permits: Arc<PermitPool>,
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore")
+            .field("name", &self.name())
+            .field("limit", &self.permits.limit())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Semaphore {
+    pub(crate) fn new(mut acquirer: Acquirer, limit: u32) -> Result<Self> {
+        check_limit(limit)?;
+        let permits = Arc::new(acquirer.queue.permits(limit));
+        Ok(Self { acquirer, permits })
+    }
+
+    /// The semaphore's name.
+    pub fn name(&self) -> &LockName {
+        self.acquirer.name()
+    }
+
+    /// Sets a short text, of at most 1024 bytes, for example the work under the lock. It is written
+    /// into each ticket, and [`Keeper::queue`](crate::Keeper::queue) and [`holders`](Self::holders)
+    /// show it. A lock call with a longer text is refused.
+    #[must_use]
+    pub fn with_label(mut self, label: impl Into<String>) -> Self {
+        self.acquirer.queue.set_label(label.into());
+        self
+    }
+
+    /// As [`Mutex::with_trace_id`](crate::Mutex::with_trace_id).
+    #[must_use]
+    pub fn with_trace_id(mut self, trace_id: impl Into<String>) -> Self {
+        self.acquirer.queue.set_trace(trace_id.into());
+        self
+    }
+
+    /// As [`Mutex::with_class`](crate::Mutex::with_class).
+    #[must_use]
+    pub fn with_class(mut self, class: &'static str) -> Self {
+        self.acquirer.set_class(class);
+        self
+    }
+
+    /// Whether calls join the queue again, at its end, if the session ends while they wait; default
+    /// `true`. With `false` they fail with [`is_session_over`](Error::is_session_over).
+    #[must_use]
+    pub fn with_rejoin(mut self, rejoins: bool) -> Self {
+        self.acquirer.set_rejoin(rejoins);
+        self
+    }
+
+    /// Waits for a permit, without a limit of time.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_many`](Self::acquire_many).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire_many`](Self::acquire_many).
+    pub async fn acquire(&self) -> Result<Permit> {
+        self.acquire_many(1).await
+    }
+
+    /// Waits for several permits, which are granted at once, without a limit of time. It waits
+    /// through disconnects. If the session ends, it joins the queue again at its end, unless
+    /// [`with_rejoin`](Self::with_rejoin) forbids that.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] for 0 permits. [`Error::TooManyPermits`] if the limit is lower: at
+    /// once if this handle knows that, and during the wait after a [`resize`](Self::resize).
+    /// [`Error::LimitMismatch`] if the stored limit differs from this handle's.
+    /// [`Error::UnsafeMix`] if another lock or a semaphore of another library has this name.
+    /// [`is_lost`](Error::is_lost) if another client removed our ticket, or the keeper was closed.
+    /// [`Error::Unreachable`] if a new session was needed and no server gave one within the connect
+    /// timeout. [`Error::Denied`] or [`Error::Refused`] if the servers refuse a request.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropped at any await, our ticket leaves the queue in the background, and no
+    /// permit stays taken. The place in the queue is lost.
+    pub async fn acquire_many(&self, permits: u32) -> Result<Permit> {
+        let taken = self.acquirer.take_permits(&self.permits, permits);
+        let hold = taken.await?;
+        Ok(Permit::new(hold, permits))
+    }
+
+    /// Takes a permit if one is free and there is no waiter. It reads first, and otherwise writes
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_many`](Self::acquire_many). If the lock is not free, it is `Ok(None)`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropped at any await, nothing is left behind.
+    pub async fn try_acquire(&self) -> Result<Option<Permit>> {
+        self.try_acquire_many(1).await
+    }
+
+    /// Takes several permits if they are free and there is no waiter. It reads first, and otherwise
+    /// writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_many`](Self::acquire_many). If the lock is not free, it is `Ok(None)`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropped at any await, nothing is left behind.
+    pub async fn try_acquire_many(&self, permits: u32) -> Result<Option<Permit>> {
+        let taken = self.acquirer.try_take_permits(&self.permits, permits);
+        Ok(taken.await?.map(|hold| Permit::new(hold, permits)))
+    }
+
+    /// Waits for a permit for at most `limit`. Then our ticket leaves the queue, and the call
+    /// returns within 100 ms, even if every server is dead.
+    ///
+    /// # Errors
+    ///
+    /// [`is_timeout`](Error::is_timeout) when the time is over, otherwise as
+    /// [`acquire_many`](Self::acquire_many).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire_many`](Self::acquire_many).
+    pub async fn acquire_timeout(&self, limit: Duration) -> Result<Permit> {
+        self.acquirer.within(limit, self.acquire()).await
+    }
+
+    /// Waits for several permits for at most `limit`, as
+    /// [`acquire_timeout`](Self::acquire_timeout).
+    ///
+    /// # Errors
+    ///
+    /// [`is_timeout`](Error::is_timeout) when the time is over, otherwise as
+    /// [`acquire_many`](Self::acquire_many).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire_many`](Self::acquire_many).
+    pub async fn acquire_many_timeout(&self, permits: u32, limit: Duration) -> Result<Permit> {
+        self.acquirer
+            .within(limit, self.acquire_many(permits))
+            .await
+    }
+
+    /// The number of free permits. A waiter for more permits may be about to get them. It asks
+    /// behind a `sync`, so it counts all changes on any server before the call. The answer is old
+    /// when it arrives: it is for people and gauges.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LimitMismatch`]; [`is_lost`](Error::is_lost) if the session ended;
+    /// [`Error::Unreachable`] if another one cannot be opened.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only reads.
+    pub async fn available_permits(&self) -> Result<u32> {
+        self.acquirer.queue.permits_left(&self.permits).await
+    }
+
+    /// The stored limit, or the limit of this handle before the first use of the semaphore. It asks
+    /// behind a `sync`, as
+    /// [`available_permits`](Self::available_permits) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`available_permits`](Self::available_permits).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only reads.
+    pub async fn limit(&self) -> Result<u32> {
+        self.acquirer.queue.stored_limit(&self.permits).await
+    }
+
+    /// The holders of permits, in the order in which they took them. It asks behind a `sync`, as
+    /// [`available_permits`](Self::available_permits) does.
+    ///
+    /// # Errors
+    ///
+    /// [`is_lost`](Error::is_lost) if the session ended; [`Error::Unreachable`] if another one
+    /// cannot be opened.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only reads.
+    pub async fn holders(&self) -> Result<Vec<QueueEntry>> {
+        self.acquirer.queue.permit_holders(&self.permits).await
+    }
+
+    /// Stores another limit, for all users of the semaphore. New permits go to the first waiters.
+    /// With fewer permits, no holder loses its own; none is granted until enough have come back. A
+    /// waiter for more than the new limit fails with [`Error::TooManyPermits`] when its turn comes.
+    ///
+    /// It also works if the stored limit differs from this handle's, which follows the new limit
+    /// from then on. Programs that start later must give the new limit.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] for 0. [`is_lost`](Error::is_lost) if the session ended before the
+    /// answer: the limit may be stored. Otherwise as
+    /// [`available_permits`](Self::available_permits).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped at any await, it may have stored the limit or not.
+    pub async fn resize(&self, limit: u32) -> Result<()> {
+        check_limit(limit)?;
+        self.acquirer.queue.resize(&self.permits, limit).await
+    }
+}
+
+fn check_limit(limit: u32) -> Result<()> {
+    if limit > 0 {
+        return Ok(());
+    }
+    Err(Error::InvalidOption {
+        what: "limit",
+        given: "0".into(),
+        why: "it must be at least 1".into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn semaphores_and_permits_can_cross_threads() {
+        fn check<T: Send + Sync + 'static>() {}
+
+        check::<Semaphore>();
+        check::<Permit>();
+    }
+}
