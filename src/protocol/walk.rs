@@ -22,6 +22,15 @@ use super::ticket::{Mode, Recipe, Ticket, TicketData};
 pub(crate) const REMOVED: &str = "the ticket was removed";
 pub(crate) const REPLACED: &str = "another ticket stands under its name";
 
+/// Whether the identity found under a ticket's name is the ticket's own; otherwise why it is lost.
+pub(crate) fn verify(czxid: i64, found: Option<i64>) -> Result<(), &'static str> {
+    match found {
+        Some(found) if found == czxid => Ok(()),
+        Some(_) => Err(REPLACED),
+        None => Err(REMOVED),
+    }
+}
+
 /// One ticket's way through the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Walk {
@@ -72,7 +81,7 @@ struct Asking {
 pub(crate) enum Step<'a> {
     /// Read the directory, my ticket and, if asked for, the children and these tickets, all at one
     /// moment.
-    Look {
+    Read {
         with_children: bool,
         tickets: &'a [Ticket],
     },
@@ -166,19 +175,19 @@ impl Walk {
 
     /// What has to be done next.
     pub(crate) fn step(&self) -> Step<'_> {
-        let look = |with_children| Step::Look {
+        let read = |with_children| Step::Read {
             with_children,
             tickets: &[],
         };
         match &self.phase {
-            Phase::Joined => look(!self.guesses()),
+            Phase::Joined => read(!self.guesses()),
             Phase::Guessing { tried } => match self.guess(*tried) {
                 Some(ahead) => Step::Watch(ahead.name.into()),
-                None => look(true),
+                None => read(true),
             },
-            Phase::Listing => look(true),
-            Phase::Woken { .. } => look(false),
-            Phase::Asking(asking) => Step::Look {
+            Phase::Listing => read(true),
+            Phase::Woken { .. } => read(false),
+            Phase::Asking(asking) => Step::Read {
                 with_children: false,
                 tickets: &asking.first,
             },
@@ -214,12 +223,8 @@ impl Walk {
     }
 
     /// Takes in what a look saw; `Err` with the reason when the ticket is no longer ours.
-    pub(crate) fn looked(&mut self, snapshot: &Snapshot<'_>) -> Result<(), &'static str> {
-        match snapshot.mine {
-            Some(czxid) if czxid == self.czxid => {}
-            Some(_) => return Err(REPLACED),
-            None => return Err(REMOVED),
-        }
+    pub(crate) fn take_in(&mut self, snapshot: &Snapshot<'_>) -> Result<(), &'static str> {
+        verify(self.czxid, snapshot.mine)?;
         self.phase = match &self.phase {
             Phase::Joined if self.guesses() => {
                 if snapshot.num_children == 1 {
@@ -298,7 +303,7 @@ impl Walk {
     }
 
     /// Whatever was seen may be otherwise by now: looks at the whole queue again.
-    pub(crate) fn look_again(&mut self) {
+    pub(crate) fn start_over(&mut self) {
         self.phase = Phase::Listing;
     }
 

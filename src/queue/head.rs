@@ -14,15 +14,16 @@ use super::WAITING;
 use super::now_ms;
 use super::permits::{Limit, PermitPool};
 use super::place::{Exchange, Exchanged, TicketPlace};
+use super::verified_read::{Unverified, VerifiedRead};
 use super::{Directory, Queue};
 use crate::error::{Error, Result};
-use crate::link::{Change, Code, Found, Node, Read, Write};
+use crate::link::{Change, Code, Node, Read, Write};
 use crate::name::LockName;
 use crate::protocol::mark::{DirectoryData, Mark, ReleasePlan};
 use crate::protocol::permits;
 use crate::protocol::permits::PermitVerdict;
 use crate::protocol::ticket::{Mode, Ticket, TicketData};
-use crate::protocol::walk::{REMOVED, REPLACED};
+use crate::protocol::walk::REMOVED;
 use crate::session::heartbeat::LeaseEntry;
 use crate::session::setbacks::Setbacks;
 use crate::session::watching::WatchSlot;
@@ -278,32 +279,12 @@ impl<'a> Head<'a> {
     }
 
     async fn look_once(&mut self) -> Result<Option<HeadSnapshot>> {
+        let permits = self.permits;
+        let reads = permits.reads(self.place.session());
+        let read = self.verified_read(&reads).await?;
         let session = self.place.session();
-        let (Some(mine), Some((_, czxid))) = (self.place.path(), self.place.ticket()) else {
-            return Err(self.lost("the place was given up"));
-        };
-        let directory = &**self.place.directory();
-        let mut reads = vec![Read::Data(directory), Read::Data(&mine)];
-        reads.extend(self.permits.reads(session));
-        let found = session.read(|link| link.multi_read(&reads)).await;
-        let mut found = found
-            .map_err(|failure| self.failed(directory, failure))?
-            .into_iter();
-        let queue = match (found.next(), found.next()) {
-            (_, Some(Found::Failed(Code::NoNode))) => {
-                self.place.leave_in_doubt();
-                return Err(self.lost(REMOVED));
-            }
-            (_, Some(Found::Node(mine))) if mine.czxid != czxid => {
-                self.place.leave_in_doubt();
-                return Err(self.lost(REPLACED));
-            }
-            (Some(Found::Node(queue)), Some(Found::Node(_))) => queue,
-            (Some(Found::Failed(code)), _) | (_, Some(Found::Failed(code))) => {
-                return Err(self.failed(directory, Failure::Answered(code)));
-            }
-            _ => return Err(self.lost("the server's answer makes no sense")),
-        };
+        let (directory, queue) = (&**self.place.directory(), read.directory);
+        let found = read.others.into_iter();
         let (snapshot, neighbours) = self.permits.snapshot(session, found)?;
         let queue_itself = (directory, &queue);
         let others = snapshot.nodes.iter().map(|(path, node)| (&**path, node));
@@ -478,24 +459,18 @@ impl<'a> Head<'a> {
             if let Some(entry) = self.place.begin_hold(self.name).await? {
                 return Ok(entry);
             }
-            let (Some(mine), Some((_, czxid))) = (self.place.path(), self.place.ticket()) else {
-                return Err(self.lost("the place was given up"));
-            };
-            let session = self.place.session();
-            let reads = [Read::Data(&mine)];
-            let found = session.read(|link| link.multi_read(&reads)).await;
-            let found = found.map_err(|failure| self.failed(&mine, failure))?;
-            match found.into_iter().next() {
-                Some(Found::Node(node)) if node.czxid == czxid => {}
-                Some(Found::Failed(code)) if code != Code::NoNode => {
-                    return Err(self.failed(&mine, Failure::Answered(code)));
-                }
-                _ => {
-                    self.place.leave_in_doubt();
-                    return Err(self.lost(REMOVED));
-                }
-            }
+            self.verified_read(&[]).await?;
         }
+    }
+
+    /// Reads the ticket, its directory and what else is asked for, all at one moment.
+    async fn verified_read(&mut self, more: &[Read<'_>]) -> Result<VerifiedRead> {
+        let read = self.place.verified_read(more, false).await;
+        if matches!(read, Err(Unverified::Lost(_))) {
+            self.place.leave_in_doubt();
+        }
+        let (session, directory) = (self.place.session(), self.place.directory());
+        read.map_err(|error| error.while_trying(WAITING, session, self.name, directory))
     }
 
     fn failed(&self, path: &str, failure: Failure) -> Error {

@@ -17,7 +17,7 @@ pub(crate) mod place;
 pub(crate) mod revoke;
 pub(crate) mod several;
 mod sharing;
-mod verified_read;
+pub(crate) mod verified_read;
 pub(crate) mod view;
 mod waiter;
 

@@ -35,16 +35,19 @@ impl TicketPlace {
         let mut setbacks = Setbacks::default();
         loop {
             // By name alone it could be a stranger's ticket in a directory that was made again.
-            let looked = self.look(DOWNGRADING, name, false, &[]).await?;
+            let read = self.verified_read(&[], false).await;
+            let read = read.map_err(|error| {
+                error.while_trying(DOWNGRADING, self.session(), name, self.directory())
+            })?;
             let Some((ticket, _)) = self.ticket() else {
                 return Err(lost(REMOVED));
             };
             let ticket = ticket.shared();
-            let (attempt, version) = (Uuid::new_v4(), looked.directory.version);
+            let (attempt, version) = (Uuid::new_v4(), read.directory.version);
             let line = TicketData {
                 attempt,
                 at: now_ms(),
-                ..TicketData::of_ours(&looked.mine.data)
+                ..TicketData::of_ours(&read.mine.data)
             };
             let directory = std::sync::Arc::clone(self.directory());
             let path = &*directory;

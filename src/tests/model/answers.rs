@@ -252,7 +252,7 @@ impl Client {
             };
             // Otherwise its exit is no longer right.
             if turn.version != view.directory(seat.directory).unwrap().version {
-                seat.walk.look_again();
+                seat.walk.start_over();
             }
         }
         match seats.iter().map(Seat::granted).collect() {

@@ -81,7 +81,7 @@ impl Exchange {
             directory,
             name: guest_entry.host.name,
         };
-        seats[0].walk.look_again();
+        seats[0].walk.start_over();
         Stage::Exchanging(Box::new(Self {
             back: Back::Walk(seats),
             old,

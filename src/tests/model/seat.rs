@@ -70,7 +70,7 @@ impl Seat {
             self.walk.woken();
         }
         match self.walk.step() {
-            Step::Look {
+            Step::Read {
                 with_children,
                 tickets,
             } => {
@@ -137,7 +137,7 @@ impl Seat {
                 .map(|node| node.map(|node| (node.czxid, &*node.data)))
                 .collect(),
         };
-        self.walk.looked(&snapshot)
+        self.walk.take_in(&snapshot)
     }
 
     /// The ticket as it leaves before its turn.

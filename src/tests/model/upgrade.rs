@@ -47,7 +47,7 @@ fn walk(writer: &Held) -> Stage {
         ..
     } = writer;
     let mut seat = Seat::new(*directory, name, *czxid, Recipe::Write, None);
-    seat.walk.look_again();
+    seat.walk.start_over();
     Stage::Walking(vec![seat])
 }
 
