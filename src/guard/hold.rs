@@ -16,13 +16,14 @@ use futures_util::future::{BoxFuture, FutureExt, select_all};
 use crate::brief::Brief;
 use crate::error::{Error, Result};
 use crate::guard::self_wait::SelfWait;
-use crate::link::{ANY_VERSION, Code, Read, Right, Write};
+use crate::link::{ANY_VERSION, Code, Read, Write};
 use crate::metrics::LockMetrics;
 use crate::name::LockName;
 use crate::owner::Owner;
 use crate::protocol::ticket::Mode;
 use crate::protocol::walk::REMOVED;
 use crate::queue::Waiter;
+use crate::queue::evict::removed;
 use crate::queue::journal::{Draft, Record};
 use crate::queue::place::TicketPlace;
 use crate::queue::revoke;
@@ -179,38 +180,14 @@ pub(crate) fn told(
     name: &LockName,
     path: String,
 ) -> Result<()> {
-    let name = || name.to_string();
-    Err(match left {
-        ReleaseOutcome::Now => {
-            tracing::debug!(path, "released");
-            return Ok(());
-        }
-        ReleaseOutcome::WasGone => Error::PlaceLost {
-            name: name(),
+    if !removed(left, doing, name, &path)? {
+        return Err(Error::PlaceLost {
+            name: name.to_string(),
             why: REMOVED,
-        },
-        ReleaseOutcome::Closed => Error::Closed {
-            name: name(),
-            doing,
-        },
-        ReleaseOutcome::Over(reason) => Error::SessionOver {
-            name: name(),
-            doing,
-            reason,
-        },
-        ReleaseOutcome::Refused { servers } => Error::Denied {
-            doing,
-            path,
-            needs: Right::Delete.word(),
-            servers,
-        },
-        ReleaseOutcome::NotEmpty { servers } => Error::Refused {
-            doing,
-            path,
-            servers,
-            why: Code::NotEmpty.to_string(),
-        },
-    })
+        });
+    }
+    tracing::debug!(path, "released");
+    Ok(())
 }
 
 /// What a guard knows of its hold.

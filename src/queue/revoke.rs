@@ -1,9 +1,8 @@
-//! Revocation: somebody asks the holder for its lock back, in Curator's words, and the holder hears
-//! of it.
+//! Revocation: the holder of a lock is asked to give it back, in Curator's words, and hears of it.
 //!
 //! To ask is to write into the holder's ticket. It is a request and no more: nothing here removes a
 //! ticket, and a holder that does not listen keeps its lock. Invariant: what is written to is the
-//! ticket that was shown, by its `czxid`, as far as one look before the write can tell, and never
+//! ticket that was shown, by its `czxid`, as far as one read before the write can tell, and never
 //! that of a candidate: Curator's `LeaderLatch` would miss its end (FEATURES.md 4.6).
 
 use std::sync::Arc;
@@ -60,7 +59,7 @@ async fn follow(
 }
 
 impl Queue {
-    /// Asks whoever has this ticket to give it back, and waits for that so long. Whether it is
+    /// Asks the holder of this ticket to give it back, and waits for that so long. Whether it is
     /// gone.
     ///
     /// # Cancel safety

@@ -15,7 +15,7 @@ use crate::protocol::mark::ReleasePlan;
 use crate::protocol::ticket::TicketData;
 use crate::protocol::walk::REMOVED;
 use crate::session::setbacks::Setbacks;
-use crate::session::{failed, refused};
+use crate::session::{Failure, failed};
 
 const DOWNGRADING: &str = "downgrade";
 
@@ -72,9 +72,8 @@ impl TicketPlace {
                 Ok(Exchanged::Refused(_, Code::BadVersion)) => setbacks.pause_after_a_race(),
                 Ok(Exchanged::Nothing) => setbacks.pause(),
                 Ok(Exchanged::Refused(_, code)) => {
-                    let link = session.link();
-                    let link = link.map_err(|end| end.while_trying(DOWNGRADING, name))?;
-                    return Err(refused(&*link, DOWNGRADING, path, &code));
+                    let failure = Failure::Answered(code);
+                    return Err(failed(session, DOWNGRADING, name, path, failure));
                 }
                 Err(failure) => return Err(failed(session, DOWNGRADING, name, path, failure)),
             };

@@ -4,6 +4,13 @@
 //! there, so a waiter whose future was dropped goes on from the same step. A hold begins only under
 //! a lease. It decides nothing about turns (the walk does), and creates nothing but a guest's
 //! ticket in exchange for its own.
+//!
+//! A speculative read that is older than a heartbeat is followed by a verified read when the
+//! grant of an enqueued place is asked for. Until then the place leaves as one that never had
+//! its turn.
+//!
+//! The future of a lock is under 1 KiB, and a waiter takes 3 to 4 KB of a fresh process: the
+//! allocator keeps what a crowd of joining tasks once needed.
 
 mod ask;
 mod delay;
