@@ -9,10 +9,9 @@ use std::fmt;
 use crate::error::{Error, Result};
 use crate::guard::held_ticket::HeldTicket;
 use crate::guard::hold::Hold;
-use crate::link::{ANY_VERSION, Code, Fault, Found, Read, Write};
-use crate::protocol::walk::{REMOVED, REPLACED};
+use crate::link::{ANY_VERSION, Code, Fault, Write};
 use crate::session::setbacks::Setbacks;
-use crate::session::{Failure, failed, refused, too_large};
+use crate::session::{refused, too_large};
 
 const WRITING: &str = "write to";
 
@@ -158,17 +157,17 @@ impl<'a> Fenced<'a> {
             if let Some(loss) = hold.loss() {
                 return Err(loss);
             }
-            let looked = async {
+            let reading = async {
                 let mut versions = Vec::new();
                 for held in hold.all_held() {
-                    versions.push(Self::look(held).await?);
+                    versions.push(Self::version(held).await?);
                 }
                 Ok::<_, Error>(versions)
             };
             let versions = tokio::select! {
                 biased;
                 error = hold.lost() => return Err(error),
-                looked = looked => looked?,
+                versions = reading => versions?,
             };
             let writes = self.writes(&tickets, versions);
             let own = writes.len() - self.changes.len();
@@ -222,28 +221,11 @@ impl<'a> Fenced<'a> {
         writes
     }
 
-    /// Reads whether the ticket is ours, and the version of its directory.
-    async fn look(held: &HeldTicket) -> Result<i32> {
-        let session = held.session();
-        let (directory, ticket) = (&**held.place.directory(), held.path());
-        let reads = [Read::Data(directory), Read::Data(&ticket)];
-        let found = session.read(|link| link.multi_read(&reads)).await;
-        let refused = |failure| failed(session, "look at", &held.name, &ticket, failure);
-        let found = found.map_err(refused)?;
-        match &found[..] {
-            [Found::Node(directory), Found::Node(mine)] if mine.czxid == held.czxid() => {
-                Ok(directory.version)
-            }
-            [_, Found::Node(_)] => Err(held.lose(REPLACED)),
-            [_, Found::Failed(Code::NoNode)] => Err(held.lose(REMOVED)),
-            [Found::Failed(code), _] | [_, Found::Failed(code)] => {
-                Err(refused(Failure::Answered(code.clone())))
-            }
-            other => {
-                let code = Code::Other(format!("unexpected answer {other:?}"));
-                Err(refused(Failure::Answered(code)))
-            }
-        }
+    /// The version of the directory, read together with the ticket.
+    async fn version(held: &HeldTicket) -> Result<i32> {
+        let read = held.place.verified_read(&[], false).await;
+        let read = read.map_err(|error| held.unverified("look at", &held.path(), error));
+        read.map(|read| read.directory.version)
     }
 
     fn unknown(&self, why: &str) -> Error {

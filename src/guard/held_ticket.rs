@@ -7,18 +7,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::link::{ANY_VERSION, Code, Found, Read, Right, Write};
+use crate::link::{ANY_VERSION, Code, Read, Write};
 use crate::metrics::LockMetrics;
 use crate::name::LockName;
-use crate::protocol::walk::{REMOVED, REPLACED};
+use crate::protocol::walk::REMOVED;
 use crate::queue::Waiter;
+use crate::queue::evict::removed;
 use crate::queue::journal::{Draft, Record};
 use crate::queue::place::TicketPlace;
 use crate::queue::revoke;
-use crate::queue::revoke::Seen;
+use crate::queue::verified_read::{Unverified, ticket_in};
 use crate::session::heartbeat::{LeaseEntry, Loss, LossWatch};
 use crate::session::janitor::ReleaseOutcome;
-use crate::session::{Failure, Session, failed};
+use crate::session::{Session, failed};
 use crate::token::Token;
 
 const HOLDING: &str = "hold";
@@ -150,29 +151,34 @@ impl HeldTicket {
             );
             Box::pin(async move { Ok((checked.await?, read.await?)) })
         });
-        let refused = |failure| failed(session, "look at", &self.name, &path, failure);
-        let (checked, found) = asked.await.map_err(refused)?;
-        match (checked, found.first()) {
-            (Err((_, Code::NoNode)), _) | (_, Some(Found::Failed(Code::NoNode))) => {
-                Err(self.lose(REMOVED))
-            }
-            (_, Some(Found::Node(node))) if self.czxid() == node.czxid => Ok(()),
-            (_, Some(Found::Node(_))) => Err(self.lose(REPLACED)),
-            (Err((_, code)), _) => Err(refused(Failure::Answered(code))),
-            (Ok(_), Some(Found::Failed(code))) => Err(refused(Failure::Answered(code.clone()))),
-            (Ok(_), _) => Ok(()),
+        let verified = match asked.await {
+            Ok((Err((_, Code::NoNode)), _)) => Err(Unverified::Lost(REMOVED)),
+            Ok((_, found)) => ticket_in(found.into_iter().next(), self.czxid()),
+            Err(failure) => Err(Unverified::Failed(failure)),
+        };
+        let verified = verified.map_err(|error| self.unverified("look at", &path, error));
+        verified.map(drop)
+    }
+
+    /// The error of a read that does not show the ticket. If it is no longer ours, its hold is
+    /// lost.
+    pub(crate) fn unverified(
+        &self,
+        doing: &'static str,
+        path: &str,
+        unverified: Unverified,
+    ) -> Error {
+        match unverified {
+            Unverified::Lost(why) => self.lose(why),
+            Unverified::Failed(failure) => failed(self.session(), doing, &self.name, path, failure),
         }
     }
 
-    /// Until somebody asks for it back.
+    /// Waits until the ticket is asked for.
     pub(crate) async fn revoked(&self) -> Result<()> {
-        let (session, path) = (self.session(), self.path());
-        match revoke::revoked(session, &path, self.czxid()).await {
-            Ok(Seen::Revoked) => Ok(()),
-            Ok(Seen::Gone) => Err(self.lose(REMOVED)),
-            Ok(Seen::Another) => Err(self.lose(REPLACED)),
-            Err(failure) => Err(failed(session, "look at", &self.name, &path, failure)),
-        }
+        let path = self.path();
+        let revoked = revoke::revoked(self.session(), &path, self.czxid()).await;
+        revoked.map_err(|error| self.unverified("look at", &path, error))
     }
 }
 
@@ -210,36 +216,12 @@ pub(crate) fn told(
     name: &LockName,
     path: String,
 ) -> Result<()> {
-    let name = || name.to_string();
-    Err(match left {
-        ReleaseOutcome::Now => {
-            tracing::debug!(path, "released");
-            return Ok(());
-        }
-        ReleaseOutcome::WasGone => Error::PlaceLost {
-            name: name(),
+    if !removed(left, doing, name, &path)? {
+        return Err(Error::PlaceLost {
+            name: name.to_string(),
             why: REMOVED,
-        },
-        ReleaseOutcome::Closed => Error::Closed {
-            name: name(),
-            doing,
-        },
-        ReleaseOutcome::Over(reason) => Error::SessionOver {
-            name: name(),
-            doing,
-            reason,
-        },
-        ReleaseOutcome::Refused { servers } => Error::Denied {
-            doing,
-            path,
-            needs: Right::Delete,
-            servers,
-        },
-        ReleaseOutcome::NotEmpty { servers } => Error::Refused {
-            doing,
-            path,
-            servers,
-            why: Code::NotEmpty.to_string(),
-        },
-    })
+        });
+    }
+    tracing::debug!(path, "released");
+    Ok(())
 }

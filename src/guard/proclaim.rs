@@ -1,7 +1,7 @@
 //! What a leader tells everybody while it holds: the value in the lock's directory.
 //!
 //! Invariants: it commits only while our ticket is there and nobody else has written into the
-//! directory since we looked; it writes over nothing of another program's; and the ticket itself is
+//! directory since it was read; it writes over nothing of another program's; and the ticket itself is
 //! never rewritten, which would wake the next candidate and break Curator's `LeaderLatch` (FEATURES
 //! 4.6).
 
@@ -10,9 +10,8 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::guard::held_ticket::HeldTicket;
 use crate::guard::hold::Hold;
-use crate::link::{Code, Fault, Found, Read, Write};
+use crate::link::{Code, Fault, Write};
 use crate::protocol::mark::DirectoryData;
-use crate::protocol::walk::{REMOVED, REPLACED};
 use crate::queue::{MOST_VALUE, check_len};
 use crate::session::setbacks::Setbacks;
 use crate::session::{Failure, failed, refused};
@@ -47,7 +46,7 @@ async fn speak(held: &HeldTicket, value: &str) -> Result<()> {
     loop {
         let at = match known.take() {
             Some(at) => at,
-            None => match look(held, &ticket, data, pause.take()).await? {
+            None => match value_seen(held, data, pause.take()).await? {
                 ValueSeen::Said(at) => {
                     *version = Some(at);
                     return Ok(());
@@ -71,7 +70,7 @@ async fn speak(held: &HeldTicket, value: &str) -> Result<()> {
                 tracing::debug!("proclaimed");
                 return Ok(());
             }
-            // Somebody has written there, or the ticket is gone: the look tells.
+            // Somebody has written there, or the ticket is gone: the next read tells.
             Ok(Err((_, Code::NoNode | Code::BadVersion))) => {
                 pause = Some(setbacks.pause_after_a_race());
             }
@@ -94,40 +93,23 @@ enum ValueSeen {
 }
 
 /// Reads the directory and our ticket, behind all that was committed before.
-async fn look(
-    held: &HeldTicket,
-    ticket: &str,
-    data: &[u8],
-    pause: Option<Duration>,
-) -> Result<ValueSeen> {
+async fn value_seen(held: &HeldTicket, data: &[u8], pause: Option<Duration>) -> Result<ValueSeen> {
     let session = held.session();
     let directory = &**held.place.directory();
-    let refused = |failure| failed(session, PROCLAIMING, &held.name, directory, failure);
     if let Some(pause) = pause {
         let back = session.reconnected(pause).await;
         back.map_err(|end| end.while_trying(PROCLAIMING, &held.name))?;
     }
-    let reads = [Read::Data(directory), Read::Data(ticket)];
-    let found = session.read_behind_sync(directory, &reads);
-    match &found.await.map_err(refused)?[..] {
-        [Found::Node(directory), Found::Node(mine)] if mine.czxid == held.czxid() => {
-            if directory.data == data {
-                return Ok(ValueSeen::Said(directory.version));
-            }
-            if DirectoryData::parse(&directory.data).is_ours() {
-                return Ok(ValueSeen::Unsaid(directory.version));
-            }
-            let why = "it holds another program's data".to_owned();
-            Err(refused(Failure::Answered(Code::Other(why))))
-        }
-        [_, Found::Node(_)] => Err(held.lose(REPLACED)),
-        [_, Found::Failed(Code::NoNode)] => Err(held.lose(REMOVED)),
-        [Found::Failed(code), _] | [_, Found::Failed(code)] => {
-            Err(refused(Failure::Answered(code.clone())))
-        }
-        other => {
-            let code = Code::Other(format!("unexpected answer {other:?}"));
-            Err(refused(Failure::Answered(code)))
-        }
+    let read = held.place.verified_read(&[], true).await;
+    let there = read
+        .map_err(|error| held.unverified(PROCLAIMING, directory, error))?
+        .directory;
+    if there.data == data {
+        return Ok(ValueSeen::Said(there.version));
     }
+    if DirectoryData::parse(&there.data).is_ours() {
+        return Ok(ValueSeen::Unsaid(there.version));
+    }
+    let why = Failure::Answered(Code::Other("it holds another program's data".into()));
+    Err(failed(session, PROCLAIMING, &held.name, directory, why))
 }

@@ -4,6 +4,12 @@
 //! host leaves without a mark; a leader *proclaims* a value. Invariant: a mark proves a turn only
 //! by the `czxid` of the ticket that was watched. By number alone it would prove a wrong one as
 //! soon as a directory was removed and made again (docs/failures.md row 74).
+//!
+//! The host's mark commits only at the directory's version of its grant, and each guest raises
+//! that version by its note. A host that is granted when guests are there already leaves
+//! without a mark, too. So no waiter is called in beside a guest. A shared ticket leaves
+//! without a mark, by a check of the directory's version: no exclusive hold can have changed it
+//! meanwhile.
 
 use serde::{Deserialize, Serialize};
 

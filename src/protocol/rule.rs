@@ -4,6 +4,9 @@
 //! otherwise wait for the nearest blocker and judge again. Nodes never appear ahead of a ticket, so
 //! only removals matter, and while the nearest blocker lives I cannot be granted: one watch is
 //! enough and no release wakes a second waiter.
+//!
+//! Equal numbers are one hold. A guest has its host's number, and a writer that became a reader
+//! keeps its own. They never block each other, and every later ticket waits for all of them.
 
 use super::ticket::{Mode, Ticket, in_order};
 

@@ -1,4 +1,4 @@
-//! Eviction: an operator removes a ticket, whosever it is.
+//! Eviction: an operator removes a ticket of any client.
 //!
 //! Invariant: what is removed is the ticket that was shown, by its `czxid`, and never another one
 //! under its name. It decides nothing about turns: whoever is next sees a ticket gone, as after the
@@ -10,6 +10,7 @@ use super::Queue;
 use super::entry::QueueEntry;
 use crate::error::{Error, Result};
 use crate::link::{Code, Right};
+use crate::name::LockName;
 use crate::protocol::departure::Departure;
 use crate::protocol::permits::{HELD, QUEUE};
 use crate::session::janitor::{ReleaseOutcome, TicketId};
@@ -17,7 +18,7 @@ use crate::session::janitor::{ReleaseOutcome, TicketId};
 const EVICTING: &str = "remove a ticket from";
 
 impl Queue {
-    /// Removes the ticket of somebody in this queue; `false` if it was gone already.
+    /// Removes a ticket from this queue; `false` if it was gone already.
     ///
     /// # Cancel safety
     ///
@@ -31,39 +32,15 @@ impl Queue {
             ticket: entry.node.clone(),
             czxid: entry.token.czxid(),
         };
-        // In doubt, because the name may be somebody else's by now.
+        // In doubt, because the name may be another ticket's by now.
         let leaving = session
             .janitor
             .leave_and_tell(id, Departure::doubtful(), None);
-        let name = || self.name.to_string();
-        match leaving.await {
-            ReleaseOutcome::Now => {
-                tracing::info!(ticket = path, token = u64::from(entry.token), "evicted");
-                Ok(true)
-            }
-            ReleaseOutcome::WasGone => Ok(false),
-            ReleaseOutcome::Over(reason) => Err(Error::SessionOver {
-                name: name(),
-                doing: EVICTING,
-                reason,
-            }),
-            ReleaseOutcome::Closed => Err(Error::Closed {
-                name: name(),
-                doing: EVICTING,
-            }),
-            ReleaseOutcome::Refused { servers } => Err(Error::Denied {
-                doing: EVICTING,
-                path: path.to_owned(),
-                needs: Right::Delete,
-                servers,
-            }),
-            ReleaseOutcome::NotEmpty { servers } => Err(Error::Refused {
-                doing: EVICTING,
-                path: path.to_owned(),
-                servers,
-                why: Code::NotEmpty.to_string(),
-            }),
+        let is_ours = removed(leaving.await, EVICTING, &self.name, path)?;
+        if is_ours {
+            tracing::info!(ticket = path, token = u64::from(entry.token), "evicted");
         }
+        Ok(is_ours)
     }
 
     /// Where the ticket is: in the lock's directory, or in one of those that a semaphore has there.
@@ -87,4 +64,39 @@ impl Queue {
             }),
         }
     }
+}
+
+/// Whether a ticket that was to leave was removed by us. `false` if it was gone already.
+pub(crate) fn removed(
+    left: ReleaseOutcome,
+    doing: &'static str,
+    name: &LockName,
+    path: &str,
+) -> Result<bool> {
+    let (name, path) = (|| name.to_string(), || path.to_owned());
+    Err(match left {
+        ReleaseOutcome::Now => return Ok(true),
+        ReleaseOutcome::WasGone => return Ok(false),
+        ReleaseOutcome::Over(reason) => Error::SessionOver {
+            name: name(),
+            doing,
+            reason,
+        },
+        ReleaseOutcome::Closed => Error::Closed {
+            name: name(),
+            doing,
+        },
+        ReleaseOutcome::Refused { servers } => Error::Denied {
+            doing,
+            path: path(),
+            needs: Right::Delete,
+            servers,
+        },
+        ReleaseOutcome::NotEmpty { servers } => Error::Refused {
+            doing,
+            path: path(),
+            servers,
+            why: Code::NotEmpty.to_string(),
+        },
+    })
 }

@@ -5,21 +5,24 @@
 //! nothing: that is the waiter's. Recipes see no node name, no watch and no child list.
 
 pub(crate) mod acl;
+mod busy;
 pub(crate) mod census;
 pub(crate) mod directory;
 mod doubts;
 pub(crate) mod entry;
-mod evict;
+pub(crate) mod evict;
 mod head;
 mod join;
 pub(crate) mod journal;
+mod leader;
 pub(crate) mod observe;
 pub(crate) mod permits;
 pub(crate) mod place;
 pub(crate) mod revoke;
 pub(crate) mod several;
 mod sharing;
-mod verified_read;
+mod take_permits;
+pub(crate) mod verified_read;
 mod view;
 mod waiter;
 
@@ -30,15 +33,12 @@ use tracing::Span;
 use tracing::field::Empty;
 
 use crate::error::{Error, Result};
-use crate::link::{Code, Create, Found, Read};
+use crate::link::Create;
 use crate::metrics::{LockMetrics, MetricsTable};
 use crate::name::LockName;
-use crate::protocol::dialect::{check_neighbours, in_doubt};
 use crate::protocol::kind::LockKind;
-use crate::protocol::mark::DirectoryData;
-use crate::protocol::rule;
 use crate::protocol::ticket;
-use crate::protocol::ticket::{Mode, Recipe, Ticket, TicketData};
+use crate::protocol::ticket::{Mode, Recipe, TicketData};
 use crate::protocol::walk::Walk;
 use crate::session::heartbeat::LeaseEntry;
 use crate::session::pool::{Need, Pool};
@@ -286,95 +286,13 @@ impl Queue {
         Ok(None)
     }
 
-    /// Whether a ticket that conflicts is in the queue. The holder of a lock that releases with
-    /// marks is one number above the mark, so the answer costs two small reads whatever the length
-    /// of the queue; a list is the fallback.
-    async fn is_busy(&self) -> Result<bool> {
-        let session = self.pool.home("look at", &self.name).await?;
-        let path = &*self.directory.path;
-        let read = async |reads: &[Read<'_>]| {
-            let found = session.read(|link| link.multi_read(reads)).await;
-            found.map_err(|failure| self.failed(&session, failure))
-        };
-        let marked = match read(&[Read::Data(path)]).await?.into_iter().next() {
-            Some(Found::Node(node)) if node.num_children == 0 => return Ok(false),
-            Some(Found::Node(node)) => DirectoryData::parse(&node.data),
-            Some(Found::Failed(Code::NoNode)) => return Ok(false),
-            other => return Err(self.unreadable(&session, other)),
-        };
-        let next = match marked {
-            DirectoryData::Marked(mark) => mark.seq.wrapping_add(1),
-            _ => 0,
-        };
-        // Who shares or has an owner must know more than that somebody is there.
-        if self.recipe.kind() == Mode::Exclusive && self.line.owner.is_none() {
-            let names = self.recipe.neighbours().iter();
-            let probable: Vec<String> = names
-                .map(|recipe| format!("{path}/{}", Ticket::ours(*recipe, next).name))
-                .collect();
-            let reads: Vec<Read<'_>> = probable.iter().map(|path| Read::Data(path)).collect();
-            let found = read(&reads).await?;
-            if found.iter().any(|found| matches!(found, Found::Node(_))) {
-                return Ok(true);
-            }
-        }
-        let children = match read(&[Read::Children(path)]).await?.into_iter().next() {
-            Some(Found::Children(children)) => {
-                tracing::trace!(path, children = children.len(), "listed");
-                children
-            }
-            Some(Found::Failed(Code::NoNode)) => return Ok(false),
-            other => return Err(self.unreadable(&session, other)),
-        };
-        check_neighbours(&self.name, Some(self.recipe), &children)?;
-        let doubts = in_doubt(Some(self.recipe), &children, None);
-        doubts::read(&session, &self.name, path, &doubts).await?;
-        let conflicts = |ticket: &Ticket| {
-            self.recipe.kind() == Mode::Exclusive || ticket.kind == Mode::Exclusive
-        };
-        let mut tickets = children.iter().filter_map(|child| Ticket::parse(child));
-        if !tickets.any(|ticket| conflicts(&ticket)) {
-            return Ok(false);
-        }
-        let Some(owner) = &self.line.owner else {
-            return Ok(true);
-        };
-        // The first ticket's own owner may come in, unless it only shares.
-        let first = rule::first(children.iter().map(String::as_str));
-        let paths: Vec<String> = first
-            .iter()
-            .filter(|ticket| ticket.kind == Mode::Exclusive)
-            .map(|ticket| format!("{path}/{}", ticket.name))
-            .collect();
-        let reads: Vec<Read<'_>> = paths.iter().map(|path| Read::Data(path)).collect();
-        let is_host = |found: &Found| match found {
-            Found::Node(node) => {
-                TicketData::parse(&node.data).is_some_and(|line| line.is_of(owner))
-            }
-            _ => false,
-        };
-        Ok(!read(&reads).await?.iter().any(is_host))
-    }
-
     /// What its tickets stand for.
     pub(crate) fn recipe(&self) -> Recipe {
         self.recipe
     }
 
-    fn failed(&self, session: &Session, failure: Failure) -> Error {
-        self.failed_to("look at", session, failure)
-    }
-
     fn failed_to(&self, doing: &'static str, session: &Session, failure: Failure) -> Error {
         failed(session, doing, &self.name, &self.directory.path, failure)
-    }
-
-    fn unreadable(&self, session: &Session, found: Option<Found>) -> Error {
-        let code = match found {
-            Some(Found::Failed(code)) => code,
-            other => Code::Other(format!("unexpected answer {other:?}")),
-        };
-        self.failed(session, Failure::Answered(code))
     }
 
     pub(crate) fn lost(&self, why: &'static str) -> Error {

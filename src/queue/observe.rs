@@ -6,20 +6,18 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::Queue;
-use super::acl;
+use super::leader::{list, read};
+use super::{Queue, acl};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
-use crate::link::{Change, Code, Found, Node, Read};
-use crate::protocol::leader::{FirstSnapshot, Leader, LeaderStep, LeaderWatch, candidate};
-use crate::protocol::ticket::Ticket;
+use crate::link::{Change, Code, Node};
+use crate::protocol::leader::{Leader, LeaderStep, LeaderWatch};
 use crate::session::pool::Need;
 use crate::session::setbacks::Setbacks;
 use crate::session::watching::WatchSlot;
 use crate::session::{End, Failure, Session};
 
-const LOOKING: &str = "look for the leader of";
 const FOLLOWING: &str = "follow the leaders of";
 
 /// Follows the leaders of an election, from [`Election::observe`](crate::Election::observe).
@@ -165,19 +163,8 @@ impl Observer {
         };
         let session = Arc::clone(post.directory.session());
         let path = Arc::clone(self.queue.path());
-        if self.watch.step() == LeaderStep::Make {
-            let Queue {
-                directory, name, ..
-            } = &self.queue;
-            let back = session
-                .reconnected(self.setbacks.pause_after_a_race())
-                .await;
-            back.map_err(|end| end.while_trying(FOLLOWING, name))?;
-            directory.make(&session, name).await?;
-            self.watch.made();
-            return Ok(());
-        }
-        let looked = match self.watch.step() {
+        let answer = match self.watch.step() {
+            LeaderStep::Make => return self.make(&session).await,
             LeaderStep::Read(ticket) => {
                 let read = read(&session, &path, ticket).await;
                 if let Ok((directory, _)) = &read {
@@ -190,9 +177,9 @@ impl Observer {
                     post.take_in(&mut self.watch, &directory, first.as_ref())
                 })
             }
-            _ => post.look(&mut self.watch, &path).await,
+            _ => post.ask(&mut self.watch, &path).await,
         };
-        match looked {
+        match answer {
             Ok(()) => {
                 self.setbacks = Setbacks::default();
                 Ok(())
@@ -204,6 +191,19 @@ impl Observer {
             }
             Err(failure) => Err(self.queue.failed_to(FOLLOWING, &session, failure)),
         }
+    }
+
+    /// Makes the directory: what is missing cannot be watched.
+    async fn make(&mut self, session: &Session) -> Result<()> {
+        let Queue {
+            directory, name, ..
+        } = &self.queue;
+        let pause = self.setbacks.pause_after_a_race();
+        let back = session.reconnected(pause).await;
+        back.map_err(|end| end.while_trying(FOLLOWING, name))?;
+        directory.make(session, name).await?;
+        self.watch.made();
+        Ok(())
     }
 
     /// Finds room to watch in a session, and has its server catch up with what another one has
@@ -252,7 +252,7 @@ impl Post {
     }
 
     /// Asks what the watch wants to know. A directory that is not there is a failure.
-    async fn look(&mut self, watch: &mut LeaderWatch, path: &str) -> Result<(), Failure> {
+    async fn ask(&mut self, watch: &mut LeaderWatch, path: &str) -> Result<(), Failure> {
         match watch.step() {
             LeaderStep::Make | LeaderStep::Wait | LeaderStep::Read(_) => {}
             LeaderStep::WatchDirectory => {
@@ -288,83 +288,4 @@ impl Post {
 enum Told {
     First(Change),
     LeaderDirectory(Change),
-}
-
-impl Queue {
-    /// Who leads just now.
-    pub(crate) async fn leader(&self) -> Result<Option<Leader>> {
-        let session = self.pool.home(LOOKING, &self.name).await?;
-        loop {
-            match self.look_for_leader(&session).await {
-                Ok(Some((leader, directory))) => {
-                    if acl::check(&session, &self.name, self.path(), &directory).await? {
-                        return Ok(Some(leader));
-                    }
-                }
-                Ok(None) | Err(Failure::Answered(Code::NoNode)) => return Ok(None),
-                Err(failure) => return Err(self.failed_to(LOOKING, &session, failure)),
-            }
-        }
-    }
-
-    /// With the directory of that moment.
-    async fn look_for_leader(&self, session: &Session) -> Result<Option<(Leader, Node)>, Failure> {
-        let path = &**self.path();
-        loop {
-            let (listed, children) = list(session, path).await?;
-            let Some(ticket) = candidate(children.iter().map(String::as_str)) else {
-                return Ok(None);
-            };
-            let (directory, first) = read(session, path, &ticket).await?;
-            // Otherwise it has changed since the list: the leader may be another.
-            if let Some(node) = first.filter(|_| directory.czxid == listed) {
-                let first = FirstSnapshot {
-                    ticket: &ticket,
-                    czxid: node.czxid,
-                    session: node.owner,
-                    data: &node.data,
-                };
-                let leader = Leader::of(&first, &directory.data);
-                return Ok(Some((leader, directory)));
-            }
-        }
-    }
-}
-
-/// The identity of the directory and its children, at one moment.
-async fn list(session: &Session, path: &str) -> Result<(i64, Vec<String>), Failure> {
-    let reads = [Read::Data(path), Read::Children(path)];
-    let found = session.read(|link| link.multi_read(&reads)).await?;
-    let mut found = found.into_iter();
-    match (found.next(), found.next()) {
-        (Some(Found::Node(node)), Some(Found::Children(children))) => Ok((node.czxid, children)),
-        (Some(Found::Failed(code)), _) | (_, Some(Found::Failed(code))) => {
-            Err(Failure::Answered(code))
-        }
-        other => Err(unexpected(&other)),
-    }
-}
-
-/// The directory, and a ticket if it is there, at one moment.
-async fn read(
-    session: &Session,
-    path: &str,
-    ticket: &Ticket,
-) -> Result<(Node, Option<Node>), Failure> {
-    let ticket = format!("{path}/{}", ticket.name);
-    let reads = [Read::Data(path), Read::Data(&ticket)];
-    let found = session.read(|link| link.multi_read(&reads)).await?;
-    let mut found = found.into_iter();
-    match (found.next(), found.next()) {
-        (Some(Found::Node(directory)), Some(Found::Node(ticket))) => Ok((directory, Some(ticket))),
-        (Some(Found::Node(directory)), Some(Found::Failed(Code::NoNode))) => Ok((directory, None)),
-        (Some(Found::Failed(code)), _) | (_, Some(Found::Failed(code))) => {
-            Err(Failure::Answered(code))
-        }
-        other => Err(unexpected(&other)),
-    }
-}
-
-fn unexpected(found: &(Option<Found>, Option<Found>)) -> Failure {
-    Failure::Answered(Code::Other(format!("unexpected answer {found:?}")))
 }

@@ -1,9 +1,8 @@
-//! Revocation: somebody asks the holder for its lock back, in Curator's words, and the holder hears
-//! of it.
+//! Revocation: the holder of a lock is asked to give it back, in Curator's words, and hears of it.
 //!
 //! To ask is to write into the holder's ticket. It is a request and no more: nothing here removes a
 //! ticket, and a holder that does not listen keeps its lock. Invariant: what is written to is the
-//! ticket that was shown, by its `czxid`, as far as one look before the write can tell, and never
+//! ticket that was shown, by its `czxid`, as far as one read before the write can tell, and never
 //! that of a candidate: Curator's `LeaderLatch` would miss its end (FEATURES.md 4.6).
 
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use tokio::time::timeout;
 
 use super::Queue;
 use super::entry::QueueEntry;
+use super::verified_read::{Unverified, ticket_in};
 use crate::error::{Error, Result};
 use crate::link::{Code, Fault, Found, Read, Write};
 use crate::protocol::kind::LockKind;
@@ -24,17 +24,7 @@ use crate::session::{Failure, Session, failed, refused};
 
 const REVOKING: &str = "ask for the release of";
 
-/// What became of a ticket that was followed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Seen {
-    /// Its holder is asked to give it back.
-    Revoked,
-    Gone,
-    /// The name is another ticket's.
-    Another,
-}
-
-/// Follows a ticket until somebody asks for it back, or it is gone.
+/// Follows a ticket until it is asked for, or fails when it is gone.
 ///
 /// # Cancel safety
 ///
@@ -43,33 +33,34 @@ pub(crate) async fn revoked(
     session: &Arc<Session>,
     path: &str,
     czxid: i64,
-) -> Result<Seen, Failure> {
+) -> Result<(), Unverified> {
     let mut slot = WatchSlot::with_room(session, path).await;
     follow(&mut slot, path, czxid, is_revoked).await
 }
 
-/// The same with another thing to wait for.
+/// The same until the ticket's data is enough.
 async fn follow(
     slot: &mut WatchSlot,
     path: &str,
     czxid: i64,
     is_enough: impl Fn(&[u8]) -> bool,
-) -> Result<Seen, Failure> {
+) -> Result<(), Unverified> {
     loop {
-        match slot.watch(path).await {
-            Ok(node) if node.czxid != czxid => return Ok(Seen::Another),
-            Ok(node) if is_enough(&node.data) => return Ok(Seen::Revoked),
-            Ok(_) => {}
-            Err(Failure::Answered(Code::NoNode)) => return Ok(Seen::Gone),
-            Err(failure) => return Err(failure),
+        let found = match slot.watch(path).await {
+            Ok(node) => Found::Node(node),
+            Err(Failure::Answered(code)) => Found::Failed(code),
+            Err(failure) => return Err(Unverified::Failed(failure)),
+        };
+        if is_enough(&ticket_in(Some(found), czxid)?.data) {
+            return Ok(());
         }
-        // Whatever it was, the next look tells; the end of the session too.
+        // The next read tells what has changed, and fails at the end of the session.
         let _ = slot.changed().await;
     }
 }
 
 impl Queue {
-    /// Asks whoever has this ticket to give it back, and waits for that so long. Whether it is
+    /// Asks the holder of this ticket to give it back, and waits for that so long. Whether it is
     /// gone.
     ///
     /// # Cancel safety
@@ -97,8 +88,10 @@ impl Queue {
         tracing::info!(ticket = path, token = u64::from(entry.token), "asked for");
         let left = follow(&mut slot, path, czxid, |_| false);
         match timeout(grace, left).await {
-            Ok(Ok(_)) => Ok(true),
-            Ok(Err(failure)) => Err(failed(&session, REVOKING, &self.name, path, failure)),
+            Ok(Ok(()) | Err(Unverified::Lost(_))) => Ok(true),
+            Ok(Err(Unverified::Failed(failure))) => {
+                Err(failed(&session, REVOKING, &self.name, path, failure))
+            }
             Err(_) => Ok(false),
         }
     }
@@ -111,17 +104,12 @@ impl Queue {
                 .read(|link| link.multi_read(&[Read::Data(path)]))
                 .await;
             let failed = |failure| failed(session, REVOKING, &self.name, path, failure);
-            let node = match found.map_err(failed)?.into_iter().next() {
-                Some(Found::Node(node)) if node.czxid != czxid => return Ok(false),
+            let node = match ticket_in(found.map_err(failed)?.into_iter().next(), czxid) {
                 // By us, if the answer was lost, or by somebody else.
-                Some(Found::Node(node)) if is_revoked(&node.data) => return Ok(true),
-                Some(Found::Node(node)) => node,
-                Some(Found::Failed(Code::NoNode)) => return Ok(false),
-                Some(Found::Failed(code)) => return Err(failed(Failure::Answered(code))),
-                other => {
-                    let code = Code::Other(format!("unexpected answer {other:?}"));
-                    return Err(failed(Failure::Answered(code)));
-                }
+                Ok(node) if is_revoked(&node.data) => return Ok(true),
+                Ok(node) => node,
+                Err(Unverified::Lost(_)) => return Ok(false),
+                Err(Unverified::Failed(failure)) => return Err(failed(failure)),
             };
             let ended = |end| failed(Failure::Ended(end));
             let link = session.link().map_err(ended)?;

@@ -120,7 +120,7 @@ impl Several {
             if !are_seen || !self.waiters.iter().all(Waiter::has_turn) {
                 // Some had their turn while others had not, and somebody may have removed them
                 // meanwhile.
-                self.look_again().await?;
+                self.see_again().await?;
                 are_seen = true;
             } else if let Some(entries) = self.begin_hold().await? {
                 return Ok(entries);
@@ -128,8 +128,8 @@ impl Several {
         }
     }
 
-    /// Looks at all tickets at one moment. Each has had its turn.
-    async fn look_again(&mut self) -> Result<()> {
+    /// Reads all tickets at one moment. Each has had its turn.
+    async fn see_again(&mut self) -> Result<()> {
         let Some(session) = self.waiters.first().map(Waiter::session).cloned() else {
             return Ok(());
         };
@@ -157,11 +157,14 @@ impl Several {
                 failure,
             )
         })?;
-        for (waiter, pair) in self.waiters.iter_mut().zip(found.chunks(2)) {
-            match pair {
-                [Found::Node(directory), mine] => waiter.seen_again(at, directory, mine).await?,
-                // A directory that cannot be read: its own look says why.
-                _ => waiter.look_again(),
+        let mut found = found.into_iter();
+        for waiter in &mut self.waiters {
+            match (found.next(), found.next()) {
+                (Some(Found::Node(directory)), mine) => {
+                    waiter.seen_again(at, &directory, mine).await?;
+                }
+                // A directory that cannot be read: its own read says why.
+                _ => waiter.start_over(),
             }
         }
         Ok(())

@@ -15,7 +15,7 @@ use crate::protocol::mark::ReleasePlan;
 use crate::protocol::ticket::TicketData;
 use crate::protocol::walk::REMOVED;
 use crate::session::setbacks::Setbacks;
-use crate::session::{failed, refused};
+use crate::session::{Failure, failed};
 
 const DOWNGRADING: &str = "downgrade";
 
@@ -35,16 +35,19 @@ impl TicketPlace {
         let mut setbacks = Setbacks::default();
         loop {
             // By name alone it could be a stranger's ticket in a directory that was made again.
-            let looked = self.look(DOWNGRADING, name, false, &[]).await?;
+            let read = self.verified_read(&[], false).await;
+            let read = read.map_err(|error| {
+                error.while_trying(DOWNGRADING, self.session(), name, self.directory())
+            })?;
             let Some((ticket, _)) = self.ticket() else {
                 return Err(lost(REMOVED));
             };
             let ticket = ticket.shared();
-            let (attempt, version) = (Uuid::new_v4(), looked.directory.version);
+            let (attempt, version) = (Uuid::new_v4(), read.directory.version);
             let line = TicketData {
                 attempt,
                 at: now_ms(),
-                ..TicketData::of_ours(&looked.mine.data)
+                ..TicketData::of_ours(&read.mine.data)
             };
             let directory = std::sync::Arc::clone(self.directory());
             let path = &*directory;
@@ -69,9 +72,8 @@ impl TicketPlace {
                 Ok(Exchanged::Refused(_, Code::BadVersion)) => setbacks.pause_after_a_race(),
                 Ok(Exchanged::Nothing) => setbacks.pause(),
                 Ok(Exchanged::Refused(_, code)) => {
-                    let link = session.link();
-                    let link = link.map_err(|end| end.while_trying(DOWNGRADING, name))?;
-                    return Err(refused(&*link, DOWNGRADING, path, &code));
+                    let failure = Failure::Answered(code);
+                    return Err(failed(session, DOWNGRADING, name, path, failure));
                 }
                 Err(failure) => return Err(failed(session, DOWNGRADING, name, path, failure)),
             };

@@ -1,7 +1,7 @@
-//! The look: the directory, a ticket of ours and whatever else is asked for, all at one moment.
+//! The verified read: the directory, a ticket of ours and what else is asked for, at one moment.
 //!
-//! Invariant: a look that does not show our own ticket, with its identity, is an error and nothing
-//! else (docs/failures.md rows 72 and 73). It decides nothing.
+//! Invariant: an answer that does not show our own ticket, with its identity, is an error and
+//! nothing else (docs/failures.md rows 72 and 73). It decides nothing.
 
 use super::place::TicketPlace;
 use crate::error::{Error, Result};
@@ -10,21 +10,69 @@ use crate::name::LockName;
 use crate::protocol::dialect::check_neighbours;
 use crate::protocol::lease::Moment;
 use crate::protocol::ticket::{Recipe, Ticket};
-use crate::protocol::walk::{REMOVED, REPLACED, Snapshot};
-use crate::session::{Failure, failed};
+use crate::protocol::walk::{REMOVED, Snapshot, verify};
+use crate::session::{Failure, Session, failed};
 
-/// What a look saw.
-pub(super) struct VerifiedRead {
+/// What a verified read saw.
+pub(crate) struct VerifiedRead {
     /// When the answer came.
-    pub(super) at: Moment,
-    pub(super) directory: Node,
-    pub(super) mine: Node,
-    pub(super) children: Vec<String>,
-    pub(super) others: Vec<Found>,
+    pub(crate) at: Moment,
+    pub(crate) directory: Node,
+    pub(crate) mine: Node,
+    /// What else was asked for, in that order.
+    pub(crate) others: Vec<Found>,
+}
+
+/// Why an answer does not show our ticket.
+#[derive(Debug)]
+pub(crate) enum Unverified {
+    /// The ticket is no longer ours, for this reason.
+    Lost(&'static str),
+    Failed(Failure),
+}
+
+impl Unverified {
+    /// As an error of a call that was doing this.
+    pub(crate) fn while_trying(
+        self,
+        doing: &'static str,
+        session: &Session,
+        name: &LockName,
+        path: &str,
+    ) -> Error {
+        match self {
+            Self::Lost(why) => Error::PlaceLost {
+                name: name.to_string(),
+                why,
+            },
+            Self::Failed(failure) => failed(session, doing, name, path, failure),
+        }
+    }
+}
+
+/// The ticket with this identity, if that is what an answer shows.
+pub(crate) fn ticket_in(found: Option<Found>, czxid: i64) -> Result<Node, Unverified> {
+    match found {
+        Some(Found::Node(node)) => {
+            let verified = verify(czxid, Some(node.czxid)).map_err(Unverified::Lost);
+            verified.map(|()| node)
+        }
+        Some(Found::Failed(Code::NoNode)) => Err(Unverified::Lost(REMOVED)),
+        other => Err(Unverified::Failed(unexpected(other))),
+    }
+}
+
+/// The failure of an answer that is not the one that was asked for.
+pub(crate) fn unexpected(found: Option<Found>) -> Failure {
+    Failure::Answered(match found {
+        Some(Found::Failed(code)) => code,
+        other => Code::Other(format!("unexpected answer {other:?}")),
+    })
 }
 
 impl VerifiedRead {
-    pub(super) fn snapshot(&self) -> Snapshot<'_> {
+    /// For the walk: the others are tickets.
+    pub(super) fn snapshot<'a>(&'a self, children: &'a [String]) -> Snapshot<'a> {
         let others = self.others.iter().map(|found| match found {
             Found::Node(node) => Some((node.czxid, &*node.data)),
             _ => None,
@@ -34,82 +82,84 @@ impl VerifiedRead {
             version: self.directory.version,
             num_children: self.directory.num_children,
             mine: Some(self.mine.czxid),
-            children: &self.children,
+            children,
             tickets: others.collect(),
         }
     }
 }
 
 impl TicketPlace {
-    /// Reads the directory, our ticket, the children if they are asked for, and other tickets, all
-    /// at one moment.
-    pub(super) async fn look(
+    /// Reads the directory, our ticket and what else is asked for, all at one moment; behind all
+    /// that was committed before, if it syncs.
+    pub(crate) async fn verified_read(
         &self,
-        doing: &'static str,
-        name: &LockName,
-        with_children: bool,
-        tickets: &[Ticket],
-    ) -> Result<VerifiedRead> {
-        let lost = |why| Error::PlaceLost {
-            name: name.to_string(),
-            why,
+        more: &[Read<'_>],
+        syncs: bool,
+    ) -> Result<VerifiedRead, Unverified> {
+        let (Some(mine), Some((_, czxid))) = (self.path(), self.ticket()) else {
+            return Err(Unverified::Lost("the place was given up"));
         };
-        let Some((ticket, czxid)) = self.ticket() else {
-            return Err(lost("the place was given up"));
-        };
-        let directory = &**self.directory();
-        let path = |ticket: &Ticket| format!("{directory}/{}", ticket.name);
-        let (mine, others): (String, Vec<String>) =
-            (path(ticket), tickets.iter().map(path).collect());
+        let (session, directory) = (self.session(), &**self.directory());
         let mut reads = vec![Read::Data(directory), Read::Data(&mine)];
-        reads.extend(with_children.then_some(Read::Children(directory)));
-        reads.extend(others.iter().map(|path| Read::Data(path)));
-        let session = self.session();
-        let (at, found) = session.read_stamped(|link| link.multi_read(&reads)).await;
-        let refused = |failure| failed(session, doing, name, directory, failure);
-        let mut found = found.map_err(refused)?.into_iter();
-        let no_sense = || lost("the server's answer makes no sense");
-        let (directory, mine) = match (found.next(), found.next()) {
-            (_, Some(Found::Failed(Code::NoNode))) => return Err(lost(REMOVED)),
-            (_, Some(Found::Node(mine))) if mine.czxid != czxid => {
-                return Err(lost(REPLACED));
-            }
-            (Some(Found::Node(directory)), Some(Found::Node(mine))) => (directory, mine),
-            (Some(Found::Failed(code)), _) | (_, Some(Found::Failed(code))) => {
-                return Err(refused(Failure::Answered(code)));
-            }
-            _ => return Err(no_sense()),
+        reads.extend(more);
+        let (at, found) = if syncs {
+            let read = Box::pin(session.read_behind_sync(directory, &reads));
+            session.heartbeat.stamped(read).await
+        } else {
+            session.read_stamped(|link| link.multi_read(&reads)).await
         };
-        let children = match with_children.then(|| found.next()).flatten() {
-            Some(Found::Children(children)) => {
-                let path = &**self.directory();
-                tracing::trace!(path, children = children.len(), "listed");
-                children
-            }
-            Some(Found::Failed(code)) => return Err(refused(Failure::Answered(code))),
-            _ if with_children => return Err(no_sense()),
-            _ => Vec::new(),
-        };
-        Ok(VerifiedRead {
-            at,
-            directory,
-            mine,
-            children,
-            others: found.collect(),
-        })
+        let mut found = found.map_err(Unverified::Failed)?.into_iter();
+        let (directory, mine) = (found.next(), ticket_in(found.next(), czxid)?);
+        match directory {
+            Some(Found::Node(directory)) => Ok(VerifiedRead {
+                at,
+                directory,
+                mine,
+                others: found.collect(),
+            }),
+            other => Err(Unverified::Failed(unexpected(other))),
+        }
     }
 
-    /// How many other tickets are in the queue, if this claim can share it with them. Lists it.
+    /// The same with the tickets that the walk asks for, and with the children.
+    pub(super) async fn verified_list(
+        &self,
+        with_children: bool,
+        tickets: &[Ticket],
+    ) -> Result<(VerifiedRead, Vec<String>), Unverified> {
+        let directory = &**self.directory();
+        let paths = tickets
+            .iter()
+            .map(|ticket| format!("{directory}/{}", ticket.name));
+        let paths: Vec<String> = paths.collect();
+        let mut more: Vec<Read<'_>> = paths.iter().map(|path| Read::Data(path)).collect();
+        more.extend(with_children.then_some(Read::Children(directory)));
+        let mut read = self.verified_read(&more, false).await?;
+        if !with_children {
+            return Ok((read, Vec::new()));
+        }
+        match read.others.pop() {
+            Some(Found::Children(children)) => {
+                tracing::trace!(path = directory, children = children.len(), "listed");
+                Ok((read, children))
+            }
+            other => Err(Unverified::Failed(unexpected(other))),
+        }
+    }
+
+    /// How many other tickets are in the queue, if this recipe can share it with them. Lists it.
     pub(crate) async fn others(
         &self,
         doing: &'static str,
         name: &LockName,
         recipe: Recipe,
     ) -> Result<usize> {
-        let looked = self.look(doing, name, true, &[]).await?;
-        check_neighbours(name, Some(recipe), &looked.children)?;
+        let listed = self.verified_list(true, &[]).await;
+        let (_, children) = listed
+            .map_err(|error| error.while_trying(doing, self.session(), name, self.directory()))?;
+        check_neighbours(name, Some(recipe), &children)?;
         let mine = self.ticket().map(|(ticket, _)| &ticket.name);
-        let others = looked.children.iter().filter(|child| Some(*child) != mine);
+        let others = children.iter().filter(|child| Some(*child) != mine);
         Ok(others
             .filter(|child| Ticket::parse(child).is_some())
             .count())

@@ -165,7 +165,7 @@ impl Acquirer {
         }
         // The one before was ourselves, and ended well.
         waiter.forgo_delay();
-        waiter.look_again();
+        waiter.start_over();
         let entry = waiter.granted().await?;
         Ok(self.hold(waiter, entry))
     }

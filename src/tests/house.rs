@@ -89,7 +89,7 @@ fn a_ticket_is_deleted_by_the_janitor_or_in_exchange_for_another() {
             // Servers refuse a directory with a ticket in it.
             "queue/directory.rs",
             // A limit of ours that came beside a lock.
-            "queue/permits.rs",
+            "queue/permits/limit.rs",
             "queue/place/exchange.rs",
             "session/janitor.rs",
         ]

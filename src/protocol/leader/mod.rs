@@ -9,6 +9,10 @@
 //! The way: watch the directory's data; list; nobody: watch which children there are, and wait;
 //! otherwise watch the first ticket, read both once more, and wait. A new value costs a watch and a
 //! read, a new leader a list, a watch and a read more.
+//!
+//! The list names a ticket, and a name is no identity. So the read compares both `czxid`s with
+//! those that are watched. Each new session first has its server catch up (`sync`), so leaders
+//! are shown in order.
 
 #[cfg(test)]
 mod tests;

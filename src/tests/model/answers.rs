@@ -238,7 +238,7 @@ impl Client {
             };
             // Otherwise its exit is no longer right.
             if turn.version != view.directory(ticket.directory).unwrap().version {
-                ticket.walk.look_again();
+                ticket.walk.start_over();
             }
         }
         match tickets.iter().map(WalkingTicket::granted).collect() {

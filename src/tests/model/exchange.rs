@@ -75,7 +75,7 @@ impl Exchange {
             directory,
             name: guest_entry.host.name,
         };
-        tickets[0].walk.look_again();
+        tickets[0].walk.start_over();
         let create = Create {
             directory,
             name: ticket.name,

@@ -72,7 +72,7 @@ impl WalkingTicket {
             self.walk.woken();
         }
         match self.walk.step() {
-            Step::Look {
+            Step::Read {
                 with_children,
                 tickets,
             } => {
@@ -139,7 +139,7 @@ impl WalkingTicket {
                 .map(|node| node.map(|node| (node.czxid, &*node.data)))
                 .collect(),
         };
-        self.walk.looked(&snapshot)
+        self.walk.take_in(&snapshot)
     }
 
     /// The ticket as it leaves before its turn.

@@ -34,7 +34,7 @@ fn walk(writer: &Held) -> Stage {
         ..
     } = writer;
     let mut ticket = WalkingTicket::new(*directory, name, *czxid, Recipe::Write, None);
-    ticket.walk.look_again();
+    ticket.walk.start_over();
     Stage::Walking(vec![ticket])
 }
 

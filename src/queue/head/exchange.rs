@@ -1,0 +1,107 @@
+//! The exchange: the head's ticket for its permits.
+//!
+//! Invariant: it commits only while the limit and the queue are as they were read.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::super::now_ms;
+use super::super::place::{Exchange, Exchanged};
+use super::{Head, HeadSnapshot, Tried};
+use crate::error::Result;
+use crate::link::{Code, Write};
+use crate::protocol::mark::{DirectoryData, Mark, ReleasePlan};
+use crate::protocol::permits;
+use crate::protocol::ticket::{Mode, Ticket, TicketData};
+use crate::protocol::walk::REMOVED;
+use crate::session::Failure;
+
+impl Head<'_> {
+    /// Takes the permits, if nothing has changed since the snapshot.
+    pub(super) async fn exchange(&mut self, snapshot: &HeadSnapshot, held: i32) -> Result<Tried> {
+        let Some((ticket, czxid)) = self.place.ticket() else {
+            return Err(self.lost("the place was given up"));
+        };
+        let attempt = Uuid::new_v4();
+        let line = TicketData {
+            attempt,
+            at: now_ms(),
+            ..self.line.clone()
+        };
+        let seq = ticket.seq;
+        let directory = Arc::clone(self.place.directory());
+        let marks = self.marks && DirectoryData::parse(&snapshot.queue.data).is_ours();
+        let mark = Mark { czxid, seq }.to_bytes();
+        let as_seen = unchanged(&directory, snapshot.queue.version, marks.then_some(&mark));
+        // The version of a directory that was removed and made again starts again, and a request of
+        // ours that is still under way would take it for the old one. So a head that cannot tell,
+        // or is the first in a new directory, moves the limit's version on.
+        let (path, version) = (&*self.permits.limit, snapshot.limit.version);
+        let moves_on = !(marks && snapshot.queue.version > 0);
+        let limit = permits::limit_to_bytes(snapshot.limit.value);
+        let within_limit = unchanged(path, version, moves_on.then_some(&limit));
+        let mut name = permits::start_of(self.asked);
+        if !self.is_numbered {
+            name += &attempt.to_string();
+        }
+        let kind = Mode::Shared;
+        let exchange = Exchange {
+            directory: &self.permits.held.path,
+            ticket: Ticket { seq, kind, name },
+            is_sequential: self.is_numbered,
+            data: &line.to_bytes(),
+            attempt,
+            with: &[within_limit, as_seen],
+            plan: ReleasePlan::Unmarked { version: held },
+        };
+        match self.place.exchange(exchange).await {
+            Ok(Exchanged::Done) => Ok(Tried::Taken),
+            Ok(Exchanged::Gone) => Err(self.lost(REMOVED)),
+            Ok(Exchanged::Nothing) => Ok(Tried::Again),
+            Ok(Exchanged::Refused(at, code)) => self.refused(at, code, marks).await,
+            Err(failure) => Err(self.failed(&self.permits.held.path, failure)),
+        }
+    }
+
+    /// What to do about a write that was refused, with which all others were.
+    async fn refused(&mut self, at: usize, code: Code, marks: bool) -> Result<Tried> {
+        const LIMIT: usize = 0;
+        const QUEUE: usize = 1;
+        const PERMIT: usize = 2;
+        match (at, code) {
+            (PERMIT, Code::NoNode) => {
+                // An empty container goes at any time.
+                self.permits
+                    .held
+                    .make(self.place.session(), self.name)
+                    .await?;
+            }
+            // The counter has stuck at its end; permits need no order.
+            (PERMIT, Code::NodeExists) if self.is_numbered => self.is_numbered = false,
+            (QUEUE, Code::NoAuth(_)) if marks => self.marks = false,
+            (LIMIT | QUEUE, Code::NoNode | Code::BadVersion) | (_, Code::NoNode) => {}
+            (at, code) => {
+                let path = match at {
+                    LIMIT => &*self.permits.limit,
+                    PERMIT => &*self.permits.held.path,
+                    _ => &**self.place.directory(),
+                };
+                return Err(self.failed(path, Failure::Answered(code)));
+            }
+        }
+        Ok(Tried::Again)
+    }
+}
+
+/// Refused unless the node is still at this version. Writes its data, if there are any.
+fn unchanged<'a>(path: &'a str, version: i32, data: Option<&'a Vec<u8>>) -> Write<'a> {
+    match data {
+        Some(data) => Write::Set {
+            path,
+            data,
+            version,
+        },
+        None => Write::Check { path, version },
+    }
+}

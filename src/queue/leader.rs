@@ -1,0 +1,84 @@
+//! The leader of an election at one moment.
+//!
+//! It only reads. Invariant: the list names a ticket, and a name is no identity, so the directory
+//! and the ticket are read once more together.
+
+use super::Queue;
+use super::acl;
+use super::verified_read::unexpected;
+use crate::error::Result;
+use crate::link::{Code, Found, Node, Read};
+use crate::protocol::leader::{FirstSnapshot, Leader, candidate};
+use crate::protocol::ticket::Ticket;
+use crate::session::{Failure, Session};
+
+const READING: &str = "look for the leader of";
+
+impl Queue {
+    /// The leader at this moment.
+    pub(crate) async fn leader(&self) -> Result<Option<Leader>> {
+        let session = self.pool.home(READING, &self.name).await?;
+        loop {
+            match self.leader_now(&session).await {
+                Ok(Some((leader, directory))) => {
+                    if acl::check(&session, &self.name, self.path(), &directory).await? {
+                        return Ok(Some(leader));
+                    }
+                }
+                Ok(None) | Err(Failure::Answered(Code::NoNode)) => return Ok(None),
+                Err(failure) => return Err(self.failed_to(READING, &session, failure)),
+            }
+        }
+    }
+
+    /// With the directory of that moment.
+    async fn leader_now(&self, session: &Session) -> Result<Option<(Leader, Node)>, Failure> {
+        let path = &**self.path();
+        loop {
+            let (listed, children) = list(session, path).await?;
+            let Some(ticket) = candidate(children.iter().map(String::as_str)) else {
+                return Ok(None);
+            };
+            let (directory, first) = read(session, path, &ticket).await?;
+            // Otherwise it has changed since the list, and the leader may be another.
+            if let Some(node) = first.filter(|_| directory.czxid == listed) {
+                let first = FirstSnapshot {
+                    ticket: &ticket,
+                    czxid: node.czxid,
+                    session: node.owner,
+                    data: &node.data,
+                };
+                let leader = Leader::of(&first, &directory.data);
+                return Ok(Some((leader, directory)));
+            }
+        }
+    }
+}
+
+/// The identity of the directory and its children, at one moment.
+pub(super) async fn list(session: &Session, path: &str) -> Result<(i64, Vec<String>), Failure> {
+    let reads = [Read::Data(path), Read::Children(path)];
+    let found = session.read(|link| link.multi_read(&reads)).await?;
+    let mut found = found.into_iter();
+    match (found.next(), found.next()) {
+        (Some(Found::Node(node)), Some(Found::Children(children))) => Ok((node.czxid, children)),
+        (Some(Found::Node(_)), other) | (other, _) => Err(unexpected(other)),
+    }
+}
+
+/// The directory, and a ticket if it is there, at one moment.
+pub(super) async fn read(
+    session: &Session,
+    path: &str,
+    ticket: &Ticket,
+) -> Result<(Node, Option<Node>), Failure> {
+    let ticket = format!("{path}/{}", ticket.name);
+    let reads = [Read::Data(path), Read::Data(&ticket)];
+    let found = session.read(|link| link.multi_read(&reads)).await?;
+    let mut found = found.into_iter();
+    match (found.next(), found.next()) {
+        (Some(Found::Node(directory)), Some(Found::Node(ticket))) => Ok((directory, Some(ticket))),
+        (Some(Found::Node(directory)), Some(Found::Failed(Code::NoNode))) => Ok((directory, None)),
+        (Some(Found::Node(_)), other) | (other, _) => Err(unexpected(other)),
+    }
+}

@@ -1,0 +1,147 @@
+//! Taking permits: through the queue of a semaphore to its head.
+//!
+//! Invariant: nothing is taken but by the head. Trying writes nothing where the permits are not
+//! there or others wait.
+
+use std::sync::Arc;
+
+use super::head::{Head, Tried};
+use super::permits::PermitPool;
+use super::place::TicketPlace;
+use super::{Directory, Queue};
+use crate::error::Result;
+use crate::protocol::permits;
+use crate::protocol::permits::PermitVerdict;
+use crate::session::Session;
+use crate::session::heartbeat::LeaseEntry;
+
+impl Queue {
+    /// Makes this the queue of those who want permits, below the name, and says where the permits
+    /// are.
+    pub(crate) fn permits(&mut self, limit: u32) -> PermitPool {
+        let base: Directory = self.directory.clone();
+        let permits = PermitPool::new(self.name.clone(), base, limit);
+        self.directory = self.directory.below(permits::QUEUE);
+        let pool = &self.pool;
+        self.head_watches = permits
+            .watched()
+            .map(|path| pool.sent_len(path.len()))
+            .sum();
+        self.becomes = permits.permit_len();
+        // A permit excludes nobody by itself, so there is nobody to wait for after its end.
+        self.delay = std::time::Duration::ZERO;
+        permits
+    }
+
+    /// Waits until so many permits are there for this call, after those who came before it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped at any await, the ticket or the permits, whichever is there, are removed by the
+    /// janitor.
+    pub(crate) async fn take_permits(
+        &self,
+        permits: &PermitPool,
+        asked: u32,
+    ) -> Result<(TicketPlace, LeaseEntry)> {
+        Box::pin(self.introduce(permits, asked)).await?;
+        let mut waiter = self.wanting(asked).join().await?;
+        waiter.reach().await?;
+        let place = waiter.into_place();
+        // On the heap: among many who wait only one is the head.
+        Box::pin(Head::new(self, place, permits, asked).take()).await
+    }
+
+    /// As [`take_permits`](Self::take_permits), if nobody is in the queue and they are there now.
+    /// Writes nothing otherwise.
+    pub(crate) async fn try_take_permits(
+        &self,
+        permits: &PermitPool,
+        asked: u32,
+    ) -> Result<Option<(TicketPlace, LeaseEntry)>> {
+        let session = self.introduce(permits, asked).await?;
+        let mut snapshot = permits.read(&session).await?;
+        if snapshot.limit.is_some_and(|limit| asked > limit.value) {
+            // A server that lags behind may not know of a resize yet.
+            permits.catch_up(&session).await?;
+            snapshot = permits.read(&session).await?;
+        }
+        if let Some(stored) = snapshot.limit {
+            permits.learn(&session, stored).await?;
+        }
+        let limit = permits.limit_or(snapshot.limit);
+        if asked > limit {
+            return Err(permits.too_many(asked, limit));
+        }
+        if permits::judge(snapshot.names(), asked, limit) != PermitVerdict::Fits
+            || self.is_busy().await?
+        {
+            return Ok(None);
+        }
+        let mut waiter = self.wanting(asked).join().await?;
+        let is_head = waiter.try_granted().await?;
+        let mut head = Head::new(self, waiter.into_place(), permits, asked);
+        loop {
+            let tried = if is_head {
+                head.try_take().await?
+            } else {
+                Tried::Full
+            };
+            match tried {
+                Tried::Taken => {
+                    let entry = head.begin_hold().await?;
+                    return Ok(Some((head.place, entry)));
+                }
+                Tried::Again => head.pause().await?,
+                Tried::Full => break,
+            }
+        }
+        head.place.leave().await;
+        Ok(None)
+    }
+
+    /// How many permits nobody holds.
+    pub(crate) async fn permits_left(&self, permits: &PermitPool) -> Result<u32> {
+        let session = self.home().await?;
+        permits.catch_up(&session).await?;
+        let snapshot = permits.read(&session).await?;
+        if let Some(stored) = snapshot.limit {
+            permits.learn(&session, stored).await?;
+        }
+        let limit = permits.limit_or(snapshot.limit);
+        Ok(permits::left(snapshot.names(), limit))
+    }
+
+    /// The stored limit.
+    pub(crate) async fn stored_limit(&self, permits: &PermitPool) -> Result<u32> {
+        let session = self.home().await?;
+        permits.catch_up(&session).await?;
+        permits.current(&session).await
+    }
+
+    /// Stores another limit.
+    pub(crate) async fn resize(&self, permits: &PermitPool, limit: u32) -> Result<()> {
+        permits.resize(&*self.home().await?, limit).await
+    }
+
+    /// Sees to it that a limit is stored and that it is ours, and refuses what would never be
+    /// there.
+    async fn introduce(&self, permits: &PermitPool, asked: u32) -> Result<Arc<Session>> {
+        permits.check_own(asked)?;
+        let session = self.home().await?;
+        permits.introduce(&session).await?;
+        permits.check(&session, asked).await?;
+        Ok(session)
+    }
+
+    async fn home(&self) -> Result<Arc<Session>> {
+        self.pool.home("look at", &self.name).await
+    }
+
+    /// This queue, with what is wanted in the ticket.
+    fn wanting(&self, permits: u32) -> Self {
+        let mut queue = self.clone();
+        Arc::make_mut(&mut queue.line).permits = Some(permits);
+        queue
+    }
+}
