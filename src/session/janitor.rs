@@ -1,15 +1,15 @@
 //! The janitor: one task per session that removes what was left behind, until that is confirmed.
 //!
-//! Invariants: `protocol/departure.rs` says what is sent and read; at most one delete of a ticket is
-//! under way; and the janitor never acts for a session that is over, because the server removes
+//! Invariants: `protocol/departure.rs` says what is sent and read; at most one delete of a ticket
+//! is under way; and the janitor never acts for a session that is over, because the server removes
 //! those tickets. It never grants anything.
 
 mod orphans;
 mod work;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use orphans::Wish;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tracing::Instrument;
@@ -57,6 +57,19 @@ pub(crate) enum ReleaseOutcome {
 
 /// Whether a create with an unknown outcome made a ticket: its name and identity.
 pub(crate) type Settled = Result<Option<(String, i64)>, End>;
+
+/// Attempts that are looked for, by their directories, with the callers that wait for the answer.
+type Wanted = HashMap<Arc<str>, HashMap<Uuid, Wish>>;
+
+/// What is to become of the ticket that an attempt made, if it made one.
+#[derive(Debug)]
+enum Wish {
+    Remove,
+    /// It goes to the caller that waits for it, and is removed if the caller is gone.
+    Own(oneshot::Sender<Settled>),
+    /// It stays, whether the caller waits for the answer or not.
+    Know(oneshot::Sender<Settled>),
+}
 
 #[derive(Debug)]
 enum CleanUp {

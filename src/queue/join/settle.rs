@@ -48,21 +48,20 @@ impl Joining<'_> {
         if let Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why) = &fault {
             tracing::debug!(why, "a create has no result");
         }
-        match (AfterCreate::from(Answer::from(&fault)), fault) {
-            (AfterCreate::FindOut, _) => Box::pin(self.adopt(session, attempt, places)).await,
-            (AfterCreate::MakeDirectories, _) => {
-                Ok(Joined::NoDirectory(Room::again(session, places)))
-            }
-            (AfterCreate::WaitForCounter, _) => {
-                Ok(Joined::CounterRanOut(at, Room::again(session, places)))
-            }
+        let after = AfterCreate::from(Answer::from(&fault));
+        if after == AfterCreate::FindOut {
+            return Box::pin(self.adopt(session, attempt, places)).await;
+        }
+        let room = Room::again(session, places);
+        match (after, fault) {
+            (AfterCreate::MakeDirectories, _) => Ok(Joined::NoDirectory(room)),
+            (AfterCreate::WaitForCounter, _) => Ok(Joined::CounterRanOut(at, room)),
             (AfterCreate::Refused, Fault::Answered(code)) => {
-                drop(Room::again(Arc::clone(&session), places));
                 let queue = self.queues.get(at).unwrap_or(self.first);
                 let (path, failure) = (&*queue.directory.path, Failure::Answered(code));
-                Err(failed(&session, CREATING, &queue.name, path, failure))
+                Err(failed(&room.session, CREATING, &queue.name, path, failure))
             }
-            _ => Ok(Joined::Nothing(Room::again(session, places))),
+            _ => Ok(Joined::Nothing(room)),
         }
     }
 

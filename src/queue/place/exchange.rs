@@ -49,9 +49,6 @@ pub(crate) enum Exchanged {
 /// What a transaction made, or the write that was refused and why.
 type Attempted = Result<Result<Vec<String>, (usize, Code)>, Fault>;
 
-/// The name and the identity of a ticket, if it is there.
-type Identified = Option<(String, i64)>;
-
 impl TicketPlace {
     /// Whether an exchange that was dropped on its way was done. `false` also if nobody can tell
     /// any more.
@@ -208,8 +205,13 @@ impl TicketPlace {
         Ok(self.found(exchange, at, found))
     }
 
-    /// Takes in what was found of the new ticket.
-    fn found(&mut self, exchange: &Exchange<'_>, at: Moment, found: Identified) -> Exchanged {
+    /// Takes in the name and the identity of the new ticket, if it was found.
+    fn found(
+        &mut self,
+        exchange: &Exchange<'_>,
+        at: Moment,
+        found: Option<(String, i64)>,
+    ) -> Exchanged {
         let tickets = self.exchanging().found(found.is_some());
         self.answer_for(tickets);
         if let Some((name, czxid)) = found {

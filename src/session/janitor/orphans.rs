@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::work::{AT_ONCE, Work};
-use super::{Settled, TicketId};
+use super::{Settled, TicketId, Wanted, Wish};
 use crate::link::{Code, Fault, Found, Read};
 use crate::protocol::departure::Departure;
 use crate::protocol::permits;
@@ -27,19 +27,6 @@ const READ_AT_ONCE: usize = 100;
 struct Orphan {
     attempt: Uuid,
     id: TicketId,
-}
-
-/// Attempts that are looked for, by their directories, with the callers that wait for the answer.
-pub(super) type Wanted = HashMap<Arc<str>, HashMap<Uuid, Wish>>;
-
-/// What is to become of the ticket that an attempt made, if it made one.
-#[derive(Debug)]
-pub(super) enum Wish {
-    Remove,
-    /// It goes to the caller that waits for it, and is removed if the caller is gone.
-    Own(oneshot::Sender<Settled>),
-    /// It stays, whether the caller waits for the answer or not.
-    Know(oneshot::Sender<Settled>),
 }
 
 impl Work {

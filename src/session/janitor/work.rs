@@ -11,8 +11,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::orphans::Wanted;
-use super::{CleanUp, ReleaseOutcome, TicketId, send};
+use super::{CleanUp, ReleaseOutcome, TicketId, Wanted, send};
 use crate::link::{Code, Fault, Found, Link, Read, SessionState};
 use crate::protocol::answer::Answer;
 use crate::protocol::departure::{Departure, DepartureEnd, DepartureStep, TicketRead};

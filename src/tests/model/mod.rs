@@ -1,8 +1,8 @@
 //! Every interleaving of a few clients, with a few faults, on a small model of the servers.
 //!
-//! The clients judge their turns by the real rules (`queue::walk`, `rule`, `mark`, `ticket`); a
-//! search sees every state that they can reach, and the referee looks at each. Where the storms of
-//! `simulation` try many things, this leaves nothing out, within its bounds: three or four clients
+//! The clients join, judge their turns, exchange tickets and leave by the real machines of
+//! `protocol/`. A search sees every state that they can reach, and the referee judges each. Where
+//! the storms try many things, this leaves nothing out, within its bounds: three or four clients
 //! that go in once or twice, and each fault at most once.
 //!
 //! `LOCKKEEPER_SOAK=1` searches with more faults together.
