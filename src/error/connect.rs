@@ -60,7 +60,7 @@ impl std::error::Error for AddressFailure {
 }
 
 /// The reason why an address gave no session.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum UnreachableReason {
     /// The host name has no address.
@@ -77,6 +77,20 @@ pub enum UnreachableReason {
     /// It accepts connections, but gave no session over TLS. A certificate or a name does not
     /// match, the port has no TLS, or the server is not serving.
     NoTlsSession,
+}
+
+impl fmt::Debug for UnreachableReason {
+    /// On one line: an error lists several of them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotResolved(error) => write!(f, "NotResolved({error})"),
+            Self::Refused(error) => write!(f, "Refused({error})"),
+            Self::Silent => f.write_str("Silent"),
+            Self::NotZooKeeper => f.write_str("NotZooKeeper"),
+            Self::NotServing => f.write_str("NotServing"),
+            Self::NoTlsSession => f.write_str("NoTlsSession"),
+        }
+    }
 }
 
 impl fmt::Display for AddressFailure {

@@ -177,7 +177,7 @@ fn judge(session: &Session, name: impl ToString, path: &str, list: &AccessList) 
         if session.acls.is_strict() {
             return Err(wider);
         }
-        tracing::warn!("not refused: {wider}");
+        tracing::warn!(target: "lockkeeper::acl", "not refused: {wider}");
     }
     session.acls.learn(path, list);
     Ok(true)

@@ -55,12 +55,12 @@ fn the_protocol_has_no_io_no_clock_and_no_log() {
         "tracing",
         "std::fs",
         "std::net::Tcp",
-        "crate::link",
-        "crate::session",
-        "crate::queue",
-        "crate::guard",
-        "crate::recipes",
-        "crate::keeper",
+        "crate::link::",
+        "crate::session::",
+        "crate::queue::",
+        "crate::guard::",
+        "crate::recipes::",
+        "crate::keeper::",
     ];
 
     assert_eq!(those_with("protocol", &words), [""; 0]);

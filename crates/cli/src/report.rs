@@ -45,12 +45,12 @@ pub(crate) fn trace(verbose: u8) {
 struct Warnings(Once);
 
 fn is_of_lists(metadata: &Metadata<'_>) -> bool {
-    metadata.target().ends_with("::queue::acl")
+    metadata.target() == "lockkeeper::acl"
 }
 
 impl<S: Subscriber> Layer<S> for Warnings {
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        let is_said = metadata.target().ends_with("::journal") || is_of_lists(metadata);
+        let is_said = metadata.target() == "lockkeeper::journal" || is_of_lists(metadata);
         *metadata.level() <= Level::WARN && is_said
     }
 

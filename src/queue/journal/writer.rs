@@ -255,7 +255,9 @@ impl WritingTask {
                     Err(error) if error.is_closed() => {
                         tracing::debug!(%error, "not in the journal")
                     }
-                    Err(error) => tracing::warn!(%error, "a part of the journal is lost"),
+                    Err(error) => {
+                        tracing::warn!(target: "lockkeeper::journal", %error, "a part of the journal is lost")
+                    }
                 }
             };
             let writing = stream::iter(pages).for_each_concurrent(AT_ONCE, write);
