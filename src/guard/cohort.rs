@@ -294,10 +294,10 @@ impl Baton {
     /// The hold that was kept, if it is still good. One that is doubtful or lost goes back.
     pub(crate) fn take_over(self) -> Result<(Arc<Hold>, Arc<Handoff>), Self> {
         let cohort = Arc::clone(&self.cohort);
-        let looked_at = cohort.kept().as_ref().map(|kept| Arc::clone(&kept.hold));
+        let kept_hold = cohort.kept().as_ref().map(|kept| Arc::clone(&kept.hold));
         // Without the latch, because a look may find a loss. Nobody else keeps anything: we have
         // the baton.
-        let is_held = looked_at.is_some_and(|hold| hold.state() == GuardState::Held);
+        let is_held = kept_hold.is_some_and(|hold| hold.state() == GuardState::Held);
         let mut kept = cohort.kept();
         let taken = kept.take();
         match taken {

@@ -1,5 +1,5 @@
-//! One granted ticket of a hold: its place in the queue, its entry under the session's lease, and its
-//! line in the journal.
+//! One granted ticket of a hold: its place in the queue, its entry under the session's lease, and
+//! its line in the journal.
 //!
 //! Invariant: a ticket that is held is counted, and its place knows under which entry it holds.
 
@@ -187,8 +187,8 @@ impl HeldTicket {
 pub(crate) struct Leaving {
     pub(crate) name: LockName,
     pub(crate) path: String,
-    /// It is written when the ticket has gone, or the hold is lost: before the entry goes, which knows
-    /// of a loss.
+    /// It is written when the ticket has gone, or the hold is lost: before the entry goes, which
+    /// knows of a loss.
     _record: Option<Box<Record>>,
     entry: LeaseEntry,
 }

@@ -1,9 +1,9 @@
 //! What a leader tells everybody while it holds: the value in the lock's directory.
 //!
 //! Invariants: it commits only while our ticket is there and nobody else has written into the
-//! directory since it was read; it writes over nothing of another program's; and the ticket itself is
-//! never rewritten, which would wake the next candidate and break Curator's `LeaderLatch` (FEATURES
-//! 4.6).
+//! directory since it was read; it writes over nothing of another program's; and the ticket itself
+//! is never rewritten, which would wake the next candidate and break Curator's `LeaderLatch`
+//! (FEATURES 4.6).
 
 use std::time::Duration;
 

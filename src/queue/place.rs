@@ -105,14 +105,14 @@ impl TicketPlace {
     }
 
     /// Our own exchange, which follows, must not look like a loss of the ticket that goes.
-    pub(super) fn look_away(&self) {
+    pub(super) fn ignore_loss(&self) {
         if let Some(loss_watch) = &self.loss_watch {
             loss_watch.begin_release();
         }
     }
 
     /// The exchange did not happen: the ticket is looked at again.
-    pub(super) fn look_back(&self) {
+    pub(super) fn heed_loss(&self) {
         if let Some(loss_watch) = &self.loss_watch {
             loss_watch.stay();
         }

@@ -60,7 +60,7 @@ impl TicketPlace {
                 with: &[Write::Check { path, version }],
                 plan: ReleasePlan::Unmarked { version },
             };
-            self.look_away();
+            self.ignore_loss();
             let exchanged = self.exchange(exchange).await;
             let session = self.session();
             let pause = match exchanged {
@@ -79,7 +79,7 @@ impl TicketPlace {
             };
             let back = session.reconnected(pause).await;
             back.map_err(|end| end.while_trying(DOWNGRADING, name))?;
-            self.look_back();
+            self.heed_loss();
         }
     }
 }

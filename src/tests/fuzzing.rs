@@ -56,7 +56,7 @@ pub fn directory(data: &[u8]) {
         .collect();
     tickets_have_one_order(&tickets);
     for recipe in CLAIMS {
-        company_is_named(recipe, &children, tickets.first(), data);
+        strangers_are_named(recipe, &children, tickets.first(), data);
     }
     permits_are_counted(&children, data);
 }
@@ -114,7 +114,7 @@ fn tickets_have_one_order(tickets: &[Ticket]) {
     }
 }
 
-fn company_is_named(recipe: Recipe, children: &[String], mine: Option<&Ticket>, data: &[u8]) {
+fn strangers_are_named(recipe: Recipe, children: &[String], mine: Option<&Ticket>, data: &[u8]) {
     match check_neighbours("lock", Some(recipe), children) {
         Ok(()) => {}
         Err(Error::UnsafeMix { node, .. }) => {

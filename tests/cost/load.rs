@@ -212,7 +212,7 @@ async fn servers_say_of_the_work_of_locks_what_the_model_says(world: World) {
         let all_watch = || async { site.told().await.watches == watches };
         eventually("all watch", Duration::from_secs(60), all_watch).await;
     };
-    // One after the other: who comes at the same time as others shares a glimpse with them.
+    // One after the other: who comes at the same time as others shares a speculative read with them.
     for _ in 0..crowd {
         let mut place = lock.enqueue().await.unwrap();
         waiting.spawn(async move { place.granted().await.unwrap().release().await.unwrap() });
@@ -258,7 +258,7 @@ async fn servers_say_of_the_work_of_locks_what_the_model_says(world: World) {
     check_work("cycling", &cycling.work(), &cycled.since(&drained));
     let (together, each) = (together.since(&alone), i64::try_from(crowd).unwrap());
     println!("queueing together: {together:?}");
-    // A create and a watch each, and far fewer glimpses.
+    // A create and a watch each, and far fewer speculative reads.
     assert!(
         (2 * each..5 * each / 2).contains(&together.received),
         "{together:?}"

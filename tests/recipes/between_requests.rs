@@ -526,7 +526,7 @@ async fn a_lock_that_is_not_polled_any_more_holds_up_no_other(world: World) {
 }
 
 #[case(embedded)]
-async fn a_create_whose_glimpse_was_lost_is_granted_by_a_look(world: World) {
+async fn a_create_whose_speculative_read_was_lost_is_granted_by_a_look(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let faults = world.embedded().faults();
     let lock = keeper.mutex("lost").unwrap();
@@ -548,22 +548,24 @@ async fn a_create_whose_glimpse_was_lost_is_granted_by_a_look(world: World) {
 }
 
 #[case(embedded)]
-async fn a_lock_that_is_dropped_between_its_create_and_its_glimpse_leaves_nothing(world: World) {
+async fn a_lock_that_is_dropped_between_its_create_and_its_speculative_read_leaves_nothing(
+    world: World,
+) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let faults = world.embedded().faults();
     let lock = keeper.mutex("between").unwrap();
     lock.lock().await.unwrap().release().await.unwrap();
-    let glimpse = faults
+    let speculative_read = faults
         .on(Match::op(Op::MultiRead).path_contains("/locks/between"))
         .hold_reply();
 
     // The reply to the create is before the one that is held.
     tokio::select! {
         granted = lock.lock() => panic!("it has not seen the directory: {granted:?}"),
-        reached = timeout(SOON, glimpse.reached()) => reached.expect("it is sent with the create"),
+        reached = timeout(SOON, speculative_read.reached()) => reached.expect("it is sent with the create"),
     }
     assert_eq!(children(&stranger, "between").await.len(), 1);
-    glimpse.release();
+    speculative_read.release();
 
     let empty = || async { children(&stranger, "between").await.is_empty() };
     eventually("the janitor removes the ticket", SOON, empty).await;
@@ -577,7 +579,10 @@ async fn an_answer_that_nobody_took_in_grants_nothing_later(world: World) {
     let keeper = Keeper::builder(world.connect_string()).session_timeout(T);
     let (keeper, faults) = (keeper.connect().await.unwrap(), world.embedded().faults());
     // With the create, and by the look of one who has waited.
-    for (name, op) in [("kept/glimpse", Op::Create), ("kept/look", Op::MultiRead)] {
+    for (name, op) in [
+        ("kept/speculative", Op::Create),
+        ("kept/look", Op::MultiRead),
+    ] {
         let guard = holder.mutex(name).unwrap().lock().await.unwrap();
         let lock = keeper.mutex(name).unwrap();
         let mut waiting = std::pin::pin!(lock.lock());

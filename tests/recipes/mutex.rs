@@ -9,7 +9,7 @@ use lockkeeper::{Error, Keeper, Token};
 use tokio::time::{sleep, timeout};
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::recipes::semaphore::trouble::lag;
+use crate::recipes::semaphore::failures::lag;
 use testbench::{World, case, children, eventually, keeper};
 
 /// Two keepers, so that contenders are in different sessions.

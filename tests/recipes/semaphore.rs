@@ -7,8 +7,8 @@ mod rate_limit;
 
 pub mod cancel;
 pub mod cost;
+pub mod failures;
 pub mod random;
-pub mod trouble;
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The museum: failures of others and of our own drafts, each as a case that must hold for ever.
+//! The regressions: failures of others and of our own drafts, each as a case that must hold for ever.
 //!
 //! The numbers are rows of the catalogue of failures that the project keeps. Each case is seen to
 //! fail with its rule taken out (`tests/mutants`).
@@ -6,7 +6,7 @@
 pub mod client;
 pub mod designs;
 pub mod hangs;
-pub mod holders;
+pub mod held_locks;
 pub mod leases;
 pub mod leftovers;
 pub mod order;

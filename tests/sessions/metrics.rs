@@ -230,7 +230,7 @@ async fn a_queue_is_counted_as_it_was_when_it_was_joined(world: World) {
         let holder = table.write().await.unwrap();
         let mut crowd = Vec::new();
 
-        // Nobody, one, two, three: what a glimpse or the list of a reader says anyway.
+        // Nobody, one, two, three: what a speculative read or the list of a reader says anyway.
         for ahead in 1..=3 {
             let table = table.clone();
             crowd.push(tokio::spawn(async move {

@@ -120,9 +120,9 @@ impl Lease {
         is_over
     }
 
-    /// When the next beat is to be sent: every sixth of the timeout, every tenth while something is
+    /// When the next heartbeat is to be sent: every sixth of the timeout, every tenth while something is
     /// held, or a lag after an answer that may begin a lease.
-    pub(crate) fn next_beat(&self, last_sent: Moment, is_holding: bool) -> Moment {
+    pub(crate) fn next_heartbeat(&self, last_sent: Moment, is_holding: bool) -> Moment {
         let rhythm = if is_holding {
             self.timeout / 10
         } else {
@@ -136,12 +136,12 @@ impl Lease {
         }
     }
 
-    /// From beat to beat, while nothing is held.
+    /// From heartbeat to heartbeat, while nothing is held.
     pub(crate) fn rhythm(&self) -> Duration {
         self.timeout / 6
     }
 
-    /// Whether beats are missing: the newest answered request is older than a third of the timeout.
+    /// Whether heartbeats are missing: the newest answered request is older than a third of the timeout.
     pub(crate) fn is_late(&self, now: Moment) -> bool {
         let newest = self.answered.back().map_or(Moment::ZERO, |last| last.sent);
         now > newest + self.timeout / 3

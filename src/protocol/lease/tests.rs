@@ -9,10 +9,10 @@ fn ms(ms: u64) -> Moment {
     Moment::from_millis(ms)
 }
 
-/// A lease whose beats were answered 1 ms after they were sent at these moments.
-fn after(beats: impl IntoIterator<Item = u64>) -> Lease {
+/// A lease whose heartbeats were answered 1 ms after they were sent at these moments.
+fn after(heartbeats: impl IntoIterator<Item = u64>) -> Lease {
     let mut lease = Lease::new(T, None, ms(0), ms(1));
-    for sent in beats {
+    for sent in heartbeats {
         lease.answered(ms(sent), ms(sent + 1), By::Any);
     }
     lease
@@ -30,12 +30,12 @@ fn a_new_session_has_a_lease_from_its_handshake() {
 
 #[test]
 fn regular_beats_keep_a_lease_of_more_than_half_the_timeout() {
-    let beats: Vec<u64> = (1..20).map(|beat| beat * 200).collect();
-    for count in 3..beats.len() {
-        let lease = after(beats[..count].iter().copied());
-        let last = beats[count - 1];
+    let heartbeats: Vec<u64> = (1..20).map(|heartbeat| heartbeat * 200).collect();
+    for count in 3..heartbeats.len() {
+        let lease = after(heartbeats[..count].iter().copied());
+        let last = heartbeats[count - 1];
 
-        // The anchor is the beat before the last but one: the last one was sent less than a
+        // The anchor is the heartbeat before the last but one: the last one was sent less than a
         // quarter after it was answered.
         assert_eq!(lease.valid_until(ms(last + 1)), Some(ms(last - 400 + 1080)));
     }
@@ -43,7 +43,7 @@ fn regular_beats_keep_a_lease_of_more_than_half_the_timeout() {
 
 #[test]
 fn row_83_an_answer_proves_older_requests_and_not_itself() {
-    // docs/failures.md row 83: the beat at 900 was late; a lease of 900 + 0.6 T would be too
+    // docs/failures.md row 83: the heartbeat at 900 was late; a lease of 900 + 0.6 T would be too
     // long.
     let lease = after([200, 400, 900]);
 
@@ -96,10 +96,10 @@ fn a_lease_ends_once() {
 fn a_beat_that_may_begin_a_lease_is_sent_once() {
     let mut lease = after([200]);
     lease.answered(ms(2000), ms(2010), By::Any);
-    assert_eq!(lease.next_beat(ms(2000), false), ms(2310));
+    assert_eq!(lease.next_heartbeat(ms(2000), false), ms(2310));
 
     assert_eq!(
-        lease.next_beat(ms(2310), false),
+        lease.next_heartbeat(ms(2310), false),
         ms(2510),
         "and then waited for"
     );
@@ -107,15 +107,15 @@ fn a_beat_that_may_begin_a_lease_is_sent_once() {
 
 #[test]
 fn a_declared_tick_makes_the_lease_longer() {
-    for (tick, beats_back) in [(None, 3), (Some(ms(240)), 2), (Some(ms(60)), 1)] {
+    for (tick, heartbeats_back) in [(None, 3), (Some(ms(240)), 2), (Some(ms(60)), 1)] {
         let mut lease = Lease::new(T, tick, ms(0), ms(1));
         let mut sent = ms(0);
         for _ in 0..10 {
-            sent = lease.next_beat(sent, true);
+            sent = lease.next_heartbeat(sent, true);
             lease.answered(sent, sent + ms(1), By::Any);
         }
 
-        let anchor = sent - ms(120) * beats_back;
+        let anchor = sent - ms(120) * heartbeats_back;
         let end = lease.valid_until(sent + ms(1));
         assert_eq!(end, Some(anchor + ms(1080)), "{tick:?}");
     }
@@ -155,7 +155,7 @@ fn an_answer_at_the_very_end_is_too_late_whoever_gave_it() {
 
 #[test]
 fn a_silence_is_survived_that_is_shorter_than_the_lease_allows() {
-    // The silence begins right before a beat is answered, and its end is met by the first beat
+    // The silence begins right before a heartbeat is answered, and its end is met by the first heartbeat
     // after it. A server that stands alone has not said so again by then.
     let long = ms(10_000);
     for (tick, by, survived) in [
@@ -170,7 +170,7 @@ fn a_silence_is_survived_that_is_shorter_than_the_lease_allows() {
             let end = begin + survived;
             let mut sent = ms(0);
             while sent < ms(end + 4000) {
-                sent = lease.next_beat(sent, true);
+                sent = lease.next_heartbeat(sent, true);
                 // What is sent in the silence is answered at its end.
                 let is_silent = (ms(begin)..ms(end)).contains(&sent);
                 let at = if is_silent { ms(end) } else { sent + ms(1) };
@@ -374,11 +374,11 @@ fn least<S: Strategy>(of: S, case: impl Fn(S::Value) -> (Option<Moment>, u64)) -
     least.get()
 }
 
-fn beats() -> impl Strategy<Value = Vec<(u8, u64, u64, u64)>> {
+fn heartbeats() -> impl Strategy<Value = Vec<(u8, u64, u64, u64)>> {
     prop::collection::vec((0..2_u8, 0..1500_u64, 0..60_u64, 0..60_u64), 1..80)
 }
 
-/// docs/failures.md, invariant S2b, against every rhythm of beats, pauses and pings: whatever
+/// docs/failures.md, invariant S2b, against every rhythm of heartbeats, pauses and pings: whatever
 /// was answered, the lease is over when the leader ends the session, also where the follower is
 /// cut from it.
 #[test]
@@ -387,11 +387,11 @@ fn no_lease_outlives_its_session() {
         (20..=600_u64, 0..20_u64, 0..300_u64),
         any::<[bool; 2]>(),
         prop::sample::select(vec![120_u64, 200]),
-        beats(),
+        heartbeats(),
     );
     let least = least(
         of,
-        |((tick, ping, phase), [is_declared, is_cut], rhythm, beats)| {
+        |((tick, ping, phase), [is_declared, is_cut], rhythm, heartbeats)| {
             // With a declared tick the ping's way is what the lag has beyond half of it.
             let ping = if is_declared {
                 ping.min(tick / 20)
@@ -402,8 +402,8 @@ fn no_lease_outlives_its_session() {
             let declared = is_declared.then_some(ms(tick));
             let mut lease = Lease::new(T, declared, ms(0), ms(0));
             let (mut now, mut furthest) = (0, lease.valid_until(ms(0)));
-            for (kind, gap, there, back) in beats {
-                // Mostly regular beats; sometimes the process sleeps.
+            for (kind, gap, there, back) in heartbeats {
+                // Mostly regular heartbeats; sometimes the process sleeps.
                 now += if kind == 0 { rhythm } else { gap };
                 if let Err(over) = servers.go_on(now + there) {
                     return (furthest, over);
@@ -430,42 +430,45 @@ fn no_lease_outlives_its_session_at_a_server_that_stands_alone() {
         any::<bool>(),
         prop::sample::select(vec![120_u64, 200]),
         prop::collection::vec((0..20_u8, 1..20_usize), 1..20),
-        beats(),
+        heartbeats(),
     );
-    let least = least(of, |((tick, ping, slow), is_cut, rhythm, stays, beats)| {
-        let mut servers = Servers::new(tick, Kind::Standalone { slow });
-        let mut lease = Lease::new(T, None, ms(0), ms(0));
-        let (mut now, mut furthest) = (0, lease.valid_until(ms(0)));
-        // How many requests until it has said what it is, and until it is started again.
-        let mut stays = stays.into_iter().cycle();
-        let (mut unproved, mut stay) = stays.next().unwrap();
-        for (kind, gap, there, back) in beats {
-            now += if kind == 0 { rhythm } else { gap };
-            if stay == 0 {
-                let kind = match servers.kind {
-                    Kind::Standalone { .. } => Kind::ensemble(ping, now + tick / 3),
-                    Kind::Ensemble { .. } => Kind::Standalone { slow },
-                };
-                if let Err(over) = servers.restart(now, kind) {
+    let least = least(
+        of,
+        |((tick, ping, slow), is_cut, rhythm, stays, heartbeats)| {
+            let mut servers = Servers::new(tick, Kind::Standalone { slow });
+            let mut lease = Lease::new(T, None, ms(0), ms(0));
+            let (mut now, mut furthest) = (0, lease.valid_until(ms(0)));
+            // How many requests until it has said what it is, and until it is started again.
+            let mut stays = stays.into_iter().cycle();
+            let (mut unproved, mut stay) = stays.next().unwrap();
+            for (kind, gap, there, back) in heartbeats {
+                now += if kind == 0 { rhythm } else { gap };
+                if stay == 0 {
+                    let kind = match servers.kind {
+                        Kind::Standalone { .. } => Kind::ensemble(ping, now + tick / 3),
+                        Kind::Ensemble { .. } => Kind::Standalone { slow },
+                    };
+                    if let Err(over) = servers.restart(now, kind) {
+                        return (furthest, over);
+                    }
+                    (unproved, stay) = stays.next().unwrap();
+                }
+                stay -= 1;
+                if let Err(over) = servers.go_on(now + there) {
                     return (furthest, over);
                 }
-                (unproved, stay) = stays.next().unwrap();
+                let by = match servers.kind {
+                    Kind::Standalone { .. } if unproved == 0 => By::Standalone,
+                    _ => By::Any,
+                };
+                unproved = unproved.saturating_sub(1);
+                lease.answered(ms(now), ms(now + there + back), by);
+                now += there + back;
+                furthest = furthest.max(lease.valid_until(ms(now)));
             }
-            stay -= 1;
-            if let Err(over) = servers.go_on(now + there) {
-                return (furthest, over);
-            }
-            let by = match servers.kind {
-                Kind::Standalone { .. } if unproved == 0 => By::Standalone,
-                _ => By::Any,
-            };
-            unproved = unproved.saturating_sub(1);
-            lease.answered(ms(now), ms(now + there + back), by);
-            now += there + back;
-            furthest = furthest.max(lease.valid_until(ms(now)));
-        }
-        (furthest, servers.end(is_cut))
-    });
+            (furthest, servers.end(is_cut))
+        },
+    );
     assert!(
         least < 150,
         "the cases come close enough to prove something"

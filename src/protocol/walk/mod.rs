@@ -16,7 +16,7 @@
 //! order. The ticket's name is not known then, so that read cannot show the ticket. It grants
 //! only if the directory's `pzxid` is the `czxid` of our create: nobody has removed the ticket
 //! since, and with one child the ticket is alone. Without that comparison the exhaustive search
-//! finds two holders within a few steps (mutant `search-glimpse-of-a-stranger`).
+//! finds two holders within a few steps (mutant `search-speculative-read-of-a-stranger`).
 //!
 //! Shared tickets would have to list the queue, and an upgrade knows that a ticket is before
 //! it. Both are created without a speculative read.

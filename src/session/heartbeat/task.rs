@@ -88,7 +88,7 @@ impl Heartbeat {
         let is_holding = !state.entries.is_empty();
         let next = match rounds.is_urgent {
             true => Moment::ZERO,
-            false => state.lease.next_beat(rounds.last_sent, is_holding),
+            false => state.lease.next_heartbeat(rounds.last_sent, is_holding),
         };
         (state.lease.valid_until(Moment::ZERO), next)
     }

@@ -80,7 +80,7 @@ pub(crate) enum Entry {
         changes: Vec<Change>,
     },
     /// A read was served at a prefix.
-    Look {
+    VerifiedRead {
         session: i64,
         call: Option<u32>,
         paths: Vec<String>,

@@ -730,7 +730,7 @@ impl Server {
                 Ok(answer) => answer,
             }),
             Operation::Read(reads) => {
-                self.world.log(Entry::Look {
+                self.world.log(Entry::VerifiedRead {
                     session: self.id,
                     call: request.call,
                     paths: reads.iter().map(|(_, path)| path.clone()).collect(),

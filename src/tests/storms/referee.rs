@@ -27,7 +27,7 @@ struct Call {
     has_let_go: bool,
     ticket: Option<i64>,
     /// Where it read tickets, by their paths.
-    looked: HashMap<String, Vec<i64>>,
+    verified: HashMap<String, Vec<i64>>,
 }
 
 #[derive(Debug, Default)]
@@ -80,7 +80,7 @@ impl Referee {
                     .iter()
                     .try_for_each(|change| self.commit(*zxid, author, *call, change))
             }
-            Entry::Look {
+            Entry::VerifiedRead {
                 session,
                 call,
                 paths,
@@ -88,8 +88,8 @@ impl Referee {
             } => {
                 match (call, &paths[..]) {
                     (Some(call), [_, mine, ..]) => {
-                        let looked = &mut self.calls.entry(*call).or_default().looked;
-                        looked.entry(mine.clone()).or_default().push(*prefix);
+                        let verified = &mut self.calls.entry(*call).or_default().verified;
+                        verified.entry(mine.clone()).or_default().push(*prefix);
                     }
                     (None, [directory]) if directory == DIRECTORY => {
                         self.speculated.entry(*session).or_default().push(*prefix);
@@ -140,8 +140,8 @@ impl Referee {
     /// Whether the directory is now at a version at which the ticket was seen.
     fn is_same_version(&self, ticket: &Ticket, there: Range<i64>) -> bool {
         let call = ticket.call.and_then(|call| self.calls.get(&call));
-        let looked = call.and_then(|call| call.looked.get(&ticket.path));
-        let mut snapshots = looked
+        let verified = call.and_then(|call| call.verified.get(&ticket.path));
+        let mut snapshots = verified
             .into_iter()
             .flatten()
             .chain(self.speculates(ticket))
@@ -303,9 +303,9 @@ impl Referee {
         // It rests on the last look since it is there, because names come again in a directory that
         // was made again. Without one it rests on a speculative read of its session; on which,
         // nobody knows.
-        let looked = self.calls[&number].looked.get(&ticket.path);
-        let looked = looked.and_then(|all| all.iter().filter(|at| **at >= czxid).max());
-        let snapshots = looked.map_or_else(|| self.speculates(ticket), std::slice::from_ref);
+        let verified = self.calls[&number].verified.get(&ticket.path);
+        let verified = verified.and_then(|all| all.iter().filter(|at| **at >= czxid).max());
+        let snapshots = verified.map_or_else(|| self.speculates(ticket), std::slice::from_ref);
         let is_its_turn = |prefix: &&i64| {
             let began = ticket.turn_began.is_some_and(|began| began <= **prefix);
             began && ticket.gone.is_none_or(|(gone, _)| **prefix < gone)

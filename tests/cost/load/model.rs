@@ -169,7 +169,7 @@ pub(crate) struct Work {
 
 impl Turnover {
     pub(crate) fn work(&self) -> Work {
-        // A ticket is created in vain, with its glimpse, and then every step of the way.
+        // A ticket is created in vain, with its speculative read, and then every step of the way.
         let making = self.new_directories * (1 + self.segments);
         Work {
             commits: making + self.taken + self.queued + self.released,
@@ -230,7 +230,7 @@ impl Wire {
     }
 
     /// The directory alone, read with the create.
-    fn glimpse(self) -> Bytes {
+    fn speculative_read(self) -> Bytes {
         Bytes {
             there: 35 + self.directory,
             back: 110 + self.mark,
@@ -247,7 +247,7 @@ impl Wire {
 
     /// A ticket that was free is created, and its directory read.
     pub(crate) fn lock(self) -> Bytes {
-        self.create() + self.glimpse()
+        self.create() + self.speculative_read()
     }
 
     /// The same, and the ticket before it is watched.

@@ -65,7 +65,7 @@ async fn a_runtime_that_ends_takes_no_turn_with_it(world: World) {
         let kept = once(&theirs).await;
         let guard = theirs.lock().await.unwrap();
         assert_eq!(guard.token(), kept);
-        // The runtime's tasks are dropped with this one in the middle of its stint.
+        // The runtime's tasks are dropped with this one in the middle of its turn.
         tokio::spawn(async move {
             let _guard: Guard = guard;
             std::future::pending::<()>().await;

@@ -210,8 +210,8 @@ impl Pair {
         self.baseline.push(baseline);
     }
 
-    /// Ours, the baseline's, and the ratio: that of each round by itself, so that what slows both down
-    /// for a while is not in it.
+    /// Ours, the baseline's, and the ratio: that of each round by itself, so that what slows both
+    /// down for a while is not in it.
     fn spreads(&self) -> [Spread; 3] {
         let ratios = self.ours.iter().zip(&self.baseline);
         let ratios: Vec<f64> = ratios.map(|(ours, baseline)| ours / baseline).collect();

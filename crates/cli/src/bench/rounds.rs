@@ -1,5 +1,5 @@
-//! The order of the measurements: Lockkeeper, the baseline, Lockkeeper, the baseline, so that whatever
-//! drifts meets both.
+//! The order of the measurements: Lockkeeper, the baseline, Lockkeeper, the baseline, so that
+//! whatever drifts meets both.
 
 use std::fmt::Display;
 use std::future::Future;
