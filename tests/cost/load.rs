@@ -212,7 +212,8 @@ async fn servers_say_of_the_work_of_locks_what_the_model_says(world: World) {
         let all_watch = || async { site.told().await.watches == watches };
         eventually("all watch", Duration::from_secs(60), all_watch).await;
     };
-    // One after the other: who comes at the same time as others shares a speculative read with them.
+    // One after the other: who comes at the same time as others shares a speculative read with
+    // them.
     for _ in 0..crowd {
         let mut place = lock.enqueue().await.unwrap();
         waiting.spawn(async move { place.granted().await.unwrap().release().await.unwrap() });

@@ -34,6 +34,12 @@ async fn twenty_thousand_waiters_queue_up_and_drain_in_one_process(world: World)
     .await;
     crowd.go_on().await;
     let queued = crowd.says("queued").await;
+    // A ticket is there a moment before its watch is.
+    eventually("each waiter watches", Duration::from_secs(100), || async {
+        let watched = world.watched_by_session().await;
+        watched.values().map(|(paths, _)| paths).sum::<usize>() >= WAITERS
+    })
+    .await;
     let watched = world.watched_by_session().await;
     guard.release().await.unwrap();
     let done = crowd.says("done").await;

@@ -1,4 +1,5 @@
-//! The regressions: failures of others and of our own drafts, each as a case that must hold for ever.
+//! The regressions: failures of others and of our own drafts, each as a case that must hold for
+//! ever.
 //!
 //! The numbers are rows of the catalogue of failures that the project keeps. Each case is seen to
 //! fail with its rule taken out (`tests/mutants`).

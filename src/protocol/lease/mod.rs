@@ -120,8 +120,8 @@ impl Lease {
         is_over
     }
 
-    /// When the next heartbeat is to be sent: every sixth of the timeout, every tenth while something is
-    /// held, or a lag after an answer that may begin a lease.
+    /// When the next heartbeat is to be sent: every sixth of the timeout, every tenth while
+    /// something is held, or a lag after an answer that may begin a lease.
     pub(crate) fn next_heartbeat(&self, last_sent: Moment, is_holding: bool) -> Moment {
         let rhythm = if is_holding {
             self.timeout / 10
@@ -141,7 +141,8 @@ impl Lease {
         self.timeout / 6
     }
 
-    /// Whether heartbeats are missing: the newest answered request is older than a third of the timeout.
+    /// Whether heartbeats are missing: the newest answered request is older than a third of the
+    /// timeout.
     pub(crate) fn is_late(&self, now: Moment) -> bool {
         let newest = self.answered.back().map_or(Moment::ZERO, |last| last.sent);
         now > newest + self.timeout / 3

@@ -155,8 +155,8 @@ fn an_answer_at_the_very_end_is_too_late_whoever_gave_it() {
 
 #[test]
 fn a_silence_is_survived_that_is_shorter_than_the_lease_allows() {
-    // The silence begins right before a heartbeat is answered, and its end is met by the first heartbeat
-    // after it. A server that stands alone has not said so again by then.
+    // The silence begins right before a heartbeat is answered, and its end is met by the first
+    // heartbeat after it. A server that stands alone has not said so again by then.
     let long = ms(10_000);
     for (tick, by, survived) in [
         (None, By::Any, 1400),
