@@ -199,7 +199,7 @@ pub enum Error {
     },
 
     /// The reply to a write was lost, so the write may have happened.
-    #[error("whether it was possible to {doing} for {name} is unknown: {why}")]
+    #[error("could not confirm {doing} for {name}: {why}; it may have happened")]
     #[non_exhaustive]
     OutcomeUnknown {
         /// The lock.
@@ -267,7 +267,7 @@ pub enum Error {
     },
 
     /// A call asked for more permits than the limit of the semaphore.
-    #[error("semaphore {name} has a limit of {limit}, so {asked} permits at once are never there")]
+    #[error("cannot acquire {asked} permits of semaphore {name}: the limit is {limit}")]
     #[non_exhaustive]
     TooManyPermits {
         /// The semaphore.
@@ -316,6 +316,12 @@ impl Error {
             *name = lock.to_string();
         }
         self
+    }
+
+    /// A ticket is no longer ours, for this reason.
+    pub(crate) fn place_lost(lock: impl ToString, why: &'static str) -> Self {
+        let name = lock.to_string();
+        Self::PlaceLost { name, why }
     }
 }
 

@@ -44,7 +44,7 @@ fn messages_say_what_was_done_with_which_lock_and_count_right() {
         ),
         (
             too_many,
-            "semaphore x has a limit of 1, so 2 permits at once are never there",
+            "cannot acquire 2 permits of semaphore x: the limit is 1",
         ),
     ] {
         assert_eq!(error.to_string(), said);

@@ -1,12 +1,11 @@
 //! A cohort: the tasks of one keeper that pass one hold of a lock on among them.
 //!
 //! They stand in the lock's queue as one, as in lock cohorting (Dice, Marathe and Shavit, PPoPP
-//! 2012): whoever has the baton is the only one with a ticket, and a hold that nobody else asks for
-//! is passed on without a word to the servers. Invariants: at most one of them holds, in the order
-//! of their calls; a hold that is over for passing is never passed on again, whatever happens at
-//! the same time; a hold that is kept while nobody uses it goes back as soon as it is over; one
-//! that is lost keeps nobody waiting. It sends nothing, and knows of no competitor until it is
-//! told.
+//! 2012). Only the task with the baton has a ticket, and a hold that no other client asks for is
+//! passed on without a request. Invariants: at most one of them holds, in the order of their calls.
+//! A hold that is over for passing is never passed on again, whatever happens at the same time. A
+//! hold that is kept while no task uses it goes back as soon as it is over. A lost hold keeps no
+//! task waiting. The cohort sends nothing, and knows of no competitor until it is told.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -50,24 +49,23 @@ impl Cohorts {
 
     /// Gives back what is kept and not used.
     pub(crate) fn give_back(&self) {
-        let cohorts: Vec<_> = {
-            let all = self.all.lock();
-            all.values().filter_map(Weak::upgrade).collect()
-        };
-        for cohort in cohorts {
-            // Dropped without the lock: its ticket goes to the janitor.
-            let kept = cohort.kept().take();
-            if let Some(kept) = kept {
-                kept.handoff.stop();
-            }
+        for cohort in self.live() {
+            cohort.give_back();
         }
+    }
+
+    fn live(&self) -> Vec<Arc<Cohort>> {
+        self.all.lock().values().filter_map(Weak::upgrade).collect()
     }
 }
 
 impl Drop for Cohorts {
-    /// With the keeper and all its mutexes gone, nobody can take anything over.
+    /// With the keeper and all its mutexes gone, no task can take over a hold, kept or in use.
     fn drop(&mut self) {
-        self.give_back();
+        for cohort in self.live() {
+            cohort.is_closed.store(true, Ordering::SeqCst);
+            cohort.give_back();
+        }
     }
 }
 
@@ -77,6 +75,8 @@ pub(crate) struct Cohort {
     baton: Arc<Semaphore>,
     /// A hold that nobody uses just now.
     kept: Latch<Option<Kept>>,
+    /// No task can come any more. Set before `kept` is emptied, and read under its latch.
+    is_closed: AtomicBool,
 }
 
 struct Kept {
@@ -96,6 +96,16 @@ impl Cohort {
         Self {
             baton: Arc::new(Semaphore::new(1)),
             kept: Latch::new(None),
+            is_closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Gives back the hold that is kept and not used.
+    fn give_back(&self) {
+        // Dropped without the latch: its ticket goes to the janitor.
+        let kept = self.kept().take();
+        if let Some(kept) = kept {
+            kept.handoff.stop();
         }
     }
 
@@ -119,14 +129,13 @@ impl Cohort {
     /// This hold is not passed on any more; if nobody uses it, it goes back.
     pub(crate) fn end(&self, handoff: &Arc<Handoff>) {
         handoff.is_over.store(true, Ordering::SeqCst);
-        // Whoever keeps it looks whether it is over while it has the lock, so one of the two sees
-        // the other.
+        // `keep` checks under the latch whether the hold is over, so one of the two sees the other.
         self.take_if(|kept| kept.is_of(handoff));
     }
 
-    /// When whoever follows the hold has to look again: it is kept until then, if nobody uses it;
-    /// one that nobody has used for too long goes back. Not at all while it is used. Whoever lets
-    /// go of it tells if that is too late ([`Handoff::let_go`]).
+    /// When the follower of the hold has to look again. An unused hold is kept until then; one that
+    /// was unused for too long goes back. `None` while it is used. The task that lets go of it
+    /// tells if that is too late ([`Handoff::let_go`]).
     pub(crate) fn kept_until(&self, handoff: &Arc<Handoff>) -> Option<Instant> {
         let now = Instant::now();
         let is_old = |kept: &Kept| kept.is_of(handoff) && kept.until <= now;
@@ -136,7 +145,7 @@ impl Cohort {
         let kept = self.kept();
         let until = kept.as_ref().filter(|kept| kept.is_of(handoff));
         let until = until.map(|kept| kept.until);
-        // Under the lock, so whoever keeps it next knows.
+        // Under the latch, so the next `keep` knows.
         *handoff.looks_at() = until;
         until
     }
@@ -159,7 +168,7 @@ impl Cohort {
     ) -> Result<(), Arc<Hold>> {
         let until = after(Instant::now(), time);
         let mut kept = self.kept();
-        if handoff.is_over() {
+        if handoff.is_over() || self.is_closed.load(Ordering::SeqCst) {
             return Err(hold);
         }
         let before = kept.replace(Kept {
@@ -176,7 +185,7 @@ impl Cohort {
             is_sooner
         };
         drop(kept);
-        // None, because whoever keeps has the baton.
+        // None, because the task that keeps the hold has the baton.
         drop(before);
         // Not each time: a task that is woken costs more than all of this.
         if is_sooner {
@@ -208,11 +217,12 @@ pub(crate) struct Handoff {
     is_over: AtomicBool,
     /// Guards that it may still have.
     left: AtomicU32,
-    /// The baton of whoever uses the hold; it goes on without them once the hold is lost.
+    /// The baton of the task that uses the hold. It goes on without that task once the hold is
+    /// lost.
     baton: Latch<Option<Baton>>,
-    /// Whoever used the hold does so no longer.
+    /// The task no longer uses the hold.
     let_go: Notify,
-    /// When whoever follows the hold looks at it again without being told.
+    /// When the follower looks at the hold again without being told.
     looks_at: Latch<Option<Instant>>,
 }
 
@@ -238,12 +248,12 @@ impl Handoff {
         self.baton().is_some()
     }
 
-    /// Waits until whoever uses the hold has let go of it; may end before.
+    /// Waits until the task that uses the hold has let go of it. It may end before.
     pub(crate) async fn let_go(&self) {
         self.let_go.notified().await;
     }
 
-    /// The next one need not wait for whoever uses the hold.
+    /// The next task need not wait for the one that uses the hold.
     pub(crate) fn free_baton(&self) {
         drop(self.take_baton());
     }
@@ -260,9 +270,9 @@ impl Handoff {
         self.baton().take()
     }
 
-    /// One guard more. Whoever takes the last one does not pass on.
+    /// One guard more. The task that takes the last one does not pass on.
     fn pass(&self, baton: Baton) {
-        // There was none: whoever had it has just given it back.
+        // There was none: its task has just given it back.
         *self.baton() = Some(baton);
         if self.left.fetch_sub(1, Ordering::Relaxed) <= 1 {
             self.is_over.store(true, Ordering::SeqCst);
@@ -302,7 +312,7 @@ impl Baton {
         let taken = kept.take();
         match taken {
             Some(good) if is_held && !good.handoff.is_over() => {
-                // With the latch, so that whoever follows the hold finds it kept or used.
+                // With the latch, so that the follower finds the hold kept or used.
                 good.handoff.pass(self);
                 drop(kept);
                 Ok((good.hold, good.handoff))

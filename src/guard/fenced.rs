@@ -231,7 +231,7 @@ impl<'a> Fenced<'a> {
     fn unknown(&self, why: &str) -> Error {
         Error::OutcomeUnknown {
             name: self.hold.held().name.to_string(),
-            doing: "write",
+            doing: "the write",
             why: why.to_owned(),
         }
     }

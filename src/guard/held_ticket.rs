@@ -217,10 +217,7 @@ pub(crate) fn told(
     path: String,
 ) -> Result<()> {
     if !removed(left, doing, name, &path)? {
-        return Err(Error::PlaceLost {
-            name: name.to_string(),
-            why: REMOVED,
-        });
+        return Err(Error::place_lost(name, REMOVED));
     }
     tracing::debug!(path, "released");
     Ok(())

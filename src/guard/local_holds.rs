@@ -17,11 +17,10 @@ use crate::owner::Owner;
 
 const FEW_SLOTS: usize = 64;
 
-/// The hold of one owner at one lock, if there is one; whoever asks for it holds the slot until it
-/// knows.
+/// The hold of one owner at one lock, if there is one. A call holds the slot until it knows.
 pub(crate) type OwnerSlot = tokio::sync::Mutex<Weak<Hold>>;
 
-/// A slot, and the wake that whoever has it listens to.
+/// A slot, and the wake that the call with the slot listens to.
 type SlotWithWake = (Arc<OwnerSlot>, Arc<Notify>);
 
 /// The holds of one keeper.
@@ -46,7 +45,7 @@ impl LocalHolds {
         self.slot_with_wake(path, owner).0
     }
 
-    /// The same, with the wake that whoever has the slot listens to while it waits in the queue:
+    /// The same, with the wake that a call with the slot listens to while it waits in the queue:
     /// the owner may have come to hold elsewhere.
     pub(crate) fn slot_with_wake(&self, path: &Arc<str>, owner: &Owner) -> SlotWithWake {
         let mut slots = self.slots.lock();

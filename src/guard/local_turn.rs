@@ -1,8 +1,8 @@
 //! A turn: one guard's part of a hold that may be passed on.
 //!
-//! Invariants: a hold is kept for the next one only by whoever has the baton, and only while it is
-//! surely good; otherwise its ticket goes first, and the baton after it. It waits for nobody but
-//! the servers' answer to a release.
+//! Invariants: only the task with the baton keeps a hold for the next one, and only while the hold
+//! is surely good. Otherwise its ticket goes first, and the baton after it. It waits for nothing
+//! but the servers' answer to a release.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -23,7 +23,7 @@ pub(crate) struct LocalTurn {
     handoff: Arc<Handoff>,
     /// How long the hold is kept after it.
     time: Duration,
-    /// Whether it was passed on, for those who were to be told of its loss.
+    /// Whether it was passed on, for the callers of `lost`.
     is_passed_on: OnceLock<Arc<AtomicBool>>,
     _self_wait: SelfWait,
 }

@@ -39,7 +39,7 @@ async fn speak(held: &HeldTicket, value: &str) -> Result<()> {
     let session = held.session();
     let (directory, ticket) = (&**held.place.directory(), held.path());
     let data = &DirectoryData::proclamation(held.czxid(), value)[..];
-    // One at a time; and whoever waits here is the last to speak.
+    // One at a time, so a call that waits here writes last.
     let mut version = held.place.version().await;
     let (mut setbacks, mut pause) = (Setbacks::default(), None);
     let mut known = *version;

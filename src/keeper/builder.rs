@@ -1,4 +1,4 @@
-//! The options of a keeper. Each setter takes a value, so a later call can undo it.
+//! The options of a keeper. Each setter takes a value, so a later call can change it.
 //!
 //! Nothing is checked here: `connect.rs` checks all options before it sends anything.
 

@@ -152,9 +152,9 @@ impl DirectoryData {
         matches!(self, Self::Marked(mark) if mark.czxid == czxid)
     }
 
-    /// Whether whoever stood before the ticket with this number held and released, or nobody ever
-    /// did. Their identity decides if it is known. A directory that is removed when it is empty
-    /// forgets what was in it before.
+    /// Whether the ticket before the one with this number was held and released, or there never was
+    /// one. Its identity decides if it is known. A directory that is removed when it is empty
+    /// forgets its former tickets.
     pub(crate) fn ended_well(&self, ahead: Option<i64>, seq: i32, forgets: bool) -> bool {
         match (self, ahead) {
             (Self::Marked(mark), Some(czxid)) => mark.czxid == czxid,

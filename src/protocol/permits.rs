@@ -1,11 +1,11 @@
 //! Permits: the nodes that hold them, the stored limit, and whether some more fit. (pure)
 //!
-//! Invariants: what is not named as a permit is none and is never counted; a sum cannot overflow;
-//! and nothing fits beside more than the limit allows, as after a resize down. It never decides who
-//! may take them: that is the head of the queue alone.
+//! Invariants: a node without a permit's name is never counted; a sum cannot overflow; and nothing
+//! fits beside more than the limit allows, as after a resize down. It does not decide which waiter
+//! may take them: only the head of the queue may.
 
-/// What is below a semaphore's name: the tickets of those who wait, the permits that are held, and
-/// the limit.
+/// What is below a semaphore's name: the tickets of waiters, the permits that are held, and the
+/// limit.
 pub(crate) const QUEUE: &str = "queue";
 pub(crate) const HELD: &str = "held";
 pub(crate) const LIMIT: &str = "limit";
@@ -19,7 +19,7 @@ pub(crate) enum PermitVerdict {
     Fits,
     /// Not before others give some back, or the limit grows.
     Full,
-    /// Not with this limit, whoever gives back what.
+    /// Not with this limit, whatever is released.
     Never,
 }
 

@@ -1,4 +1,4 @@
-//! The rule of the queue: who waits for whom. (pure)
+//! The rule of the queue: which ticket waits for which. (pure)
 //!
 //! Let *blockers* be the earlier tickets that conflict with mine. Granted when there are none;
 //! otherwise wait for the nearest blocker and judge again. Nodes never appear ahead of a ticket, so

@@ -1,5 +1,5 @@
-//! The access lists of a lock's nodes: whoever may write there can forge a mark, a note, a permit
-//! or a limit.
+//! The access lists of a lock's nodes. A client that may write there can forge a mark, a note, a
+//! permit or a limit.
 //!
 //! Invariant: what was read of a directory counts only if its list is known to let in nobody beyond
 //! ours: the list of the same node (`czxid`), as it was when that was read (`aversion`). Nothing is
@@ -29,7 +29,7 @@ const CHECKING: &str = "check the access list of";
 pub struct WiderAcl {
     /// The node, below the chroot.
     pub path: String,
-    /// What is allowed to whom, as ZooKeeper's tools write it; hashes of digests are left out.
+    /// The list as ZooKeeper's tools write it; hashes of digests are left out.
     pub allows: String,
 }
 
@@ -114,16 +114,16 @@ impl TicketPlace {
                 session.acls.settle(own);
                 Ok(true)
             }
-            Some(_) => Err(Error::PlaceLost {
-                name: name.to_string(),
-                why: "somebody has changed the access list of the ticket",
-            }),
+            Some(_) => {
+                let why = "somebody has changed the access list of the ticket";
+                Err(Error::place_lost(name, why))
+            }
         }
     }
 }
 
-/// As [`TicketPlace::checks_acl`], for whoever has no ticket: what `auth` stands for may be known
-/// by the names of users only.
+/// As [`TicketPlace::checks_acl`], for a call without a ticket: the identities behind `auth` may be
+/// known by the names of users only.
 pub(super) async fn check(
     session: &Session,
     name: impl ToString + Copy,

@@ -4,7 +4,6 @@
 //! mark, so the answer costs two small reads whatever the length of the queue. A list is the
 //! fallback.
 
-use super::verified_read::unexpected;
 use super::{Queue, doubts};
 use crate::error::Result;
 use crate::link::{Code, Found, Read};
@@ -12,7 +11,7 @@ use crate::protocol::dialect::{check_neighbours, in_doubt};
 use crate::protocol::mark::DirectoryData;
 use crate::protocol::rule;
 use crate::protocol::ticket::{Mode, Ticket, TicketData};
-use crate::session::Session;
+use crate::session::{Session, unexpected};
 
 const READING: &str = "look at";
 

@@ -1,8 +1,8 @@
 //! Lock directories: made on demand, and removed when their counter has run out.
 //!
 //! Invariant: a directory is never removed while a ticket is in it (the server refuses).
-//! Directories are containers, so the server may remove an empty one at any time: whoever creates
-//! in one starts over on `NoNode`.
+//! Directories are containers, so the server may remove an empty one at any time: a create in one
+//! that is gone starts over on `NoNode`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::link::{Code, Create, Fault, Found, Read, Reply};
 use crate::name::LockName;
 use crate::protocol::mark::DirectoryData;
 use crate::protocol::ticket::Ticket;
-use crate::session::{End, Failure, Session, failed, refused};
+use crate::session::{End, Failure, Session, failed, refused, unexpected};
 
 /// Pause between two looks at a directory whose counter has run out; that happens once in two
 /// billion tickets.
@@ -153,9 +153,11 @@ impl Directory {
                 Some(_) => Emptiness::InUse,
             }),
             [_, Found::Failed(Code::NoNode)] => Ok(Emptiness::Gone),
-            other => Err(Failure::Answered(Code::Other(format!(
-                "unexpected answer {other:?}"
-            )))),
+            _ => Err(unexpected(
+                found
+                    .into_iter()
+                    .find(|found| matches!(found, Found::Failed(_))),
+            )),
         }
     }
 

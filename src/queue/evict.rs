@@ -1,8 +1,8 @@
 //! Eviction: an operator removes a ticket of any client.
 //!
-//! Invariant: what is removed is the ticket that was shown, by its `czxid`, and never another one
-//! under its name. It decides nothing about turns: whoever is next sees a ticket gone, as after the
-//! end of a session.
+//! Invariant: the ticket that was shown is removed, by its `czxid`, and never another one under its
+//! name. It decides nothing about turns: the next waiter sees a ticket gone, as after the end of a
+//! session.
 
 use std::sync::Arc;
 

@@ -17,6 +17,7 @@ use super::place::TicketPlace;
 use super::{Queue, Waiter, now_ms};
 use crate::error::{Error, Result};
 use crate::link::{Code, Create, Created, Fault, Link, Node, Write};
+use crate::name::LockName;
 use crate::protocol::lease::Moment;
 use crate::protocol::ticket::{Mode, Ticket, TicketData};
 use crate::session::janitor::ReleaseOutcome;
@@ -87,7 +88,7 @@ impl<'a> Joining<'a> {
         queues.first().map(|first| Self {
             first,
             queues,
-            // Who shares would have to list it.
+            // A shared ticket would have to list it.
             speculates: first.kind() == Mode::Exclusive,
         })
     }
@@ -260,13 +261,13 @@ impl<'a> Joining<'a> {
 
     /// The locks, for people.
     fn names(&self) -> String {
-        let names: Vec<&str> = self
-            .queues
-            .iter()
-            .map(|queue| queue.name.as_str())
-            .collect();
-        names.join(", ")
+        names(self.queues.iter().map(Queue::name))
     }
+}
+
+/// Names of locks with commas, for people.
+pub(super) fn names<'a>(names: impl Iterator<Item = &'a LockName>) -> String {
+    names.map(LockName::as_str).collect::<Vec<_>>().join(", ")
 }
 
 /// The creates of all these tickets.

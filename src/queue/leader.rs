@@ -5,12 +5,11 @@
 
 use super::Queue;
 use super::acl;
-use super::verified_read::unexpected;
 use crate::error::Result;
 use crate::link::{Code, Found, Node, Read};
 use crate::protocol::leader::{FirstSnapshot, Leader, candidate};
 use crate::protocol::ticket::Ticket;
-use crate::session::{Failure, Session};
+use crate::session::{Failure, Session, unexpected};
 
 const READING: &str = "look for the leader of";
 

@@ -75,7 +75,7 @@ pub(crate) struct Queue {
     head_watches: usize,
     /// Bytes of the longest path that its ticket may be exchanged for.
     becomes: usize,
-    /// Who writes the journal, if anybody does.
+    /// The writer of the journal, if there is one.
     journal: Option<Arc<JournalWriter>>,
     metrics: LockMetrics,
 }
@@ -172,12 +172,13 @@ impl Queue {
         Arc::make_mut(&mut self.line).value = Some(value);
     }
 
-    /// Whoever has its turn watches who else comes.
-    pub(crate) fn set_watchful(&mut self) {
-        self.head_watches = self.pool.sent_len(self.directory.path.len());
+    /// Whether a holder watches for others that come.
+    pub(crate) fn set_watchful(&mut self, is_watchful: bool) {
+        let watched = self.pool.sent_len(self.directory.path.len());
+        self.head_watches = if is_watchful { watched } else { 0 };
     }
 
-    /// A watch on who else comes, if nobody but our ticket with this name is there.
+    /// A watch on others that come, if only our ticket with this name is there.
     pub(crate) async fn watch_alone(&self, mut slot: WatchSlot, ticket: &str) -> Option<WatchSlot> {
         let children = slot.watch_children(&self.directory.path).await.ok()?;
         // Somebody else may be alone there by now, if ours was removed.
@@ -234,8 +235,8 @@ impl Queue {
         let guest = self.line.owner.as_ref().map_or(0, |_| GUEST_LEN);
         let directory = self.directory.path.len();
         Need {
-            // Whoever is before it, in whose names ever, and then what the first in the queue
-            // watches.
+            // The ticket before it, under the longest name of any client, and then the node that
+            // the first in the queue watches.
             watched: self.watched_len().max(self.head_watches),
             ticket: self
                 .pool
@@ -296,10 +297,7 @@ impl Queue {
     }
 
     pub(crate) fn lost(&self, why: &'static str) -> Error {
-        Error::PlaceLost {
-            name: self.name.to_string(),
-            why,
-        }
+        Error::place_lost(&self.name, why)
     }
 }
 
@@ -308,7 +306,7 @@ pub(crate) fn check_len(what: &'static str, given: &str, most: usize) -> Result<
     if given.len() <= most {
         return Ok(());
     }
-    // Whoever says an owner's name is let in.
+    // Every client that says an owner's name is let in.
     let shown = if what == "owner" { 0 } else { 40 };
     Err(Error::InvalidOption {
         what,

@@ -118,9 +118,9 @@ impl TicketPlace {
         }
     }
 
-    /// The directory's version, if its data is ours to write over and nobody else wrote there since
-    /// the grant. Whoever writes there while the ticket is held keeps it meanwhile, and notes the
-    /// version that is left: the exit rests on it.
+    /// The directory's version, if its data is ours to write over and no other client wrote there
+    /// since the grant. A call that writes there while the ticket is held keeps it locked, and
+    /// notes the version that is left: the exit rests on it.
     pub(crate) async fn version(&self) -> MutexGuard<'_, Option<i32>> {
         let mut version = self.written.get_or_init(Box::default).lock().await;
         if let (None, PlaceState::Seated { departure, .. }) = (*version, &self.state) {
@@ -199,10 +199,7 @@ impl TicketPlace {
         name: impl ToString + Copy,
     ) -> Result<Option<LeaseEntry>> {
         let Some((ticket, czxid)) = self.ticket() else {
-            return Err(Error::PlaceLost {
-                name: name.to_string(),
-                why: "the place was given up",
-            });
+            return Err(Error::place_lost(name, "the place was given up"));
         };
         let session = &self.session;
         let path = format!("{}/{}", self.directory, ticket.name);

@@ -1,14 +1,14 @@
 //! Several tickets of one transaction on their way to their turns.
 //!
-//! They were created together, so whoever is before one of them in some queue is before each of
-//! them wherever both stand: sets cannot wait for each other in a circle, whatever the order of
-//! their names. Invariant: no hold begins before all tickets have their turn and were seen at one
-//! moment to be ours. It decides nothing about turns.
+//! They were created together, so a ticket before one of them in some queue is before each of them
+//! wherever both stand: sets cannot wait for each other in a circle, whatever the order of their
+//! names. Invariant: no hold begins before all tickets have their turn and were seen at one moment
+//! to be ours. It decides nothing about turns.
 
 use futures_util::future::try_join_all;
 
 use super::WAITING;
-use super::join::Joining;
+use super::join::{Joining, names};
 use super::place::TicketPlace;
 use super::{Queue, Waiter};
 use crate::error::{Error, Result};
@@ -31,16 +31,14 @@ pub(crate) struct Several {
     waiters: Vec<Waiter>,
 }
 
-/// Which locks of a set are still waited for: for whoever gives up.
+/// The locks of a set that are still waited for, for a call that gives up.
 #[derive(Debug, Default)]
 pub(crate) struct Awaited(Latch<Vec<LockName>>);
 
 impl Awaited {
     /// The names, with commas.
     pub(crate) fn names(&self) -> String {
-        let names = self.0.lock();
-        let names: Vec<&str> = names.iter().map(LockName::as_str).collect();
-        names.join(", ")
+        names(self.0.lock().iter())
     }
 
     fn begin<'a>(&self, all: impl Iterator<Item = &'a LockName>) {
@@ -144,18 +142,8 @@ impl Several {
             .collect();
         let (at, found) = session.read_stamped(|link| link.multi_read(&reads)).await;
         let found = found.map_err(|failure| {
-            let names: Vec<&str> = self
-                .waiters
-                .iter()
-                .map(|waiter| waiter.name().as_str())
-                .collect();
-            failed(
-                &session,
-                WAITING,
-                names.join(", "),
-                &tickets.join(", "),
-                failure,
-            )
+            let names = names(self.waiters.iter().map(Waiter::name));
+            failed(&session, WAITING, names, &tickets.join(", "), failure)
         })?;
         let mut found = found.into_iter();
         for waiter in &mut self.waiters {

@@ -1,8 +1,8 @@
 //! A ticket that excluded others comes to share, and keeps its number: how a writer becomes a
 //! reader.
 //!
-//! Invariant: at each transaction of the ensemble one of the two tickets is there, and nobody
-//! between; so no one who waits behind is let in but by the rule. It begins no hold.
+//! Invariant: at each transaction of the ensemble one of the two tickets is there, and no other one
+//! between them; so the rule alone lets a waiter behind them in. It begins no hold.
 
 use uuid::Uuid;
 
@@ -28,10 +28,6 @@ impl TicketPlace {
     /// Dropped at any await, this place answers for both tickets, and its drop removes whichever is
     /// there.
     pub(crate) async fn share(&mut self, name: &LockName) -> Result<()> {
-        let lost = |why| Error::PlaceLost {
-            name: name.to_string(),
-            why,
-        };
         let mut setbacks = Setbacks::default();
         loop {
             // By name alone it could be a stranger's ticket in a directory that was made again.
@@ -40,7 +36,7 @@ impl TicketPlace {
                 error.while_trying(DOWNGRADING, self.session(), name, self.directory())
             })?;
             let Some((ticket, _)) = self.ticket() else {
-                return Err(lost(REMOVED));
+                return Err(Error::place_lost(name, REMOVED));
             };
             let ticket = ticket.shared();
             let (attempt, version) = (Uuid::new_v4(), read.directory.version);
@@ -66,7 +62,7 @@ impl TicketPlace {
             let pause = match exchanged {
                 Ok(Exchanged::Done) => return Ok(()),
                 Ok(Exchanged::Gone | Exchanged::Refused(_, Code::NoNode)) => {
-                    return Err(lost(REMOVED));
+                    return Err(Error::place_lost(name, REMOVED));
                 }
                 // A guest has come, say.
                 Ok(Exchanged::Refused(_, Code::BadVersion)) => setbacks.pause_after_a_race(),

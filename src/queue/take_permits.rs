@@ -16,7 +16,7 @@ use crate::session::Session;
 use crate::session::heartbeat::LeaseEntry;
 
 impl Queue {
-    /// Makes this the queue of those who want permits, below the name, and says where the permits
+    /// Makes this the queue of the semaphore's waiters, below the name, and says where the permits
     /// are.
     pub(crate) fn permits(&mut self, limit: u32) -> PermitPool {
         let base: Directory = self.directory.clone();
@@ -33,7 +33,7 @@ impl Queue {
         permits
     }
 
-    /// Waits until so many permits are there for this call, after those who came before it.
+    /// Waits until so many permits are there for this call, after the calls before it.
     ///
     /// # Cancel safety
     ///
@@ -48,7 +48,7 @@ impl Queue {
         let mut waiter = self.wanting(asked).join().await?;
         waiter.reach().await?;
         let place = waiter.into_place();
-        // On the heap: among many who wait only one is the head.
+        // On the heap: among many waiters only one is the head.
         Box::pin(Head::new(self, place, permits, asked).take()).await
     }
 
@@ -66,10 +66,7 @@ impl Queue {
             permits.catch_up(&session).await?;
             snapshot = permits.read(&session).await?;
         }
-        if let Some(stored) = snapshot.limit {
-            permits.learn(&session, stored).await?;
-        }
-        let limit = permits.limit_or(snapshot.limit);
+        let limit = permits.limit_or(&session, snapshot.limit).await?;
         if asked > limit {
             return Err(permits.too_many(asked, limit));
         }
@@ -79,15 +76,13 @@ impl Queue {
             return Ok(None);
         }
         let mut waiter = self.wanting(asked).join().await?;
-        let is_head = waiter.try_granted().await?;
+        if !waiter.try_granted().await? {
+            waiter.into_place().leave().await;
+            return Ok(None);
+        }
         let mut head = Head::new(self, waiter.into_place(), permits, asked);
         loop {
-            let tried = if is_head {
-                head.try_take().await?
-            } else {
-                Tried::Full
-            };
-            match tried {
+            match head.try_take().await? {
                 Tried::Taken => {
                     let entry = head.begin_hold().await?;
                     return Ok(Some((head.place, entry)));
@@ -105,10 +100,7 @@ impl Queue {
         let session = self.home().await?;
         permits.catch_up(&session).await?;
         let snapshot = permits.read(&session).await?;
-        if let Some(stored) = snapshot.limit {
-            permits.learn(&session, stored).await?;
-        }
-        let limit = permits.limit_or(snapshot.limit);
+        let limit = permits.limit_or(&session, snapshot.limit).await?;
         Ok(permits::left(snapshot.names(), limit))
     }
 

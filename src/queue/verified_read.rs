@@ -11,7 +11,7 @@ use crate::protocol::dialect::check_neighbours;
 use crate::protocol::lease::Moment;
 use crate::protocol::ticket::{Recipe, Ticket};
 use crate::protocol::walk::{REMOVED, Snapshot, verify};
-use crate::session::{Failure, Session, failed};
+use crate::session::{Failure, Session, failed, unexpected};
 
 /// What a verified read saw.
 pub(crate) struct VerifiedRead {
@@ -41,10 +41,7 @@ impl Unverified {
         path: &str,
     ) -> Error {
         match self {
-            Self::Lost(why) => Error::PlaceLost {
-                name: name.to_string(),
-                why,
-            },
+            Self::Lost(why) => Error::place_lost(name, why),
             Self::Failed(failure) => failed(session, doing, name, path, failure),
         }
     }
@@ -60,14 +57,6 @@ pub(crate) fn ticket_in(found: Option<Found>, czxid: i64) -> Result<Node, Unveri
         Some(Found::Failed(Code::NoNode)) => Err(Unverified::Lost(REMOVED)),
         other => Err(Unverified::Failed(unexpected(other))),
     }
-}
-
-/// The failure of an answer that is not the one that was asked for.
-pub(crate) fn unexpected(found: Option<Found>) -> Failure {
-    Failure::Answered(match found {
-        Some(Found::Failed(code)) => code,
-        other => Code::Other(format!("unexpected answer {other:?}")),
-    })
 }
 
 impl VerifiedRead {

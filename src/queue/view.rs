@@ -14,7 +14,7 @@ use crate::protocol::permits::{HELD, LIMIT, QUEUE};
 use crate::protocol::rule;
 use crate::protocol::rule::Verdict;
 use crate::protocol::ticket::{Mode, Ticket, in_order};
-use crate::session::{Failure, failed};
+use crate::session::{Failure, failed, unexpected};
 
 /// Tickets or directories that are read in one request.
 pub(super) const AT_ONCE: usize = 100;
@@ -205,9 +205,6 @@ pub(super) async fn children(
     {
         Some(Found::Children(children)) => Ok(Some(children)),
         Some(Found::Failed(Code::NoNode)) => Ok(None),
-        Some(Found::Failed(code)) => Err(Failure::Answered(code)),
-        other => Err(Failure::Answered(Code::Other(format!(
-            "unexpected answer {other:?}"
-        )))),
+        other => Err(unexpected(other)),
     }
 }

@@ -157,7 +157,7 @@ impl Acquirer {
         );
         if let Some(owner) = &self.owner {
             let slot = self.local_holds.slot(self.queue.path(), owner);
-            // Whoever has the slot remembers what it got itself.
+            // The call with the slot remembers what it got itself.
             if let Ok(mut held) = slot.try_lock() {
                 if usable(&held).is_none() {
                     *held = Arc::downgrade(&hold);
@@ -261,7 +261,7 @@ impl Acquirer {
         let mut held = match slot.try_lock() {
             Ok(held) => held,
             Err(_) if waits => {
-                // Whoever is on its way joined the queue before this call: the owner may hold
+                // A call that is on its way joined the queue before this one: the owner may hold
                 // elsewhere by now, and even wait for this call to come in.
                 wake.notify_one();
                 slot.lock().await

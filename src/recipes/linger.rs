@@ -130,13 +130,13 @@ impl Linger {
 }
 
 /// Ends the passing on of one hold when it is dropped, so also with the runtime of the task that
-/// follows it. Whoever waits for the baton then need not wait for whoever has it: a ticket of its
-/// own is always right.
+/// follows it. A task that waits for the baton then need not wait for the task that has it: a
+/// ticket of its own is always right.
 struct TurnEnd(Arc<Cohort>, Arc<Handoff>);
 
 impl TurnEnd {
-    /// Follows one hold: first until it is over for passing, and then, while somebody uses it,
-    /// until it is lost. Who has a guard that is lost may keep it for long.
+    /// Follows one hold: first until it is over for passing, and then, while it is used, until it
+    /// is lost. A caller may keep a lost guard for long.
     async fn follow(self, watch: impl Future<Output = Option<WatchSlot>>, mut lost: Lost) {
         let Self(cohort, handoff) = &self;
         let watch = tokio::select! {

@@ -89,9 +89,12 @@ impl AclCheck {
         self.is_open || self.known().nodes.get(path).is_some_and(is_same)
     }
 
-    /// The node was compared.
+    /// The node was compared; not surely, if our resolved list came since and would refuse it.
     pub(crate) fn learn(&self, path: &str, list: &AccessList) {
-        self.note(path, list.czxid, list.aversion, self.is_settled());
+        // Asked first: the comparison below then is with the resolved list.
+        let is_settled = self.is_settled();
+        let is_sure = is_settled && (!self.is_strict || self.beyond(list).is_none());
+        self.note(path, list.czxid, list.aversion, is_sure);
     }
 
     /// We have made the node, so its list is ours.
@@ -156,14 +159,19 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_list_that_was_compared_by_names_is_compared_again_with_a_ticket() {
+    /// Our check, before our resolved list is known, and the list of a stranger with our user name.
+    fn with_a_stranger_of_our_name() -> (AclCheck, AccessList) {
         let credential = Credential {
             scheme: "digest".into(),
             secret: b"a:secret".to_vec(),
         };
         let acls = AclCheck::new(&Acl::creator(), &[credential], true);
-        let strangers = list(1, 0, "digest:a:B=:cdrwa");
+        (acls, list(1, 0, "digest:a:B=:cdrwa"))
+    }
+
+    #[test]
+    fn a_list_that_was_compared_by_names_is_compared_again_with_a_ticket() {
+        let (acls, strangers) = with_a_stranger_of_our_name();
 
         assert_eq!(acls.beyond(&strangers), None, "by the name it is ours");
         acls.learn("/d", &strangers);
@@ -177,6 +185,17 @@ mod tests {
         for other in [node(1, 1), node(2, 0)] {
             assert!(!acls.knows("/d", &other, false), "{other:?}");
         }
+    }
+
+    #[test]
+    fn a_list_that_was_compared_just_before_ours_was_known_is_compared_again() {
+        let (acls, strangers) = with_a_stranger_of_our_name();
+
+        assert_eq!(acls.beyond(&strangers), None, "by the name it is ours");
+        acls.settle(list(2, 0, "digest:a:A=:cdrwa"));
+        acls.learn("/d", &strangers);
+
+        assert!(!acls.knows("/d", &node(1, 0), true));
     }
 
     #[test]

@@ -5,13 +5,21 @@
 use super::{End, Session};
 use crate::error::Error;
 use crate::link::size::{self, TooLarge};
-use crate::link::{Code, Link};
+use crate::link::{Code, Found, Link};
 
 /// Why an operation on a session gave no result.
 #[derive(Debug, Clone)]
 pub(crate) enum Failure {
     Answered(Code),
     Ended(End),
+}
+
+/// The failure of an answer that is not the one that was asked for.
+pub(crate) fn unexpected(found: Option<Found>) -> Failure {
+    Failure::Answered(match found {
+        Some(Found::Failed(code)) => code,
+        other => Code::Other(format!("unexpected answer {other:?}")),
+    })
 }
 
 /// The error for a server's answer that the algorithm cannot go on from.

@@ -290,3 +290,25 @@ async fn no_watch_is_sent_that_was_not_counted() {
         "{counted} counted, {bytes} sent"
     );
 }
+
+#[tokio::test]
+async fn a_holder_that_does_not_linger_watches_nothing() {
+    let server = EmbeddedServer::start().await.unwrap();
+    let keeper = Keeper::connect(server.connect_string()).await.unwrap();
+    let lingering = keeper.mutex("watched").unwrap().with_linger(HOUR);
+    let undone = lingering.clone().with_linger(Duration::ZERO);
+    let owned = lingering.clone().with_owner(&Owner::new());
+
+    for lock in [&undone, &owned] {
+        let guard = lock.lock().await.unwrap();
+        assert_eq!(keeper.watched_bytes(), 0, "{lock:?}");
+        guard.release().await.unwrap();
+    }
+    let mut place = lingering.enqueue().await.unwrap();
+    let guard = place.granted().await.unwrap();
+    assert_eq!(keeper.watched_bytes(), 0, "a place does not linger");
+    guard.release().await.unwrap();
+
+    let _guard = lingering.lock().await.unwrap();
+    assert!(keeper.watched_bytes() > 0, "it watches for others");
+}

@@ -4,7 +4,8 @@
 
 use std::fmt;
 
-/// How connections are encrypted: whom to believe, and who we are. All of it is PEM text.
+/// How connections are encrypted: the authorities to trust, and the client's own certificate. All
+/// of it is PEM text.
 ///
 /// Names in the connect string must be those of the servers' certificates.
 #[derive(Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Access: who we say we are, and who may do what with the nodes that we make. (pure)
+//! Access lists and credentials: the identity of a client, and the rights on its nodes. (pure)
 //!
 //! Invariant: a secret is shown by nothing here, in no `Debug` and in no error. It asks no server.
 
@@ -15,11 +15,11 @@ use crate::error::Error;
 const RIGHTS: [(char, u8); 5] = [('c', 4), ('d', 8), ('r', 1), ('w', 2), ('a', 16)];
 const ALL: u8 = 31;
 
-/// Who may do what with the nodes that a keeper makes: directories, tickets, permits, limits.
+/// The access list of the nodes that a keeper makes: directories, tickets, permits, limits.
 ///
-/// Everybody who shares a lock needs all rights but `a` on its nodes: whoever waits reads them,
-/// whoever releases writes and deletes them, and the next one creates in the same directory. What
-/// is there already keeps the list with which it was made, and is refused if that is wider: see
+/// Every client that shares a lock needs all rights but `a` on its nodes: a waiter reads them, a
+/// release writes and deletes them, and the next client creates in the same directory. A node that
+/// exists keeps the list with which it was made, and is refused if that is wider: see
 /// [`KeeperBuilder::strict_acl`](crate::KeeperBuilder::strict_acl) and `docs/security.md`.
 ///
 /// # Examples
@@ -63,8 +63,8 @@ impl Acl {
         Self::of("world", "anyone", ALL)
     }
 
-    /// Whoever proves to be whom we prove to be may do everything, and nobody else anything: the
-    /// default with a [`credential`](crate::KeeperBuilder::credential), which it needs.
+    /// Clients with the same identity may do everything, and others nothing: the default with a
+    /// [`credential`](crate::KeeperBuilder::credential), which it needs.
     pub fn creator() -> Self {
         Self::of("auth", "", ALL)
     }
@@ -107,7 +107,7 @@ impl Acl {
         rights_in(&self.entries, "world") == ALL
     }
 
-    /// Whether it says that whoever makes a node may do something with it.
+    /// Whether it gives the creator of a node any right on it.
     pub(crate) fn needs_credential(&self) -> bool {
         self.entries.iter().any(|entry| entry.scheme == "auth")
     }
@@ -142,7 +142,7 @@ impl fmt::Display for Entry {
 }
 
 impl Entry {
-    /// As servers show it to whoever lacks `ADMIN`: without the hash of a digest.
+    /// As servers show it to a client without `ADMIN`: without the hash of a digest.
     fn covered(&self) -> Self {
         let id = match self.id.split_once(':') {
             Some((user, _)) if self.scheme == "digest" => format!("{user}:x"),
@@ -167,8 +167,8 @@ impl Allowed {
         Self { entries, by_name }
     }
 
-    /// The list itself. Servers put those in the place of `auth` whom we prove to be, and only they
-    /// know all of them.
+    /// The list itself. Servers replace `auth` by our proved identities, and only they know all of
+    /// them.
     pub(crate) fn asked(acl: &Acl, credentials: &[Credential]) -> Self {
         let resolve = |entry: &Entry| -> Vec<Entry> {
             if entry.scheme != "auth" {
@@ -289,7 +289,7 @@ fn invalid(given: &str, why: &str) -> Error {
     }
 }
 
-/// What proves who we are. It shows its scheme only.
+/// The proof of an identity. Its `Debug` shows the scheme only.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Credential {
     pub(crate) scheme: String,

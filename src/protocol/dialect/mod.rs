@@ -216,7 +216,7 @@ fn stranger(recipe: Option<Recipe>, node: &str) -> Option<&'static str> {
 }
 
 impl Recipe {
-    /// Whether it sees that ticket, and whoever has that one sees this claim's.
+    /// Whether this claim sees that ticket, and the ticket's client sees this claim's.
     fn shares_with(self, ticket: &Ticket) -> bool {
         let both = |tag: &str| matches!(tag, "__READ__" | "__WRIT__");
         let tag = ticket.tag_text();
@@ -231,7 +231,7 @@ impl Recipe {
     }
 }
 
-/// Whether each of two tickets is seen by whoever has the other one.
+/// Whether the client of each of two tickets sees the other one.
 pub(crate) fn share(one: &Ticket, other: &Ticket) -> bool {
     let sees = |one: &Ticket, other: &Ticket| {
         let mut recipes = recipes_of(one).iter();

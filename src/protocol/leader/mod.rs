@@ -1,5 +1,5 @@
-//! The watch of somebody who follows the leaders of a queue without standing in it: what to ask
-//! next, and what each answer means. (pure)
+//! The watch of an observer, which follows the leaders of a queue without standing in it: what to
+//! ask next, and what each answer means. (pure)
 //!
 //! Invariants: nothing is shown but what one read of the directory and the first ticket said
 //! together, after both were watched, so that whatever comes later is told; a ticket is followed by
@@ -26,7 +26,7 @@ use crate::brief::Brief;
 use crate::session_id::SessionId;
 use crate::token::Token;
 
-/// Who leads an [`Election`](crate::Election), and with which value.
+/// The leader of an [`Election`](crate::Election), and its value.
 ///
 /// Leaders are told apart by their [`token`](Self::token): it grows from leader to leader.
 #[derive(Clone, PartialEq, Eq)]
@@ -198,7 +198,7 @@ impl LeaderWatch {
         self.start_over();
     }
 
-    /// There is no directory, and so nobody who leads.
+    /// There is no directory, and so no leader.
     pub(crate) fn directory_missing(&mut self) {
         self.directory = LeaderDirectory::Missing;
         self.first = First::Unknown;

@@ -17,14 +17,14 @@
 //! trials, and a lease on the first answer after a silence, which a follower gave 0.003 timeouts
 //! before the session was gone.
 //!
-//! A server that stands alone ends the session itself, and counts from each request when it comes,
-//! before it is answered (`ZooKeeperServer.submitRequestNow` and `touch`): while a lease lasts,
-//! each of its answers is an anchor by itself. Not when none does: `SessionTrackerImpl.run` takes
-//! the sessions that are due out of its queue first and marks one after the other as closing then,
-//! and what comes in between is still answered. Two answers with the lag between them have that
-//! behind them. Who answered is told with each answer, so nothing is to be taken back when the next
-//! one comes from somebody else: if that server was restarted as a member of an ensemble, all
-//! sessions have their whole timeout from then on.
+//! A server that stands alone ends the session itself. It counts from each request when the request
+//! comes, before the answer (`ZooKeeperServer.submitRequestNow` and `touch`): while a lease lasts,
+//! each of its answers is an anchor by itself. That is not so when no lease lasts:
+//! `SessionTrackerImpl.run` first takes the sessions that are due out of its queue, then marks one
+//! after the other as closing, and still answers a request that comes in between. Two answers with
+//! the lag between them have that behind them. Each answer tells which server gave it, so nothing
+//! is taken back when the next answer comes from another server: if that server was restarted as a
+//! member of an ensemble, all sessions have their whole timeout from then on.
 //!
 //! The client's session state proves nothing: it reports an expiry when the servers may have
 //! granted the lock already. So a grant needs a lease.
@@ -43,8 +43,8 @@ pub(crate) type Moment = Duration;
 #[derive(Debug, Clone)]
 pub(crate) struct Lease {
     timeout: Duration,
-    /// How long after its answer a request is surely known to whoever ends the session, if that is
-    /// not who answers.
+    /// How long after its answer a request is surely known to the server that ends the session, if
+    /// that is another server than the one that answers.
     lag: Duration,
     /// Answered requests that are an anchor or may become one, in the order in which they were
     /// sent.
@@ -58,7 +58,7 @@ struct Answered {
     at: Moment,
 }
 
-/// Who has answered a request.
+/// The server that has answered a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
     /// A server that surely stands alone.
@@ -81,7 +81,7 @@ impl Lease {
         lease
     }
 
-    /// A server has answered a request of ours. Who that is is said of this answer alone: the next
+    /// A server has answered a request of ours. Its identity holds for this answer alone: the next
     /// one may be another's.
     pub(crate) fn answered(&mut self, sent: Moment, now: Moment, by: By) {
         self.end_if_over(now);

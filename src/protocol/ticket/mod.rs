@@ -108,8 +108,8 @@ const TAGS: [(&str, Mode); 8] = [
     ("lock-", Mode::Exclusive),
 ];
 
-/// Bytes of the longest name that is a ticket, whoever made it: whatever reads as a UUID may stand
-/// before the longest tag.
+/// Bytes of the longest name that is a ticket of any client: any text that reads as a UUID may
+/// stand before the longest tag.
 pub(crate) const LONGEST: usize = "_c_-".len() + Urn::LENGTH + "__rlock__-2147483648".len();
 
 /// From this number on, the last one out removes the directory, so that numbers start again before
@@ -220,7 +220,7 @@ impl Ticket {
             .then_with(|| self.name.cmp(&other.name))
     }
 
-    /// Whether the directory should be removed by whoever leaves it empty, so that numbers start
+    /// Whether the client that leaves the directory empty should remove it, so that numbers start
     /// again.
     pub(crate) fn is_near_end(&self) -> bool {
         self.seq >= NEAR_END || self.seq < 0

@@ -83,8 +83,8 @@ impl Walk {
         })
     }
 
-    /// Whether our release proves anything: not beside others who share, nor when guests came
-    /// before we knew of our turn.
+    /// Whether our release proves anything: it does not beside other shared holders, nor when
+    /// guests came before we knew of our turn.
     fn marks(&self, snapshot: &Snapshot<'_>) -> bool {
         let is_beside = |child: &String| {
             Ticket::parse(child)

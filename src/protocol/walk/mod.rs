@@ -147,8 +147,8 @@ impl Walk {
 
     /// Takes in a speculative read, if nothing else was seen before. Where our create was the last
     /// change of the children, our ticket is there; and if there is one child only, we are alone.
-    /// Anything else gives no turn, and is a hint: who is wrong about others being there finds
-    /// nobody to wait for, and looks.
+    /// Anything else gives no turn, and is a hint: a waiter that expects others wrongly finds none
+    /// to wait for, and looks.
     pub(crate) fn speculated(&mut self, speculative_read: &SpeculativeRead<'_>) {
         if self.phase != Phase::Joined {
             return;

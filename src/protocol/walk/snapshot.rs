@@ -46,7 +46,7 @@ pub(crate) struct SpeculativeRead<'a> {
 pub(crate) struct Turn {
     /// How the ticket leaves.
     pub(crate) plan: ReleasePlan,
-    /// Whether whoever was before released, or nobody ever was.
+    /// Whether the ticket before was released, or there never was one.
     pub(crate) ended_well: bool,
     /// The directory's version when that was seen.
     pub(crate) version: i32,
@@ -66,6 +66,6 @@ pub(crate) struct GuestEntry {
     /// What is written into the directory, so that the host leaves without a mark; nothing over
     /// another program's data, beside which nobody leaves a mark.
     pub(crate) note: Option<Vec<u8>>,
-    /// Whether whoever was before the host released, or nobody ever was.
+    /// Whether the ticket before the host's was released, or there never was one.
     pub(crate) ended_well: bool,
 }

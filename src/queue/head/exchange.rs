@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::super::now_ms;
 use super::super::place::{Exchange, Exchanged};
 use super::{Head, HeadSnapshot, Tried};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::link::{Code, Write};
 use crate::protocol::mark::{DirectoryData, Mark, ReleasePlan};
 use crate::protocol::permits;
@@ -21,7 +21,7 @@ impl Head<'_> {
     /// Takes the permits, if nothing has changed since the snapshot.
     pub(super) async fn exchange(&mut self, snapshot: &HeadSnapshot, held: i32) -> Result<Tried> {
         let Some((ticket, czxid)) = self.place.ticket() else {
-            return Err(self.lost("the place was given up"));
+            return Err(Error::place_lost(self.name, "the place was given up"));
         };
         let attempt = Uuid::new_v4();
         let line = TicketData {
@@ -57,7 +57,7 @@ impl Head<'_> {
         };
         match self.place.exchange(exchange).await {
             Ok(Exchanged::Done) => Ok(Tried::Taken),
-            Ok(Exchanged::Gone) => Err(self.lost(REMOVED)),
+            Ok(Exchanged::Gone) => Err(Error::place_lost(self.name, REMOVED)),
             Ok(Exchanged::Nothing) => Ok(Tried::Again),
             Ok(Exchanged::Refused(at, code)) => self.refused(at, code, marks).await,
             Err(failure) => Err(self.failed(&self.permits.held.path, failure)),

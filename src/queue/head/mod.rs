@@ -67,9 +67,9 @@ impl<'a> Head<'a> {
         permits: &'a PermitPool,
         asked: u32,
     ) -> Self {
-        // The version of the queue tells who took permits in it, the first of whom has moved the
-        // limit's version on. A head that gives up must not count among them: a request that saw an
-        // older queue, of the same version, would be let through.
+        // The version of the queue counts the heads that took permits in it; the first of them has
+        // moved the limit's version on. A head that gives up must not count among them: a request
+        // that saw an older queue, of the same version, would be let through.
         place.forgo_mark();
         let mut held = place.slot().take();
         let limit = held.part(queue.pool.sent_len(permits.limit.len()));
@@ -134,7 +134,7 @@ impl<'a> Head<'a> {
 
     /// The only read that can give permits: the queue, our own ticket, the permits and the limit,
     /// all at one moment. `None` if the limit was not there, an access list has changed meanwhile,
-    /// or somebody is beside it who may be about to leave.
+    /// or a ticket is beside it that may be about to leave.
     async fn read(&mut self) -> Result<Option<HeadSnapshot>> {
         let snapshot = self.read_once().await?;
         let seems_too_low = |snapshot: &HeadSnapshot| snapshot.verdict == PermitVerdict::Never;
@@ -248,12 +248,5 @@ impl<'a> Head<'a> {
 
     fn ended(&self, end: End) -> Error {
         end.while_trying(WAITING, self.name)
-    }
-
-    fn lost(&self, why: &'static str) -> Error {
-        Error::PlaceLost {
-            name: self.name.to_string(),
-            why,
-        }
     }
 }

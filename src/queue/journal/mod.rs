@@ -27,7 +27,7 @@ use crate::name::LockName;
 use crate::protocol::journal_page;
 use crate::protocol::journal_page::{JournalEntry, Page};
 use crate::session::pool::Pool;
-use crate::session::{Failure, Session, failed};
+use crate::session::{Failure, Session, failed, unexpected};
 
 const READING: &str = "read the journal of";
 
@@ -66,8 +66,7 @@ async fn read_page(
                 }
             }
             Some(Found::Failed(Code::NoNode)) => return Ok(None),
-            Some(Found::Failed(code)) => code,
-            other => Code::Other(format!("unexpected answer {other:?}")),
+            other => return Err(failed(unexpected(other))),
         };
         return Err(failed(Failure::Answered(code)));
     }

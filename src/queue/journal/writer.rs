@@ -184,7 +184,7 @@ impl JournalWriter {
         }
         Err(Error::OutcomeUnknown {
             name: name.to_string(),
-            doing: "write the journal",
+            doing: "the write of the journal",
             why: format!(
                 "it was not confirmed in {TRIES} tries, {:.1?} long",
                 began.elapsed()

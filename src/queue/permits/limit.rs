@@ -135,10 +135,10 @@ impl PermitPool {
         stored
     }
 
-    /// Removes a limit that is as it was stored, while nobody has used the semaphore. Whoever has a
+    /// Removes a limit that is as it was stored, while the semaphore is unused. A client with a
     /// ticket may have a grant under way that relies on the limit and its version, and a new limit
-    /// has the same; so it stays where there is a queue, even an empty one. It stays as well if the
-    /// server is busy, or its answer is lost: then people remove it.
+    /// has the same. So the limit stays where there is a queue, even an empty one. It stays as well
+    /// if the server is busy, or its answer is lost: then people remove it.
     async fn take_back(&self, session: &Session) {
         let Ok(link) = session.link() else { return };
         let queue = format!("{}/{QUEUE}", self.base.path);

@@ -63,9 +63,13 @@ impl PermitPool {
         self.held.path.len() + 1 + name
     }
 
-    /// The limit that is stored, or what this handle knows of it.
-    pub(super) fn limit_or(&self, stored: Option<Limit>) -> u32 {
-        stored.map_or_else(|| self.limit(), |limit| limit.value)
+    /// The limit that was read, which this handle takes in, or what it knows of it.
+    pub(super) async fn limit_or(&self, session: &Session, stored: Option<Limit>) -> Result<u32> {
+        let Some(stored) = stored else {
+            return Ok(self.limit());
+        };
+        self.learn(session, stored).await?;
+        Ok(stored.value)
     }
 
     /// The limit as far as this handle knows; its own before the first look.
@@ -121,13 +125,10 @@ impl PermitPool {
 
     /// The stored limit; this handle's own if none is stored.
     pub(super) async fn current(&self, session: &Session) -> Result<u32> {
-        match self.stored(session).await? {
-            Some(stored) => {
-                self.learn(session, stored).await?;
-                Ok(self.limit())
-            }
-            None => Ok(self.limit()),
+        if let Some(stored) = self.stored(session).await? {
+            self.learn(session, stored).await?;
         }
+        Ok(self.limit())
     }
 
     /// Looks at the stored limit, unless somebody did through this handle, and stores ours if there

@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use super::super::doubts;
 use super::super::join::MOST_SETBACKS;
-use super::super::verified_read::unexpected;
 use super::{LOOKING, PermitPool};
 use crate::error::{Error, Result};
 use crate::link::{Code, Found, Node, Read};
 use crate::protocol::dialect::{check_neighbours, in_doubt};
 use crate::protocol::permits;
-use crate::session::{Failure, Session, failed};
+use crate::session::{Failure, Session, failed, unexpected};
 
 /// What Curator's semaphore has below the same name.
 const CURATORS_LEASES: &str = "leases";
 
-/// Between two looks whether whoever joins the queue of another lock has left, as it does at once.
+/// The pause between two looks at whether a client that joined the queue of another lock has left,
+/// as it does at once.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The limit as it is stored.
@@ -104,9 +104,9 @@ impl PermitPool {
         }
     }
 
-    /// Whether nobody is in the way. Beside a limit whoever joins the queue of another lock is
-    /// refused and leaves at once, and must not take us along: so only whoever stays refuses us.
-    /// `false` after a pause.
+    /// Whether no ticket is in the way. Beside a limit, a client that joins the queue of another
+    /// lock is refused and leaves at once, and must not take us along: so only a ticket that stays
+    /// refuses us. `false` after a pause.
     pub(in super::super) async fn is_alone(
         &self,
         session: &Session,
@@ -128,7 +128,7 @@ impl PermitPool {
         }
     }
 
-    /// What has to be read for a snapshot, in one request. Whoever may write in the lowest
+    /// What has to be read for a snapshot, in one request. A client that may write in the lowest
     /// directory could put another limit there.
     pub(in super::super) fn reads(&self, session: &Session) -> Vec<Read<'_>> {
         let held = &*self.held.path;
@@ -143,8 +143,8 @@ impl PermitPool {
         reads
     }
 
-    /// Takes in what the reads found, with who stands in the name's own queue: with the limit
-    /// stored nobody comes to be the first in there, so whoever does was there before it, and is
+    /// Takes in what the reads found, with the tickets in the name's own queue. With the limit
+    /// stored no ticket comes to be the first in there, so a ticket in there came before, and is
     /// seen here.
     pub(in super::super) fn snapshot(
         &self,

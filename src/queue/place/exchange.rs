@@ -14,7 +14,7 @@ use crate::protocol::exchange::Exchanging;
 use crate::protocol::lease::Moment;
 use crate::protocol::mark::ReleasePlan;
 use crate::protocol::ticket::{Ticket, TicketData};
-use crate::session::Failure;
+use crate::session::{Failure, unexpected};
 
 /// Another ticket in exchange for the one that is there: both and whatever belongs to it in one
 /// transaction.
@@ -185,11 +185,7 @@ impl TicketPlace {
                 Some((name.to_owned(), node.czxid))
             }
             Some(Found::Node(_) | Found::Failed(Code::NoNode)) => None,
-            Some(Found::Failed(code)) => return Err(Failure::Answered(code)),
-            other => {
-                let why = format!("unexpected answer {other:?}");
-                return Err(Failure::Answered(Code::Other(why)));
-            }
+            other => return Err(unexpected(other)),
         };
         Ok(self.found(exchange, at, found))
     }

@@ -123,7 +123,7 @@ impl Mutex {
     #[must_use]
     pub fn with_owner(mut self, owner: &Owner) -> Self {
         self.acquirer.set_owner(owner);
-        self
+        self.watches_as_it_lingers()
     }
 
     /// Whether calls join the queue again, at its end, if the session ends while they wait; default
@@ -203,12 +203,9 @@ impl Mutex {
     /// ```
     #[must_use]
     pub fn with_linger(mut self, time: Duration) -> Self {
-        self.linger = None;
-        if !time.is_zero() {
-            self.acquirer.queue.set_watchful();
-            self.linger = Some(Linger::new(self.acquirer.cohort(), time));
-        }
-        self
+        let lingers = !time.is_zero();
+        self.linger = lingers.then(|| Linger::new(self.acquirer.cohort(), time));
+        self.watches_as_it_lingers()
     }
 
     /// Waits for the lock, without a limit of time. It waits through disconnects. If the session
@@ -280,13 +277,23 @@ impl Mutex {
     ///
     /// As [`lock`](Self::lock).
     pub async fn enqueue(&self) -> Result<Place> {
-        let (waiter, waiting, span) = self.acquirer.enqueue().await?;
+        let mut acquirer = self.acquirer.clone();
+        // A place does not linger.
+        acquirer.queue.set_watchful(false);
+        let (waiter, waiting, span) = acquirer.enqueue().await?;
         Ok(Place {
             waiter: Some(waiter),
             waiting: Some(waiting),
-            acquirer: self.acquirer.clone(),
+            acquirer,
             span,
         })
+    }
+
+    /// Only a hold that lingers needs room for a watch on others that come.
+    fn watches_as_it_lingers(mut self) -> Self {
+        let is_watchful = self.lingers().is_some();
+        self.acquirer.queue.set_watchful(is_watchful);
+        self
     }
 
     /// How it lingers. A ticket with an owner cannot be passed on.

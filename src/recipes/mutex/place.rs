@@ -122,9 +122,6 @@ impl Place {
     }
 
     fn spent(&self) -> Error {
-        Error::PlaceLost {
-            name: self.acquirer.name().to_string(),
-            why: "it has become a guard already",
-        }
+        Error::place_lost(self.acquirer.name(), "it has become a guard already")
     }
 }

@@ -129,8 +129,8 @@ impl ReadGuard {
 
 /// A failed upgrade: the guard, and the error.
 ///
-/// [`source`](std::error::Error::source) is the error. Converted to an [`Error`], as `?` does, it
-/// drops the guard, which releases the lock in the background.
+/// It is displayed as that error, and has its [`source`](std::error::Error::source). Converted to
+/// an [`Error`], as `?` does, it drops the guard, which releases the lock in the background.
 pub struct UpgradeError {
     guard: ReadGuard,
     error: Error,
@@ -176,7 +176,7 @@ impl fmt::Display for UpgradeError {
 
 impl std::error::Error for UpgradeError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
+        self.error.source()
     }
 }
 

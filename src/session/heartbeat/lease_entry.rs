@@ -41,10 +41,7 @@ impl Loss {
                 name: name.to_string(),
             },
             Self::Ended(end) => end.while_trying(doing, name),
-            Self::Gone(why) => Error::PlaceLost {
-                name: name.to_string(),
-                why,
-            },
+            Self::Gone(why) => Error::place_lost(name, why),
         }
     }
 }

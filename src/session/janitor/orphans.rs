@@ -1,8 +1,8 @@
 //! Tickets that a lost reply hid: finds them, and hands each to its caller or removes it.
 //!
 //! Invariants: a ticket is taken for ours only if our own session lists it and its data names an
-//! attempt that is looked for; a server that may lag behind is not asked. One list answers for
-//! every caller who waits.
+//! attempt that is looked for; a server that may lag behind is not asked. One list answers every
+//! caller that waits.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ struct Orphan {
 }
 
 impl Work {
-    /// Answers every caller who waits to know what its create made, with one list for all.
+    /// Answers every caller that waits to know what its create made, with one list for all.
     pub(super) async fn settle_all(&self, wanted: Wanted) {
         let mut setbacks = Setbacks::default();
         loop {
@@ -63,7 +63,7 @@ impl Work {
                 Wish::Remove => true,
                 Wish::Own(owner) => owner.send(settled).is_err(),
                 Wish::Know(asker) => {
-                    // Who does not wait any more asks again, or has it removed.
+                    // A caller that no longer waits asks again, or has it removed.
                     asker.send(settled).ok();
                     false
                 }

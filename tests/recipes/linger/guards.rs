@@ -186,6 +186,26 @@ async fn what_is_kept_goes_back_with_the_keeper_and_its_mutexes(world: World) {
     eventually("nobody can take it over", SOON, gone).await;
 }
 
+#[case]
+async fn a_guard_that_outlives_its_keeper_and_its_mutexes_is_not_kept(world: World) {
+    let stranger = world.raw().await;
+    for is_released in [true, false] {
+        let keeper = keeper(&world).await;
+        let lock = lingering(&keeper, "outlived");
+        let guard = lock.lock().await.unwrap();
+        drop((keeper, lock));
+
+        if is_released {
+            guard.release().await.unwrap();
+        } else {
+            drop(guard);
+        }
+
+        let gone = || async { children(&stranger, "outlived").await.is_empty() };
+        eventually("nobody can take it over", SOON, gone).await;
+    }
+}
+
 #[case(embedded)]
 async fn a_ticket_that_was_replaced_before_the_watch_is_not_passed_on(world: World) {
     // Nobody's session sends a beat, which would find out too.

@@ -369,7 +369,10 @@ async fn a_refused_upgrade_keeps_the_guard(world: World) {
     let (reader, faults) = (a.read().await.unwrap(), world.embedded().faults());
     faults.on(create("refused")).fail(Code::NoAuth);
 
-    let (reader, error) = reader.try_upgrade().await.unwrap_err().into_parts();
+    let refused = reader.try_upgrade().await.unwrap_err();
+    let cause = std::error::Error::source(&refused).map(ToString::to_string);
+    assert_ne!(cause, Some(refused.to_string()), "a chain says it once");
+    let (reader, error) = refused.into_parts();
 
     assert!(error.is_denied(), "{error}");
     reader.check().await.unwrap();
