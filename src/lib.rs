@@ -80,6 +80,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod brief;
+pub mod compat;
 mod error;
 mod guard;
 mod keeper;

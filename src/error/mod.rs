@@ -5,12 +5,16 @@
 //! only, so its major version is not part of this API.
 
 mod connect;
+mod make;
 mod questions;
 mod right;
+mod store;
 
 use connect::list;
 pub use connect::{AddressFailure, UnreachableReason};
+use make::{in_the_way, within};
 pub use right::Right;
+pub use store::StoreProblem;
 
 use std::convert::Infallible;
 use std::io;
@@ -295,6 +299,20 @@ pub enum Error {
         what: &'static str,
     },
 
+    /// A store of a plain lock did not do what was asked, or the lock is not ours there.
+    #[error("cannot {doing} {name} on {server}: {problem}")]
+    #[non_exhaustive]
+    Store {
+        /// The lock, or `the store`.
+        name: String,
+        /// The operation.
+        doing: &'static str,
+        /// The server, without user and password.
+        server: Box<str>,
+        /// The reason, and the way out.
+        problem: StoreProblem,
+    },
+
     /// The [`Keeper`](crate::Keeper) was closed.
     #[error("the keeper was closed while trying to {doing} {name}")]
     #[non_exhaustive]
@@ -309,40 +327,10 @@ pub enum Error {
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-impl Error {
-    /// The same error of a call for this lock.
-    pub(crate) fn about(mut self, lock: impl ToString) -> Self {
-        if let Self::Closed { name, .. } = &mut self {
-            *name = lock.to_string();
-        }
-        self
-    }
-
-    /// A ticket is no longer ours, for this reason.
-    pub(crate) fn place_lost(lock: impl ToString, why: &'static str) -> Self {
-        let name = lock.to_string();
-        Self::PlaceLost { name, why }
-    }
-}
-
 /// A [`LockName`](crate::LockName) cannot be refused.
 impl From<Infallible> for Error {
     fn from(never: Infallible) -> Self {
         match never {}
-    }
-}
-
-fn within(waited: &Duration) -> String {
-    if waited.is_zero() {
-        return "at once".into();
-    }
-    format!("within {waited:?}")
-}
-
-fn in_the_way(others: &usize) -> String {
-    match others {
-        1 => "another one holds it or waits in front".into(),
-        others => format!("{others} others hold it or wait in front"),
     }
 }
 

@@ -24,6 +24,9 @@ impl Error {
     /// Whether the hold or the place has ended. The session ended, or was not confirmed in time;
     /// another client removed the ticket; or the keeper was closed.
     pub fn is_lost(&self) -> bool {
+        if let Self::Store { problem, .. } = self {
+            return *problem == super::StoreProblem::NotOurs;
+        }
         matches!(
             self,
             Self::SessionOver { .. }
@@ -66,6 +69,9 @@ impl Error {
 
     /// Whether the servers refused for lack of permission, or do not accept the credential.
     pub fn is_denied(&self) -> bool {
+        if let Self::Store { problem, .. } = self {
+            return matches!(problem, super::StoreProblem::Denied(_));
+        }
         matches!(self, Self::Denied { .. } | Self::Unauthenticated { .. })
     }
 

@@ -20,6 +20,7 @@
 pub mod case;
 pub mod checker;
 pub mod client;
+pub mod daemon;
 pub mod dice;
 pub mod ensemble;
 pub mod events;

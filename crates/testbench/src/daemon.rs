@@ -1,0 +1,138 @@
+//! A server of a store (Redis, PostgreSQL, MariaDB, memcached): one process on a free loopback
+//! port, with its data in a temporary folder.
+//!
+//! It dies with its `Daemon`. All calls block.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::ports;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How a daemon is started: given its folder and its port.
+pub type Recipe = Box<dyn Fn(&Path, u16) -> Command + Send + Sync>;
+
+pub struct Daemon {
+    recipe: Recipe,
+    folder: TempDir,
+    port: u16,
+    child: Option<Child>,
+}
+
+impl Daemon {
+    /// Starts it on a free port, and waits until it listens. `package` is what has the program.
+    pub fn start(package: &str, recipe: Recipe) -> Result<Self, String> {
+        let folder = tempfile::tempdir().map_err(|error| format!("no folder: {error}"))?;
+        let port = ports::free(1).map_err(|error| format!("no port: {error}"))?[0];
+        let mut daemon = Self {
+            recipe,
+            folder,
+            port,
+            child: None,
+        };
+        daemon
+            .launch()
+            .map_err(|why| format!("{why}\nIs it installed? apt-get install {package}"))?;
+        Ok(daemon)
+    }
+
+    /// Starts it again on its port and its data.
+    pub fn launch(&mut self) -> Result<(), String> {
+        let log = self.log();
+        let output = File::options().create(true).append(true).open(&log);
+        let output = output.map_err(|error| format!("{}: {error}", log.display()))?;
+        let mut command = (self.recipe)(self.folder.path(), self.port);
+        let parent = rustix::process::getpid();
+        command
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().expect("a file can be shared"))
+            .stderr(output)
+            .process_group(0);
+        let _ = parent;
+        let child = command
+            .spawn()
+            .map_err(|error| format!("cannot start {:?}: {error}", command.get_program()))?;
+        self.child = Some(child);
+        self.wait()
+    }
+
+    fn wait(&mut self) -> Result<(), String> {
+        let deadline = Instant::now() + PATIENCE;
+        while TcpStream::connect(self.address()).is_err() {
+            let child = self.child.as_mut().expect("it was started");
+            let ended = child.try_wait().map_err(|error| error.to_string())?;
+            if ended.is_some() || Instant::now() > deadline {
+                let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+                return Err(format!("the server does not listen ({ended:?}): {log}"));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("log")
+    }
+
+    /// Kills it with SIGKILL. Its data stays.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap_or_default();
+            child.wait().map(drop).unwrap_or_default();
+        }
+    }
+
+    /// Stops all its threads, or lets them go on.
+    pub fn signal(&self, signal: Signal) {
+        let child = self.child.as_ref().expect("it runs");
+        let pid = Pid::from_child(child);
+        kill_process(pid, signal).expect("it runs");
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl std::fmt::Debug for Daemon {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Daemon")
+            .field("port", &self.port)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A Redis server that keeps nothing on disk, unless `more` says so.
+pub fn redis(more: &[&str]) -> Result<Daemon, String> {
+    let more: Vec<String> = more.iter().map(|&word| word.to_owned()).collect();
+    Daemon::start(
+        "redis-server",
+        Box::new(move |folder, port| {
+            let mut command = Command::new("redis-server");
+            command
+                .args(["--bind", "127.0.0.1", "--save", "", "--dir"])
+                .arg(folder)
+                .args(["--port", &port.to_string()])
+                .args(&more);
+            command
+        }),
+    )
+}

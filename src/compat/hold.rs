@@ -1,0 +1,225 @@
+//! The hold of a plain lock: its lease, its renewal and its release.
+//!
+//! Invariants: a hold begins only with a confirmed answer. It is lost at the latest when its lease
+//! ends, by the clock and not by a packet. It touches only what has its own secret.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+
+use super::lease::{PlainLease, PlainLoss};
+use super::store::{Attempt, PlainStore, StoreResult, failed};
+use crate::error::{Error, Result, StoreProblem};
+use crate::latch::Latch;
+use crate::protocol::lease::Moment;
+use crate::session::clock::{Clock, SystemClock};
+use crate::session::setbacks::Setbacks;
+use crate::token::Token;
+
+/// A renewal is sent so often in a ttl.
+const RENEWALS: u32 = 3;
+/// A store has this part of the ttl to answer.
+const PATIENCE: u32 = 4;
+
+pub(super) struct PlainHold<S: PlainStore + ?Sized> {
+    pub(super) store: Arc<S>,
+    pub(super) attempt: Attempt,
+    pub(super) token: Option<Token>,
+    lease: Latch<PlainLease>,
+    lost: Notify,
+    runtime: Handle,
+    renewal: Latch<Option<AbortHandle>>,
+}
+
+/// Frees what an unanswered request may have taken. After the ttl the store has done that.
+pub(super) async fn settle<S: PlainStore + ?Sized>(
+    store: &S,
+    attempt: &Attempt,
+    until: Moment,
+) -> bool {
+    let mut setbacks = Setbacks::default();
+    while SystemClock.now() < until {
+        match in_time(attempt, store.release(attempt)).await {
+            Ok(was_ours) => return was_ours,
+            Err(problem) if problem.is_passing() => sleep(setbacks.pause()).await,
+            Err(problem) => {
+                tracing::debug!(%problem, server = store.server(), "cannot free a plain lock");
+                return false;
+            }
+        }
+    }
+    false
+}
+
+/// A request without an answer is one with an unknown outcome.
+pub(super) async fn in_time<T>(
+    attempt: &Attempt,
+    answer: impl Future<Output = StoreResult<T>>,
+) -> StoreResult<T> {
+    let answered = timeout(attempt.ttl / PATIENCE, answer).await;
+    answered.unwrap_or(Err(StoreProblem::NoAnswer))
+}
+
+impl<S: PlainStore + ?Sized> PlainHold<S> {
+    pub(super) fn begin(
+        store: Arc<S>,
+        attempt: Attempt,
+        token: Option<Token>,
+        sent: Moment,
+    ) -> Arc<Self> {
+        let hold = Arc::new(Self {
+            lease: Latch::new(PlainLease::new(attempt.ttl, sent)),
+            store,
+            attempt,
+            token,
+            lost: Notify::new(),
+            runtime: Handle::current(),
+            renewal: Latch::new(None),
+        });
+        let renewal = hold.runtime.spawn(Arc::clone(&hold).keep_renewing());
+        *hold.renewal.lock() = Some(renewal.abort_handle());
+        hold
+    }
+
+    async fn keep_renewing(self: Arc<Self>) {
+        let every = self.attempt.ttl / RENEWALS;
+        let mut setbacks = Setbacks::default();
+        let mut pause = every;
+        loop {
+            sleep(pause).await;
+            let sent = SystemClock.now();
+            if self.loss().is_some() {
+                return;
+            }
+            match in_time(&self.attempt, self.store.renew(&self.attempt)).await {
+                Ok(true) => {
+                    self.lease.lock().renewed(sent, SystemClock.now());
+                    setbacks = Setbacks::default();
+                    pause = every;
+                }
+                Ok(false) => {
+                    self.lease.lock().gone();
+                    self.lost.notify_waiters();
+                    return;
+                }
+                Err(problem) => {
+                    tracing::debug!(%problem, name = &*self.attempt.name, "a renewal failed");
+                    self.lease.lock().doubt();
+                    pause = setbacks.pause().min(every);
+                }
+            }
+        }
+    }
+
+    pub(super) fn loss(&self) -> Option<PlainLoss> {
+        self.lease.lock().loss(SystemClock.now())
+    }
+
+    pub(super) fn valid_for(&self) -> Duration {
+        self.lease.lock().left(SystemClock.now())
+    }
+
+    pub(super) fn is_suspect(&self) -> bool {
+        self.lease.lock().is_suspect()
+    }
+
+    /// Ends when the hold is lost.
+    pub(super) async fn lost(&self) -> PlainLoss {
+        loop {
+            let told = self.lost.notified();
+            let until = self.lease.lock().until();
+            if let Some(loss) = self.loss() {
+                return loss;
+            }
+            tokio::select! {
+                () = told => {}
+                () = SystemClock.until(until) => {}
+            }
+        }
+    }
+
+    pub(super) fn error(&self, loss: PlainLoss) -> Error {
+        let name = self.attempt.name.to_string();
+        match loss {
+            PlainLoss::Expired => Error::LeaseOver { name },
+            PlainLoss::Gone => failed(&*self.store, "hold", &name, StoreProblem::NotOurs),
+        }
+    }
+
+    /// Asks the store whether the lock is still ours.
+    pub(super) async fn check(&self) -> Result<()> {
+        let mut setbacks = Setbacks::default();
+        loop {
+            let sent = SystemClock.now();
+            if let Some(loss) = self.loss() {
+                return Err(self.error(loss));
+            }
+            match in_time(&self.attempt, self.store.renew(&self.attempt)).await {
+                Ok(true) => self.lease.lock().renewed(sent, SystemClock.now()),
+                Ok(false) => self.lease.lock().gone(),
+                Err(problem) if problem.is_passing() => {
+                    sleep(setbacks.pause()).await;
+                    continue;
+                }
+                Err(problem) => {
+                    return Err(failed(&*self.store, "check", &self.attempt.name, problem));
+                }
+            }
+            return match self.loss() {
+                Some(loss) => Err(self.error(loss)),
+                None => Ok(()),
+            };
+        }
+    }
+
+    /// Ends the renewal. The caller frees the lock.
+    pub(super) fn stop(&self) {
+        let renewal = self.renewal.lock().take();
+        if let Some(renewal) = renewal {
+            renewal.abort();
+        }
+    }
+
+    /// Frees the lock in the background.
+    pub(super) fn free(self: &Arc<Self>) {
+        self.stop();
+        let hold = Arc::clone(self);
+        self.runtime.spawn(async move {
+            let until = SystemClock.now() + hold.attempt.ttl;
+            settle(&*hold.store, &hold.attempt, until).await;
+        });
+    }
+
+    /// Frees the lock, and waits for the answer. It must run in a task of its own.
+    pub(super) async fn release(self: Arc<Self>) -> Result<()> {
+        self.stop();
+        if let Some(loss) = self.loss() {
+            self.free();
+            return Err(self.error(loss));
+        }
+        let (mut setbacks, mut is_repeated) = (Setbacks::default(), false);
+        loop {
+            match in_time(&self.attempt, self.store.release(&self.attempt)).await {
+                Ok(true) => return Ok(()),
+                // An earlier request without an answer may have freed it.
+                Ok(false) if is_repeated => return Ok(()),
+                Ok(false) => return Err(self.error(PlainLoss::Gone)),
+                Err(problem) if problem.is_passing() => {
+                    is_repeated |= problem.is_unknown();
+                    if let Some(loss) = self.loss() {
+                        return Err(self.error(loss));
+                    }
+                    sleep(setbacks.pause()).await;
+                }
+                Err(problem) => {
+                    return Err(failed(&*self.store, "release", &self.attempt.name, problem));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! One connection to a Redis server, opened again when it is lost.
+//!
+//! Invariants: each connection is to a primary. A request is sent once: only the caller knows
+//! whether it may be sent again.
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, ErrorKind, FromRedisValue, IntoConnectionInfo, RedisError,
+    RedisResult, ScriptInvocation, ServerErrorKind, Value,
+};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use crate::compat::store::StoreResult;
+use crate::error::{Error, Result, StoreProblem};
+
+/// A server has so long to accept a connection and to answer the first request.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    client: Client,
+    /// Host, port and database.
+    server: String,
+    current: Mutex<Option<MultiplexedConnection>>,
+}
+
+impl Connection {
+    /// Connects to the server of a URL with this scheme.
+    pub(super) async fn open(url: &str, scheme: &str) -> Result<Self> {
+        let client = client(url, scheme)?;
+        let info = client.get_connection_info();
+        let connection = Self {
+            server: format!("{}/{}", info.addr(), info.redis_settings().db()),
+            client,
+            current: Mutex::new(None),
+        };
+        let opened = connection.get().await;
+        opened.map_err(|problem| Error::Store {
+            name: "the store".into(),
+            doing: "connect to",
+            server: connection.server.as_str().into(),
+            problem,
+        })?;
+        Ok(connection)
+    }
+
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+
+    pub(super) async fn call<T: FromRedisValue>(&self, command: &redis::Cmd) -> StoreResult<T> {
+        let mut connection = self.get().await?;
+        let answer = command.query_async(&mut connection).await;
+        self.judge(answer).await
+    }
+
+    pub(super) async fn script<T: FromRedisValue>(
+        &self,
+        script: &ScriptInvocation<'_>,
+    ) -> StoreResult<T> {
+        let mut connection = self.get().await?;
+        let answer = script.invoke_async(&mut connection).await;
+        self.judge(answer).await
+    }
+
+    async fn judge<T>(&self, answer: RedisResult<T>) -> StoreResult<T> {
+        match answer {
+            Ok(value) => Ok(value),
+            Err(error) => {
+                if error.is_unrecoverable_error() || error.is_io_error() {
+                    // The next request opens another one.
+                    self.current.lock().await.take();
+                }
+                Err(problem(&error))
+            }
+        }
+    }
+
+    /// The connection, opened if there is none.
+    async fn get(&self) -> StoreResult<MultiplexedConnection> {
+        let mut current = self.current.lock().await;
+        if let Some(connection) = &*current {
+            return Ok(connection.clone());
+        }
+        let opened = timeout(CONNECT_TIMEOUT, self.connect()).await;
+        let opened = opened.unwrap_or_else(|_| {
+            Err(StoreProblem::Unreachable(format!(
+                "no answer of a Redis server within {CONNECT_TIMEOUT:?}"
+            )))
+        })?;
+        Ok(current.insert(opened).clone())
+    }
+
+    async fn connect(&self) -> StoreResult<MultiplexedConnection> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None);
+        let opened = self
+            .client
+            .get_multiplexed_async_connection_with_config(&config);
+        let mut connection = opened.await.map_err(|error| match problem(&error) {
+            StoreProblem::NoAnswer => StoreProblem::Unreachable(error.to_string()),
+            other => other,
+        })?;
+        let role: RedisResult<Vec<Value>> = redis::cmd("ROLE").query_async(&mut connection).await;
+        let role = role.map_err(|error| problem(&error))?;
+        let role: String = role
+            .into_iter()
+            .next()
+            .and_then(|role| FromRedisValue::from_redis_value(role).ok())
+            .unwrap_or_default();
+        match &*role {
+            "master" => Ok(connection),
+            "slave" => Err(StoreProblem::Replica),
+            other => Err(StoreProblem::WrongServer(format!("its role is {other:?}"))),
+        }
+    }
+}
+
+/// The client for a URL, whose scheme may be Redis' own or that of the kind of lock.
+fn client(url: &str, scheme: &str) -> Result<Client> {
+    let rest = url
+        .strip_prefix(scheme)
+        .or_else(|| url.strip_prefix("redis"))
+        .and_then(|rest| rest.strip_prefix("://"));
+    let refuse = |why: String| Error::InvalidOption {
+        what: "connect string",
+        // It may hold a password.
+        given: url.rsplit('@').next().unwrap_or_default().to_owned(),
+        why,
+    };
+    let rest = rest.ok_or_else(|| refuse(format!("it begins with {scheme}:// or redis://")))?;
+    let info = format!("redis://{rest}")
+        .into_connection_info()
+        .map_err(|error| refuse(error.to_string()))?;
+    // Nagle's algorithm would hold a small request back until the last answer is there.
+    let tcp = info.tcp_settings().clone().set_nodelay(true);
+    Client::open(info.set_tcp_settings(tcp)).map_err(|error| refuse(error.to_string()))
+}
+
+fn problem(error: &RedisError) -> StoreProblem {
+    let text = || {
+        let detail = error.detail().unwrap_or_default();
+        format!("{} {detail}", error.code().unwrap_or_default())
+            .trim()
+            .to_owned()
+    };
+    match error.kind() {
+        _ if error.is_connection_refusal() => StoreProblem::Unreachable(error.to_string()),
+        ErrorKind::Io => StoreProblem::NoAnswer,
+        ErrorKind::Parse => {
+            StoreProblem::WrongServer(format!("it does not speak Redis' protocol ({error})"))
+        }
+        ErrorKind::Server(ServerErrorKind::ReadOnly) => StoreProblem::Replica,
+        ErrorKind::Server(ServerErrorKind::NoPerm) | ErrorKind::AuthenticationFailed => {
+            StoreProblem::Denied(text())
+        }
+        ErrorKind::Server(
+            ServerErrorKind::BusyLoading
+            | ServerErrorKind::TryAgain
+            | ServerErrorKind::MasterDown
+            | ServerErrorKind::ClusterDown,
+        ) => StoreProblem::Unreachable(text()),
+        ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => {
+            StoreProblem::WrongServer(format!(
+                "it is a node of a Redis Cluster, which plain locks do not use ({})",
+                text()
+            ))
+        }
+        _ => match error.code() {
+            Some("NOAUTH" | "WRONGPASS" | "NOPERM") => StoreProblem::Denied(text()),
+            Some("WRONGTYPE") => StoreProblem::OtherContent(format!(
+                "something else than this kind of lock has the name ({})",
+                text()
+            )),
+            Some("OOM" | "MISCONF" | "NOREPLICAS") => StoreProblem::Refused(text()),
+            Some(_) => StoreProblem::Refused(text()),
+            None => StoreProblem::Refused(error.to_string()),
+        },
+    }
+}

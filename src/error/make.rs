@@ -1,0 +1,35 @@
+//! How errors are made, and the parts of messages that depend on a number.
+
+use std::time::Duration;
+
+use super::Error;
+
+impl Error {
+    /// The same error of a call for this lock.
+    pub(crate) fn about(mut self, lock: impl ToString) -> Self {
+        if let Self::Closed { name, .. } = &mut self {
+            *name = lock.to_string();
+        }
+        self
+    }
+
+    /// A ticket is no longer ours, for this reason.
+    pub(crate) fn place_lost(lock: impl ToString, why: &'static str) -> Self {
+        let name = lock.to_string();
+        Self::PlaceLost { name, why }
+    }
+}
+
+pub(super) fn within(waited: &Duration) -> String {
+    if waited.is_zero() {
+        return "at once".into();
+    }
+    format!("within {waited:?}")
+}
+
+pub(super) fn in_the_way(others: &usize) -> String {
+    match others {
+        1 => "another one holds it or waits in front".into(),
+        others => format!("{others} others hold it or wait in front"),
+    }
+}
