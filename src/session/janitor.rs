@@ -162,7 +162,8 @@ impl Janitor {
             there,
             done: Some(done),
         });
-        told.await.unwrap_or_else(|_| match self.end() {
+        let left = self.answer(told).await;
+        left.unwrap_or_else(|| match self.end() {
             End::Over(reason) => ReleaseOutcome::Over(reason),
             End::Closed => ReleaseOutcome::Closed,
         })
@@ -202,15 +203,29 @@ impl Janitor {
             attempt,
             wish,
         });
-        told.await.unwrap_or_else(|_| Err(self.end()))
+        let settled = self.answer(told).await;
+        settled.unwrap_or_else(|| Err(self.end()))
     }
 
     /// Waits until everything given before is done, and ends the task.
     pub(crate) async fn finish(&self) {
         let (done, told) = oneshot::channel();
         self.give(CleanUp::Finish { done });
-        // An error means that the task has ended already, which is what is asked for.
-        told.await.ok();
+        // Without an answer the task has ended already, which is what is asked for.
+        self.answer(told).await;
+    }
+
+    /// What the task answers, unless it ends before.
+    ///
+    /// Both are waited for. A message that is sent at the moment of the task's end can stay in the
+    /// channel: tokio's receiver drops what is there when it goes, and not what a sender on another
+    /// thread is about to add. That message, with its own sender, lives as long as `tasks`.
+    async fn answer<T>(&self, mut told: oneshot::Receiver<T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            answer = &mut told => answer.ok(),
+            () = self.tasks.closed() => told.try_recv().ok(),
+        }
     }
 
     fn give(&self, task: CleanUp) {
@@ -257,5 +272,44 @@ fn send<'a>(
             let reply = link.multi(&writes(id, path, plan));
             Box::pin(async move { reply.await.map(drop) })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::sync::watch;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::link::SessionState;
+
+    /// The receiver is closed and keeps what it has, as one that goes while a message comes.
+    #[tokio::test]
+    async fn a_message_that_the_end_of_the_task_leaves_in_the_channel_keeps_no_caller_waiting() {
+        let (states, watched) = watch::channel(SessionState::Connected);
+        let (ending, _notifier) = EndListener::new(watched, watch::channel(false).1);
+        let (tasks, mut inbox) = mpsc::unbounded_channel();
+        let janitor = Janitor {
+            tasks,
+            task: tokio::spawn(async {}).abort_handle(),
+            roll: Arc::default(),
+            ending,
+        };
+        let asked = janitor.settle("/locks/a".into(), Uuid::new_v4());
+        let told = async {
+            tokio::task::yield_now().await;
+            states.send_replace(SessionState::Over("it expired"));
+            inbox.close();
+        };
+
+        let both = async { tokio::join!(asked, told) };
+        let (settled, ()) = timeout(Duration::from_secs(5), both)
+            .await
+            .expect("it ends");
+
+        assert_eq!(settled, Err(End::Over("it expired")));
+        assert_eq!(inbox.len(), 1, "nobody has dropped the message");
     }
 }

@@ -253,11 +253,14 @@ async fn a_lock_at_a_new_name_costs_a_create_for_each_step_and_a_lock_in_vain(wo
     let cost = server.counters().since(&before);
     // `/locks`, `/locks/new` and `/locks/new/name`.
     assert_eq!(
-        [Op::Create, Op::CreateContainer, Op::MultiRead].map(|op| cost.get(op)),
-        [2 + 1, 2, 1 + 1],
+        [Op::Create, Op::CreateContainer].map(|op| cost.get(op)),
+        [2 + 1, 2],
         "{cost:?}"
     );
-    assert_eq!(requests(&cost), 2 + 2 + 3, "{cost:?}");
+    // On a busy machine the first speculative read is sent so late that it serves both creates.
+    let reads = cost.get(Op::MultiRead);
+    assert!((1..=2).contains(&reads), "{cost:?}");
+    assert_eq!(requests(&cost), 2 + 3 + reads, "{cost:?}");
 }
 
 #[case(embedded)]
