@@ -81,8 +81,8 @@ impl<S: PlainStore + ?Sized> PlainGuard<S> {
     }
 
     /// Ends when the lock is lost, with the reason: an error for which
-    /// [`is_lost`](Error::is_lost) is true. It does not keep the lock. After a release it ends when
-    /// the lease would have ended.
+    /// [`is_lost`](Error::is_lost) is true. It does not keep the lock. If the guard is released or
+    /// dropped without a loss, it never ends.
     pub fn lost(&self) -> impl Future<Output = Error> + Send + 'static + use<S> {
         let hold = Arc::clone(self.hold());
         async move {

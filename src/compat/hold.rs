@@ -102,11 +102,7 @@ impl<S: PlainStore + ?Sized> PlainHold<S> {
                     setbacks = Setbacks::default();
                     pause = every;
                 }
-                Ok(false) => {
-                    self.lease.lock().gone();
-                    self.lost.notify_waiters();
-                    return;
-                }
+                Ok(false) => return self.gone(),
                 Err(problem) => {
                     tracing::debug!(%problem, name = &*self.attempt.name, "a renewal failed");
                     self.lease.lock().doubt();
@@ -128,11 +124,17 @@ impl<S: PlainStore + ?Sized> PlainHold<S> {
         self.lease.lock().is_suspect()
     }
 
-    /// Ends when the hold is lost.
+    /// Ends when the hold is lost, and never after a release.
     pub(super) async fn lost(&self) -> PlainLoss {
         loop {
             let told = self.lost.notified();
-            let until = self.lease.lock().until();
+            let (until, is_released) = {
+                let lease = self.lease.lock();
+                (lease.until(), lease.is_released())
+            };
+            if is_released {
+                return std::future::pending().await;
+            }
             if let Some(loss) = self.loss() {
                 return loss;
             }
@@ -161,7 +163,7 @@ impl<S: PlainStore + ?Sized> PlainHold<S> {
             }
             match in_time(&self.attempt, self.store.renew(&self.attempt)).await {
                 Ok(true) => self.lease.lock().renewed(sent, SystemClock.now()),
-                Ok(false) => self.lease.lock().gone(),
+                Ok(false) => self.gone(),
                 Err(problem) if problem.is_passing() => {
                     sleep(setbacks.pause()).await;
                     continue;
@@ -185,9 +187,21 @@ impl<S: PlainStore + ?Sized> PlainHold<S> {
         }
     }
 
+    /// The store says that the lock is not ours.
+    fn gone(&self) {
+        self.lease.lock().gone();
+        self.lost.notify_waiters();
+    }
+
+    /// It is released, and can no longer be lost.
+    fn end(&self) {
+        self.lease.lock().release(SystemClock.now());
+    }
+
     /// Frees the lock in the background.
     pub(super) fn free(self: &Arc<Self>) {
         self.stop();
+        self.end();
         let hold = Arc::clone(self);
         self.runtime.spawn(async move {
             let until = SystemClock.now() + hold.attempt.ttl;
@@ -205,13 +219,19 @@ impl<S: PlainStore + ?Sized> PlainHold<S> {
         let (mut setbacks, mut is_repeated) = (Setbacks::default(), false);
         loop {
             match in_time(&self.attempt, self.store.release(&self.attempt)).await {
-                Ok(true) => return Ok(()),
                 // An earlier request without an answer may have freed it.
-                Ok(false) if is_repeated => return Ok(()),
-                Ok(false) => return Err(self.error(PlainLoss::Gone)),
+                Ok(was_ours) if was_ours || is_repeated => {
+                    self.end();
+                    return Ok(());
+                }
+                Ok(_) => {
+                    self.gone();
+                    return Err(self.error(PlainLoss::Gone));
+                }
                 Err(problem) if problem.is_passing() => {
                     is_repeated |= problem.is_unknown();
                     if let Some(loss) = self.loss() {
+                        self.free();
                         return Err(self.error(loss));
                     }
                     sleep(setbacks.pause()).await;

@@ -18,6 +18,8 @@ pub(super) struct PlainLease {
     /// A renewal failed, and none succeeded since.
     is_suspect: bool,
     loss: Option<PlainLoss>,
+    /// Released without a loss, so there never is one.
+    is_released: bool,
 }
 
 /// Why a plain lock is lost.
@@ -37,6 +39,7 @@ impl PlainLease {
             until: sent + ttl.mul_f64(PART),
             is_suspect: false,
             loss: None,
+            is_released: false,
         }
     }
 
@@ -46,6 +49,17 @@ impl PlainLease {
             self.loss = Some(PlainLoss::Expired);
         }
         self.loss
+    }
+
+    /// Its guard gave it up. Whether it is lost all the same.
+    pub(super) fn release(&mut self, now: Moment) -> Option<PlainLoss> {
+        let loss = self.loss(now);
+        self.is_released = loss.is_none();
+        loss
+    }
+
+    pub(super) fn is_released(&self) -> bool {
+        self.is_released
     }
 
     pub(super) fn until(&self) -> Moment {
@@ -116,5 +130,14 @@ mod tests {
         lease.gone();
         assert_eq!(lease.loss(at(1)), Some(PlainLoss::Gone));
         assert_eq!(lease.left(at(1)), Duration::ZERO);
+        assert_eq!(lease.release(at(1)), Some(PlainLoss::Gone));
+        assert!(!lease.is_released());
+    }
+
+    #[test]
+    fn a_released_lease_was_not_lost() {
+        let mut lease = PlainLease::new(at(10), at(0));
+        assert_eq!(lease.release(at(1)), None);
+        assert!(lease.is_released());
     }
 }

@@ -13,6 +13,7 @@ crate::cases![
     a_removed_lock_is_lost_with_the_next_renewal,
     a_strangers_lock_is_not_touched,
     work_ends_with_the_hold,
+    a_released_hold_is_not_lost,
 ];
 
 async fn a_hold_lives_as_long_as_its_guard(bed: Arc<Bed>, name: String) {
@@ -66,4 +67,19 @@ async fn work_ends_with_the_hold(bed: Arc<Bed>, name: String) {
     drop(guard);
     let next = timeout(TTL * 2, bed.lock(&name).await.lock()).await;
     next.expect("it is free").unwrap().release().await.unwrap();
+}
+
+async fn a_released_hold_is_not_lost(bed: Arc<Bed>, name: String) {
+    let guard = bed.lock(&name).await.lock().await.unwrap();
+    let (after_release, lock) = (guard.lost(), bed.lock(&name).await);
+    guard.release().await.unwrap();
+    let guard = lock.lock().await.unwrap();
+    let after_drop = guard.lost();
+    drop(guard);
+
+    let lost =
+        async { tokio::select!(error = after_release => error, error = after_drop => error) };
+
+    let lost = timeout(TTL + TTL / 2, lost).await;
+    assert!(lost.is_err(), "{lost:?}");
 }
