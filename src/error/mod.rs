@@ -318,6 +318,16 @@ impl Error {
         self
     }
 
+    /// An option has an illegal value.
+    pub(crate) fn invalid(
+        what: &'static str,
+        given: impl Into<String>,
+        why: impl Into<String>,
+    ) -> Self {
+        let (given, why) = (given.into(), why.into());
+        Self::InvalidOption { what, given, why }
+    }
+
     /// A ticket is no longer ours, for this reason.
     pub(crate) fn place_lost(lock: impl ToString, why: &'static str) -> Self {
         let name = lock.to_string();

@@ -80,15 +80,8 @@ impl FencedWrite {
     fn write(&self) -> Write<'_> {
         match self {
             Self::Create(path, data) => Write::Create { path, data },
-            Self::Set(path, data, version) => Write::Set {
-                path,
-                data,
-                version: *version,
-            },
-            Self::Delete(path, version) => Write::Delete {
-                path,
-                version: *version,
-            },
+            Self::Set(path, data, version) => Write::set(path, data, *version),
+            &Self::Delete(ref path, version) => Write::Delete { path, version },
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::link::{ANY_VERSION, Code, Read, Write};
+use crate::link::{Code, Read, Write};
 use crate::metrics::LockMetrics;
 use crate::name::LockName;
 use crate::protocol::walk::REMOVED;
@@ -143,10 +143,7 @@ impl HeldTicket {
         let asked = session.read(|link| {
             // Sent back to back; the session answers in order.
             let (checked, read) = (
-                link.attempt(&[Write::Check {
-                    path: &path,
-                    version: ANY_VERSION,
-                }]),
+                link.attempt(&[Write::check(&path)]),
                 link.multi_read(&[Read::Data(&path)]),
             );
             Box::pin(async move { Ok((checked.await?, read.await?)) })

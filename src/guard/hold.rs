@@ -4,7 +4,6 @@
 //! else; once a hold has said that it is lost it never says anything else. It waits for no turn.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,7 +1,6 @@
 //! The loss of a lock, as a future.
 
 use std::fmt;
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

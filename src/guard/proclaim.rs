@@ -54,14 +54,7 @@ async fn speak(held: &HeldTicket, value: &str) -> Result<()> {
                 ValueSeen::Unsaid(at) => at,
             },
         };
-        let writes = [
-            Write::check(&ticket),
-            Write::Set {
-                path: directory,
-                data,
-                version: at,
-            },
-        ];
+        let writes = [Write::check(&ticket), Write::set(directory, data, at)];
         let link = session.link();
         let link = link.map_err(|end| end.while_trying(PROCLAIMING, &held.name))?;
         match link.attempt(&writes).await {

@@ -16,7 +16,6 @@ pub(crate) mod size;
 pub(crate) mod zookeeper;
 
 use std::fmt;
-use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -189,6 +188,14 @@ impl<'a> Write<'a> {
     pub(crate) fn check(path: &'a str) -> Self {
         let version = ANY_VERSION;
         Self::Check { path, version }
+    }
+
+    pub(crate) fn set(path: &'a str, data: &'a [u8], version: i32) -> Self {
+        Self::Set {
+            path,
+            data,
+            version,
+        }
     }
 
     pub(crate) fn delete(path: &'a str) -> Self {

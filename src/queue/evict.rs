@@ -57,11 +57,10 @@ impl Queue {
             {
                 Ok(directory)
             }
-            _ => Err(Error::InvalidOption {
-                what: "queue entry",
-                given: entry.path.clone(),
-                why: format!("it is not from the queue of {}", self.name),
-            }),
+            _ => {
+                let why = format!("it is not from the queue of {}", self.name);
+                Err(Error::invalid("queue entry", &entry.path, why))
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use super::Queue;
 use super::acl;
 use crate::error::Result;
 use crate::link::{Code, Found, Node, Read};
-use crate::protocol::leader::{FirstSnapshot, Leader, candidate};
+use crate::protocol::leader::{Leader, candidate};
 use crate::protocol::ticket::Ticket;
 use crate::session::{Failure, Session, unexpected};
 
@@ -41,13 +41,8 @@ impl Queue {
             let (directory, first) = read(session, path, &ticket).await?;
             // Otherwise it has changed since the list, and the leader may be another.
             if let Some(node) = first.filter(|_| directory.czxid == listed) {
-                let first = FirstSnapshot {
-                    ticket: &ticket,
-                    czxid: node.czxid,
-                    session: node.owner,
-                    data: &node.data,
-                };
-                let leader = Leader::of(&first, &directory.data);
+                let first = (node.czxid, node.owner, &node.data[..]);
+                let leader = Leader::of(&ticket, first, &directory.data);
                 return Ok(Some((leader, directory)));
             }
         }

@@ -308,11 +308,9 @@ pub(crate) fn check_len(what: &'static str, given: &str, most: usize) -> Result<
     }
     // Every client that says an owner's name is let in.
     let shown = if what == "owner" { 0 } else { 40 };
-    Err(Error::InvalidOption {
-        what,
-        given: format!("{}...", given.chars().take(shown).collect::<String>()),
-        why: format!("it must not be longer than {most} bytes"),
-    })
+    let given = format!("{}...", given.chars().take(shown).collect::<String>());
+    let why = format!("it must not be longer than {most} bytes");
+    Err(Error::invalid(what, given, why))
 }
 
 /// For people who read the queue; no decision rests on it.

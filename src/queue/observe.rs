@@ -202,7 +202,7 @@ impl Observer {
         let back = session.reconnected(pause).await;
         back.map_err(|end| end.while_trying(FOLLOWING, name))?;
         directory.make(session, name).await?;
-        self.watch.made();
+        self.watch.start_over();
         Ok(())
     }
 

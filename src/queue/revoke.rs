@@ -69,13 +69,9 @@ impl Queue {
     pub(crate) async fn revoke(&self, entry: &QueueEntry, grace: Duration) -> Result<bool> {
         self.directory_of(entry)?;
         if entry.kind == LockKind::Lead {
-            return Err(Error::InvalidOption {
-                what: "queue entry",
-                given: entry.path.clone(),
-                why:
-                    "a candidate is not asked, because those behind it would miss its end: evict it"
-                        .into(),
-            });
+            let why =
+                "a candidate is not asked, because those behind it would miss its end: evict it";
+            return Err(Error::invalid("queue entry", &entry.path, why));
         }
         let (path, czxid) = (&*entry.path, entry.token.czxid());
         let need = Need::to_watch(self.pool.sent_len(path.len()));
@@ -113,11 +109,8 @@ impl Queue {
             };
             let ended = |end| failed(Failure::Ended(end));
             let link = session.link().map_err(ended)?;
-            let asked = link.attempt(&[Write::Set {
-                path,
-                data: &asking(&node.data),
-                version: node.version,
-            }]);
+            let data = asking(&node.data);
+            let asked = link.attempt(&[Write::set(path, &data, node.version)]);
             let answer = tokio::select! {
                 answer = asked => answer,
                 end = session.ended() => return Err(ended(end)),

@@ -4,7 +4,6 @@
 //! It knows what a call is for and how long it may take; turns are the queue's, and what is held
 //! the hold's.
 
-use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 

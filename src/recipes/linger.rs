@@ -6,7 +6,6 @@
 //! among them ends it. A hold is followed until nobody uses it, so that its loss is known here too.
 //! What is passed on is the cohort's.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -230,15 +230,7 @@ pub(crate) fn writes<'a>(id: &'a TicketId, path: &'a str, plan: &'a ReleasePlan)
             vec![Write::Check { path, version }, last]
         }
         ReleasePlan::Marked { mark, version } => {
-            let (path, data, version) = (directory, &**mark, *version);
-            vec![
-                Write::Set {
-                    path,
-                    data,
-                    version,
-                },
-                last,
-            ]
+            vec![Write::set(directory, mark, *version), last]
         }
         ReleasePlan::LastOut(_) => vec![last, Write::delete(directory)],
     }

@@ -13,7 +13,6 @@ mod states;
 pub(crate) mod tls;
 
 use std::convert::identity;
-use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;

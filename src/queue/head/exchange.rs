@@ -97,11 +97,7 @@ impl Head<'_> {
 /// Refused unless the node is still at this version. Writes its data, if there are any.
 fn unchanged<'a>(path: &'a str, version: i32, data: Option<&'a Vec<u8>>) -> Write<'a> {
     match data {
-        Some(data) => Write::Set {
-            path,
-            data,
-            version,
-        },
+        Some(data) => Write::set(path, data, version),
         None => Write::Check { path, version },
     }
 }

@@ -211,11 +211,7 @@ impl JournalWriter {
         let data = page.to_bytes();
         let ended = |end: End| end.while_trying(WRITING, name);
         let link = session.link().map_err(ended)?;
-        let asked = link.attempt(&[Write::Set {
-            path,
-            data: &data,
-            version,
-        }]);
+        let asked = link.attempt(&[Write::set(path, &data, version)]);
         let answer = tokio::select! {
             answer = asked => answer,
             end = session.ended() => return Err(ended(end)),

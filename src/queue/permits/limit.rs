@@ -88,11 +88,8 @@ impl PermitPool {
     ) -> Result<bool> {
         let ended = |end: End| end.while_trying(RESIZING, &self.name);
         let link = session.link().map_err(ended)?;
-        let write = Write::Set {
-            path: &self.limit,
-            data: &permits::limit_to_bytes(new),
-            version: old.version,
-        };
+        let data = permits::limit_to_bytes(new);
+        let write = Write::set(&self.limit, &data, old.version);
         let answer = tokio::select! {
             answer = link.attempt(&[write]) => answer,
             end = session.ended() => return Err(ended(end)),

@@ -111,11 +111,7 @@ impl PermitPool {
     /// As [`check`](Self::check), as far as that needs no look.
     pub(crate) fn check_own(&self, asked: u32) -> Result<()> {
         if asked == 0 {
-            return Err(Error::InvalidOption {
-                what: "permits",
-                given: "0".into(),
-                why: "it must be at least 1".into(),
-            });
+            return Err(Error::invalid("permits", "0", "it must be at least 1"));
         }
         if self.is_unknown() && asked > self.given {
             return Err(self.too_many(asked, self.given));

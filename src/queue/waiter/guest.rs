@@ -29,11 +29,8 @@ impl Waiter {
         let directory = Arc::clone(self.place.directory());
         let host = format!("{directory}/{}", entry.host.name);
         let (path, version) = (&*directory, entry.version);
-        let note = entry.note.as_deref().map(|data| Write::Set {
-            path,
-            data,
-            version,
-        });
+        let note = entry.note.as_deref();
+        let note = note.map(|data| Write::set(path, data, version));
         let exchange = Exchange {
             directory: &directory,
             ticket: entry.host.guest(attempt),

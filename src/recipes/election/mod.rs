@@ -6,7 +6,6 @@ mod leadership;
 pub use leadership::Leadership;
 
 use std::fmt;
-use std::future::Future;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -266,7 +265,7 @@ impl Election {
     }
 
     fn won(hold: Arc<Hold>) -> Leadership {
-        let leadership = Leadership::new(hold);
+        let leadership = Leadership { hold };
         tracing::info!(
             name = leadership.name().as_str(),
             token = u64::from(leadership.token()),

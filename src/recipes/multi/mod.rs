@@ -94,11 +94,7 @@ impl MultiLock {
         // All tickets of a set have one `czxid`, so two of them in one queue would look the same.
         let names = names.into_iter().filter(|name| seen.insert(name.clone()));
         let queues: Vec<Queue> = names.map(queue).collect();
-        let refuse = |given: String, why: String| Error::InvalidOption {
-            what: "set of locks",
-            given,
-            why,
-        };
+        let refuse = |given: String, why: String| Error::invalid("set of locks", given, why);
         let bytes: usize = queues.iter().map(|queue| queue.needs().watched).sum();
         match queues.len() {
             0 => Err(refuse(String::new(), "it must not be empty".into())),
@@ -262,13 +258,8 @@ impl MultiLock {
             .collect();
         let here = |queue: &Queue| self.local_holds.tasks.enter(queue.path(), queue.kind());
         let self_waits = self.queues.iter().map(here).collect();
-        MultiGuard::new(Hold::new(
-            all_held,
-            token,
-            Mode::Exclusive,
-            None,
-            self_waits,
-        ))
+        let hold = Hold::new(all_held, token, Mode::Exclusive, None, self_waits);
+        MultiGuard { hold }
     }
 
     /// The metrics of the whole set.

@@ -306,11 +306,7 @@ fn check_limit(limit: u32) -> Result<()> {
     if limit > 0 {
         return Ok(());
     }
-    Err(Error::InvalidOption {
-        what: "limit",
-        given: "0".into(),
-        why: "it must be at least 1".into(),
-    })
+    Err(Error::invalid("limit", "0", "it must be at least 1"))
 }
 
 #[cfg(test)]

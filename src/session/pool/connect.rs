@@ -111,26 +111,22 @@ fn check_strength(access: &Access, granted: Duration) -> Result<()> {
     if access.strength == LeaseStrength::Quorum || granted <= asked {
         return Ok(());
     }
-    Err(Error::InvalidOption {
-        what: "session timeout",
-        given: format!("{asked:?}"),
-        why: format!(
-            "the servers raised it to their minimum, {granted:?}, which is two of their ticks, and LeaseStrength::Sync needs four: ask for {:?} or use LeaseStrength::Quorum",
-            granted * 2
-        ),
-    })
+    let why = format!(
+        "the servers raised it to their minimum, {granted:?}, which is two of their ticks, and LeaseStrength::Sync needs four: ask for {:?} or use LeaseStrength::Quorum",
+        granted * 2
+    );
+    Err(Error::invalid("session timeout", format!("{asked:?}"), why))
 }
 
 /// Servers with such a tick do not grant a session timeout of less than two of them.
 pub(crate) fn check_tick(tick: Option<Duration>, timeout: Duration) -> Result<()> {
     match tick {
-        Some(tick) if tick.is_zero() || tick > timeout / 2 => Err(Error::InvalidOption {
-            what: "tick time",
-            given: format!("{tick:?}"),
-            why: format!(
+        Some(tick) if tick.is_zero() || tick > timeout / 2 => {
+            let why = format!(
                 "it is the tickTime of the servers, which grant session timeouts of at least two of them, and this one is {timeout:?}"
-            ),
-        }),
+            );
+            Err(Error::invalid("tick time", format!("{tick:?}"), why))
+        }
         _ => Ok(()),
     }
 }
