@@ -169,7 +169,7 @@ impl Hold {
                 return Err(loss.while_trying(doing, &held.name));
             }
         }
-        let lost = self.lost();
+        let (lost, session) = (self.lost(), Arc::clone(self.held().session()));
         let Some(hold) = Arc::into_inner(self) else {
             // Other guards hold it still.
             return Ok(());
@@ -189,7 +189,7 @@ impl Hold {
             held.has_left(left);
         }
         for (left, held) in left.into_iter().zip(leaving) {
-            told(left, doing, &held.name, held.path)?;
+            told(&session, left, doing, &held.name, held.path)?;
         }
         Ok(())
     }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::link::{Code, Create, Fault, Found, Read, Reply};
+use crate::link::{Code, Create, Fault, Read, Reply};
 use crate::name::LockName;
 use crate::protocol::mark::DirectoryData;
 use crate::protocol::ticket::Ticket;
-use crate::session::{End, Failure, Session, failed, refused, unexpected};
+use crate::session::{End, Failure, Session, children_in, failed, node_in, refused};
 
 /// Pause between two looks at a directory whose counter has run out; that happens once in two
 /// billion tickets.
@@ -80,8 +80,8 @@ impl Directory {
                     tracing::debug!(why, "a directory's create has no result");
                     false
                 }
-                Err(Fault::Answered(code)) => {
-                    refusal.get_or_insert_with(|| refused(&*link, doing, path, &code));
+                Err(Fault::Answered(code) | Fault::Refused(_, code)) => {
+                    refusal.get_or_insert_with(|| refused(session, doing, path, &code));
                     true
                 }
             };
@@ -126,8 +126,8 @@ impl Directory {
             match link.delete(&self.path).await {
                 Ok(()) | Err(Fault::Answered(Code::NoNode)) => return Ok(()),
                 Err(Fault::Answered(Code::NotEmpty | Code::NotNow(_)) | Fault::Unknown(_)) => {}
-                Err(Fault::Answered(code)) => {
-                    return Err(refused(&*link, doing, &self.path, &code));
+                Err(Fault::Answered(code) | Fault::Refused(_, code)) => {
+                    return Err(refused(session, doing, &self.path, &code));
                 }
             }
             drop(link);
@@ -141,24 +141,21 @@ impl Directory {
         let found = session
             .read(|link| link.multi_read(&[Read::Data(&self.path), Read::Children(&self.path)]))
             .await?;
-        match &found[..] {
-            [Found::Node(node), _] if !DirectoryData::parse(&node.data).is_ours() => {
-                Ok(Emptiness::Stuck("it holds another program's data".into()))
-            }
-            [_, Found::Children(children)] => Ok(match children.first() {
-                None => Emptiness::Empty,
-                Some(other) if children.iter().all(|child| Ticket::parse(child).is_none()) => {
-                    Emptiness::Stuck(format!("it holds {other:?}"))
-                }
-                Some(_) => Emptiness::InUse,
-            }),
-            [_, Found::Failed(Code::NoNode)] => Ok(Emptiness::Gone),
-            _ => Err(unexpected(
-                found
-                    .into_iter()
-                    .find(|found| matches!(found, Found::Failed(_))),
-            )),
+        let mut found = found.into_iter();
+        let (node, children) = (node_in(found.next())?, children_in(found.next())?);
+        if node.is_some_and(|node| !DirectoryData::parse(&node.data).is_ours()) {
+            return Ok(Emptiness::Stuck("it holds another program's data".into()));
         }
+        let Some(children) = children else {
+            return Ok(Emptiness::Gone);
+        };
+        Ok(match children.first() {
+            None => Emptiness::Empty,
+            Some(other) if children.iter().all(|child| Ticket::parse(child).is_none()) => {
+                Emptiness::Stuck(format!("it holds {other:?}"))
+            }
+            Some(_) => Emptiness::InUse,
+        })
     }
 
     fn stuck(&self, session: &Session, doing: &'static str, name: &LockName, why: String) -> Error {

@@ -20,7 +20,6 @@ use crate::link::{Code, Create, Created, Fault, Link, Node, Write};
 use crate::name::LockName;
 use crate::protocol::lease::Moment;
 use crate::protocol::ticket::{Mode, Ticket, TicketData};
-use crate::session::janitor::ReleaseOutcome;
 use crate::session::pool::Reservation;
 use crate::session::setbacks::Setbacks;
 use crate::session::{End, Failure, Session, failed, too_large};
@@ -68,7 +67,7 @@ struct CreateAnswer {
     session: Arc<Session>,
     attempt: Uuid,
     places: Vec<TicketPlace>,
-    answer: Result<Made, (usize, Fault)>,
+    answer: Result<Made, Fault>,
 }
 
 /// What a request made.
@@ -206,15 +205,14 @@ impl<'a> Joining<'a> {
         })
     }
 
-    /// Sends one request for all tickets. What the server refuses comes with its place in the list.
-    /// A read of its directory follows the create of a single ticket before that is answered: so a
+    /// Sends one request for all tickets. A read of its directory follows the create of a single ticket before that is answered: so a
     /// lock that is free costs one round trip.
     async fn send(
         &self,
         session: &Session,
         link: &Arc<dyn Link>,
         attempt: Uuid,
-    ) -> Result<Made, (usize, Fault)> {
+    ) -> Result<Made, Fault> {
         if let [queue] = self.queues {
             let (start, line) = queue.asks(attempt);
             let created = link.create(&start, &line, Create::EphemeralSequential);
@@ -225,7 +223,7 @@ impl<'a> Joining<'a> {
             let speculative_read = self
                 .speculates
                 .then(|| session.speculative_read(link, directory));
-            let created = created.await.map_err(|fault| (0, fault))?;
+            let created = created.await?;
             let directory = match speculative_read {
                 // If nothing comes of it, a verified read comes next.
                 Some(speculative_read) => speculative_read.await.ok(),
@@ -234,17 +232,13 @@ impl<'a> Joining<'a> {
             return Ok(Made::One(created, directory));
         }
         let asked = self.asks(attempt);
-        match link.attempt(&writes(&asked)).await {
-            Ok(Ok(paths)) => Ok(Made::Several(paths)),
-            Ok(Err((at, code))) => Err((at, Fault::Answered(code))),
-            Err(fault) => Err((0, fault)),
-        }
+        link.multi(&writes(&asked)).await.map(Made::Several)
     }
 
     async fn leave(&self, places: Vec<TicketPlace>) -> Result<()> {
         for left in TicketPlace::leave_together(places).await {
-            if let ReleaseOutcome::Over(reason) = left {
-                return Err(self.ended(End::Over(reason)));
+            if let Err(Failure::Ended(end @ End::Over(_))) = left {
+                return Err(self.ended(end));
             }
         }
         Ok(())

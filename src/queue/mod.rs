@@ -283,7 +283,7 @@ impl Queue {
             let entry = waiter.granted().await?;
             return Ok(Some((waiter, entry)));
         }
-        waiter.into_place().leave().await;
+        waiter.into_place().leave().await.ok();
         Ok(None)
     }
 

@@ -14,7 +14,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use uuid::Uuid;
 
 use super::WAITING;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::protocol::departure::Departure;
 use crate::protocol::lease::Moment;
 use crate::protocol::mark::ReleasePlan;
@@ -24,7 +24,7 @@ use crate::session::janitor::TicketId;
 use crate::session::pool::{Need, Reservation};
 use crate::session::roll::{Coming, There};
 use crate::session::watching::WatchSlot;
-use crate::session::{Session, failed};
+use crate::session::{Failure, Session, failed};
 
 /// One ticket of ours, or a create that may have made one.
 #[derive(Debug)]
@@ -192,16 +192,22 @@ impl TicketPlace {
         }
     }
 
+    /// The same, for what can be done with a ticket only.
+    pub(crate) fn seated(&self) -> Result<(&Ticket, i64), Failure> {
+        let given_up = Failure::Lost("the place was given up");
+        self.ticket().ok_or(given_up)
+    }
+
     /// Begins the hold of a ticket whose turn it is. That is not enough: the session must surely be
     /// alive, and the ticket its own. `None` if that took a wait.
     pub(crate) async fn begin_hold(
         &self,
         name: impl ToString + Copy,
     ) -> Result<Option<LeaseEntry>> {
-        let Some((ticket, czxid)) = self.ticket() else {
-            return Err(Error::place_lost(name, "the place was given up"));
-        };
         let session = &self.session;
+        let (ticket, czxid) = self
+            .seated()
+            .map_err(|lost| failed(session, WAITING, name, &self.directory, lost))?;
         let path = format!("{}/{}", self.directory, ticket.name);
         if session.heartbeat.is_strange().is_some() {
             let recognised = Box::pin(session.recognise_again(&path)).await;
@@ -272,13 +278,13 @@ impl Drop for TicketPlace {
         self.prepare_to_leave();
         let session = Arc::clone(&self.session);
         if let Some((directory, attempt)) = self.unsettled() {
-            session.janitor.sweep(directory, attempt);
+            drop(session.janitor.settle(directory, attempt));
         }
         if !self.exchanging().has_old() {
             return;
         }
         if let Some((id, departure, there)) = self.take_seated() {
-            session.janitor.leave(id, departure, there);
+            drop(session.janitor.leave(id, departure, Some(there)));
         }
     }
 }

@@ -77,7 +77,7 @@ impl Queue {
         }
         let mut waiter = self.wanting(asked).join().await?;
         if !waiter.try_granted().await? {
-            waiter.into_place().leave().await;
+            waiter.into_place().leave().await.ok();
             return Ok(None);
         }
         let mut head = Head::new(self, waiter.into_place(), permits, asked);
@@ -91,7 +91,7 @@ impl Queue {
                 Tried::Full => break,
             }
         }
-        head.place.leave().await;
+        head.place.leave().await.ok();
         Ok(None)
     }
 

@@ -7,14 +7,14 @@ use super::entry::{QueueEntry, kind_of};
 use super::permits::PermitPool;
 use super::{Queue, Session};
 use crate::error::{Error, Result};
-use crate::link::{Code, Found, Node, Read};
+use crate::link::{Found, Node, Read};
 use crate::protocol::kind::LockKind;
 use crate::protocol::permits;
 use crate::protocol::permits::{HELD, LIMIT, QUEUE};
 use crate::protocol::rule;
 use crate::protocol::rule::Verdict;
 use crate::protocol::ticket::{Mode, Ticket, in_order};
-use crate::session::{Failure, failed, unexpected};
+use crate::session::{Failure, children_in, failed, node_in};
 
 /// Tickets or directories that are read in one request.
 pub(super) const AT_ONCE: usize = 100;
@@ -68,10 +68,10 @@ impl Queue {
         if !is_limit(&limit) && !has_permits {
             return Ok(Vec::new());
         }
-        let listed = |path, found| match found {
-            Found::Children(children) => Ok(children),
-            Found::Failed(code) if code != Code::NoNode => Err(self.unread(session, path, code)),
-            _ => Ok(Vec::new()),
+        let listed = |path, found| {
+            let children = children_in(Some(found));
+            let failed = |failure| self::failed(session, LOOKING, &self.name, path, failure);
+            Ok::<_, Error>(children.map_err(failed)?.unwrap_or_default())
         };
         let (in_queue, in_held) = (listed(&queue, in_queue)?, listed(&held, in_held)?);
         let mut entries = self.permits_in(session, &held, &in_held).await?;
@@ -137,19 +137,11 @@ impl Queue {
         }
         let mut there = Vec::with_capacity(nodes.len());
         for ((child, path), found) in children.into_iter().zip(&paths).zip(nodes) {
-            match found {
-                Found::Node(node) => there.push((child, node)),
-                Found::Failed(code) if code != Code::NoNode => {
-                    return Err(self.unread(session, path, code));
-                }
-                _ => {}
-            }
+            let failed = |failure| failed(session, LOOKING, &self.name, path, failure);
+            let node = node_in(Some(found)).map_err(failed)?;
+            there.extend(node.map(|node| (child, node)));
         }
         Ok(there)
-    }
-
-    fn unread(&self, session: &Session, path: &str, code: Code) -> Error {
-        failed(session, LOOKING, &self.name, path, Failure::Answered(code))
     }
 }
 
@@ -197,14 +189,6 @@ pub(super) async fn children(
     session: &Session,
     path: &str,
 ) -> Result<Option<Vec<String>>, Failure> {
-    match session
-        .read_behind_sync(path, &[Read::Children(path)])
-        .await?
-        .into_iter()
-        .next()
-    {
-        Some(Found::Children(children)) => Ok(Some(children)),
-        Some(Found::Failed(Code::NoNode)) => Ok(None),
-        other => Err(unexpected(other)),
-    }
+    let reads = [Read::Children(path)];
+    children_in(session.read_behind_sync(path, &reads).await?.pop())
 }

@@ -142,8 +142,11 @@ impl Acquirer {
             return Ok(waiter);
         }
         let place = waiter.into_place();
-        let path = place.path().unwrap_or_default();
-        match told(place.leave().await, UPGRADING, name, path) {
+        let (session, path) = (
+            Arc::clone(place.session()),
+            place.path().unwrap_or_default(),
+        );
+        match told(&session, place.leave().await, UPGRADING, name, path) {
             // It stays until the session ends, and blocks others.
             Err(denied @ Error::Denied { .. }) => Err(denied),
             _ => Err(self.not_upgradable(others)),
@@ -159,7 +162,7 @@ impl Acquirer {
             left = held.place.leave_first() => left,
             loss = loss_watch.lost() => return Err(loss.while_trying(UPGRADING, &held.name)),
         };
-        told(left, UPGRADING, &held.name, path)?;
+        told(held.session(), left, UPGRADING, &held.name, path)?;
         if let Some(record) = &mut held.record {
             record.is_released();
         }

@@ -10,7 +10,7 @@ mod exchange;
 
 use super::permits::{Limit, PermitPool};
 use super::place::TicketPlace;
-use super::verified_read::{Unverified, VerifiedRead};
+use super::verified_read::VerifiedRead;
 use super::{Queue, WAITING};
 use crate::error::{Error, Result};
 use crate::link::{Change, Code, Node, Read};
@@ -235,11 +235,10 @@ impl<'a> Head<'a> {
     /// Reads the ticket, its directory and what else is asked for, all at one moment.
     async fn verified_read(&mut self, more: &[Read<'_>]) -> Result<VerifiedRead> {
         let read = self.place.verified_read(more, false).await;
-        if matches!(read, Err(Unverified::Lost(_))) {
+        if matches!(read, Err(Failure::Lost(_))) {
             self.place.leave_in_doubt();
         }
-        let (session, directory) = (self.place.session(), self.place.directory());
-        read.map_err(|error| error.while_trying(WAITING, session, self.name, directory))
+        read.map_err(|failure| self.failed(self.place.directory(), failure))
     }
 
     fn failed(&self, path: &str, failure: Failure) -> Error {

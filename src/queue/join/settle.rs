@@ -31,7 +31,7 @@ impl Joining<'_> {
             places,
             answer,
         } = asked;
-        let (at, fault) = match answer {
+        let fault = match answer {
             Ok(Made::One(created, directory)) => {
                 let recognised = session.recognise(created.owner);
                 recognised.map_err(|end| self.ended(end))?;
@@ -43,9 +43,9 @@ impl Joining<'_> {
                 let identified = Box::pin(self.identify(&session, attempt, &paths)).await?;
                 return self.walk(session, places, identified).await;
             }
-            Err(refused) => refused,
+            Err(fault) => fault,
         };
-        if let Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why) = &fault {
+        if let Some(why) = fault.unclear() {
             tracing::debug!(why, "a create has no result");
         }
         let after = AfterCreate::from(Answer::from(&fault));
@@ -53,10 +53,15 @@ impl Joining<'_> {
             return Box::pin(self.adopt(session, attempt, places)).await;
         }
         let room = Room::again(session, places);
-        match (after, fault) {
-            (AfterCreate::MakeDirectories, _) => Ok(Joined::NoDirectory(room)),
-            (AfterCreate::WaitForCounter, _) => Ok(Joined::CounterRanOut(at, room)),
-            (AfterCreate::Refused, Fault::Answered(code)) => {
+        let (at, code) = match fault {
+            Fault::Refused(at, code) => (at, code),
+            Fault::Answered(code) => (0, code),
+            Fault::Unknown(_) => return Ok(Joined::Nothing(room)),
+        };
+        match after {
+            AfterCreate::MakeDirectories => Ok(Joined::NoDirectory(room)),
+            AfterCreate::WaitForCounter => Ok(Joined::CounterRanOut(at, room)),
+            AfterCreate::Refused => {
                 let queue = self.queues.get(at).unwrap_or(self.first);
                 let (path, failure) = (&*queue.directory.path, Failure::Answered(code));
                 Err(failed(&room.session, CREATING, &queue.name, path, failure))

@@ -211,17 +211,17 @@ impl JournalWriter {
         let data = page.to_bytes();
         let ended = |end: End| end.while_trying(WRITING, name);
         let link = session.link().map_err(ended)?;
-        let asked = link.attempt(&[Write::set(path, &data, version)]);
+        let writes = [Write::set(path, &data, version)];
         let answer = tokio::select! {
-            answer = asked => answer,
+            answer = link.multi(&writes) => answer,
             end = session.ended() => return Err(ended(end)),
         };
         match answer {
-            Ok(Ok(_)) => Ok(true),
-            Ok(Err((_, Code::BadVersion | Code::NoNode)))
+            Ok(_) => Ok(true),
+            Err(Fault::Refused(_, Code::BadVersion | Code::NoNode))
             | Err(Fault::Unknown(_) | Fault::Answered(Code::NotNow(_))) => Ok(false),
-            Ok(Err((_, code))) | Err(Fault::Answered(code)) => {
-                Err(refused(&*link, WRITING, path, &code))
+            Err(Fault::Refused(_, code) | Fault::Answered(code)) => {
+                Err(refused(session, WRITING, path, &code))
             }
         }
     }

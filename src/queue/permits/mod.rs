@@ -165,11 +165,8 @@ impl PermitPool {
 
     /// Waits until the server has seen everything that was committed before.
     pub(super) async fn catch_up(&self, session: &Session) -> Result<()> {
-        match session.read(|link| link.sync(&self.limit)).await {
-            // What is missing cannot be synced everywhere; that is an answer too.
-            Ok(()) | Err(Failure::Answered(_)) => Ok(()),
-            Err(ended) => Err(self.failed(session, LOOKING, ended)),
-        }
+        let caught_up = session.catch_up(&self.limit).await;
+        caught_up.map_err(|ended| self.failed(session, LOOKING, ended))
     }
 
     fn failed(&self, session: &Session, doing: &'static str, failure: Failure) -> Error {

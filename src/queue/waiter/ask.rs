@@ -99,7 +99,7 @@ impl Waiter {
         self.count(&read.directory);
         self.seen = read.at;
         let taken_in = self.walk.take_in(&read.snapshot(&children));
-        taken_in.map_err(|why| self.lost(why))
+        taken_in.map_err(|why| self.failed(Failure::Lost(why)))
     }
 
     /// Reads the nodes whose names do not tell whether they can share the queue. Whether there were

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use super::WAITING;
 use super::journal::Draft;
 use super::place::TicketPlace;
-use super::verified_read::{Unverified, ticket_in};
+use super::verified_read::ticket_in;
 use crate::error::{Error, Result};
 use crate::link::{Found, Node};
 use crate::metrics::LockMetrics;
@@ -31,10 +31,10 @@ use crate::protocol::dialect::check_neighbours;
 use crate::protocol::lease::Moment;
 use crate::protocol::ticket::{Mode, Ticket, TicketData};
 use crate::protocol::walk::{SpeculativeRead, Step, Turn, Walk};
-use crate::session::Session;
 use crate::session::heartbeat::LeaseEntry;
 use crate::session::setbacks::Setbacks;
 use crate::session::watching::WatchSlot;
+use crate::session::{Failure, Session, failed, node_in};
 
 /// A ticket on its way to the grant.
 #[derive(Debug)]
@@ -164,7 +164,7 @@ impl Waiter {
         directory: &Node,
         mine: Option<Found>,
     ) -> Result<()> {
-        self.in_place(ticket_in(mine, self.walk.czxid()))?;
+        self.in_place(node_in(mine).and_then(|mine| ticket_in(mine, self.walk.czxid())))?;
         let path = Arc::clone(self.place.directory());
         let is_checked = self.place.checks_acl(&self.name, &path, directory).await?;
         let is_same = |turn: &Turn| turn.version == directory.version;
@@ -292,7 +292,7 @@ impl Waiter {
         // A guest stands where its host does.
         let mine = self.place.ticket().map_or(0, |(ticket, _)| ticket.seq);
         let listed = self.place.verified_list(true, &[]).await;
-        let (_, children) = listed.map_err(|error| self.unverified(error))?;
+        let (_, children) = listed.map_err(|failure| self.failed(failure))?;
         check_neighbours(&self.name, Some(self.walk.recipe()), &children)?;
         self.reads_doubts(&children).await?;
         let tickets = children.iter().filter_map(|child| Ticket::parse(child));
@@ -317,19 +317,21 @@ impl Waiter {
 
     /// What a read of our ticket saw. Another ticket in its place ends what was known of ours: by
     /// its name it would be the other one's end.
-    fn in_place<T>(&mut self, read: Result<T, Unverified>) -> Result<T> {
-        if matches!(read, Err(Unverified::Lost(_))) {
+    fn in_place<T>(&mut self, read: Result<T, Failure>) -> Result<T> {
+        if matches!(read, Err(Failure::Lost(_))) {
             self.place.leave_in_doubt();
         }
-        read.map_err(|error| self.unverified(error))
+        read.map_err(|failure| self.failed(failure))
     }
 
-    fn unverified(&self, error: Unverified) -> Error {
-        let place = &self.place;
-        error.while_trying(WAITING, place.session(), &self.name, place.directory())
-    }
-
-    pub(super) fn lost(&self, why: &'static str) -> Error {
-        self.unverified(Unverified::Lost(why))
+    fn failed(&self, failure: Failure) -> Error {
+        let directory = self.place.directory();
+        failed(
+            self.place.session(),
+            WAITING,
+            &self.name,
+            directory,
+            failure,
+        )
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{Access, Pool};
 use crate::error::{Error, Result};
-use crate::link::{Code, Fault, Found, Link, Read, diagnose};
+use crate::link::{Code, Fault, Found, Link, Opener, Read, diagnose};
 use crate::session::heartbeat::LeaseStrength;
 
 /// The pause before servers that refused are asked again.
@@ -71,7 +71,7 @@ async fn connect(access: &Access, limit: Duration) -> Result<Arc<dyn Link>> {
             check_granted(access, &*link)?;
             check_strength(access, link.session_timeout())?;
             check_tick(access.tick, link.session_timeout())?;
-            find_chroot(link, opener.chroot()).await
+            find_chroot(link, &**opener).await
         }
         Ok(Err(Fault::Answered(Code::Unauthenticated))) => Err(Error::Unauthenticated {
             servers: opener.servers().to_owned(),
@@ -97,7 +97,7 @@ fn check_granted(access: &Access, link: &dyn Link) -> Result<()> {
     Err(Error::Refused {
         doing: "keep a session at",
         path: "/".into(),
-        servers: link.servers().into(),
+        servers: access.opener.servers().into(),
         why: format!(
             "a server granted a session timeout of {granted:?}, which is not between {LEAST_GRANTED:?} and {most:?}: this is no ZooKeeper that works"
         ),
@@ -132,22 +132,21 @@ pub(crate) fn check_tick(tick: Option<Duration>, timeout: Duration) -> Result<()
 }
 
 /// A missing chroot connects, and only then fails with a bare "no such node".
-async fn find_chroot(link: Arc<dyn Link>, chroot: &str) -> Result<Arc<dyn Link>> {
-    if chroot.is_empty() {
+async fn find_chroot(link: Arc<dyn Link>, opener: &dyn Opener) -> Result<Arc<dyn Link>> {
+    if opener.chroot().is_empty() {
         return Ok(link);
     }
-    let servers = link.servers().to_owned();
     // Without a sync, a server that lags behind would deny a chroot that was made a moment ago.
     let (synced, found) = (link.sync("/"), link.multi_read(&[Read::Data("/")]));
     synced.await.ok();
     match found.await {
         Ok(found) if found.first() == Some(&Found::Failed(Code::NoNode)) => {
             Err(Error::ChrootMissing {
-                chroot: chroot.into(),
-                servers,
+                chroot: opener.chroot().into(),
+                servers: opener.servers().into(),
             })
         }
-        Ok(_) | Err(Fault::Answered(_)) => Ok(link),
+        Ok(_) | Err(Fault::Answered(_) | Fault::Refused(..)) => Ok(link),
         Err(Fault::Unknown(why)) => {
             tracing::debug!(why, "could not find out whether the chroot is there");
             Ok(link)
