@@ -16,9 +16,7 @@ use crate::guard::lost::Lost;
 use crate::guard::self_wait::SelfWait;
 use crate::owner::Owner;
 use crate::protocol::ticket::Mode;
-use crate::queue::Waiter;
 use crate::queue::place::TicketPlace;
-use crate::session::heartbeat::LeaseEntry;
 use crate::token::Token;
 
 /// Granted places with their holds.
@@ -59,12 +57,6 @@ impl Hold {
             kind,
             _self_wait: self_wait,
         })
-    }
-
-    /// The hold of one ticket that excludes others, in nobody's name.
-    pub(crate) fn of_one(granted: Waiter, entry: LeaseEntry, token: Token) -> Arc<Self> {
-        let all_held = vec![HeldTicket::new(granted, entry)];
-        Self::new(all_held, token, Mode::Exclusive, None, Vec::new())
     }
 
     pub(crate) fn token(&self) -> Token {

@@ -187,8 +187,8 @@ impl Keeper {
     {
         let names = names.into_iter().map(|name| Ok(name.try_into()?));
         let names = names.collect::<Result<_>>()?;
-        let queue = |name| self.counted(name, LockKind::Lock, SEVERAL);
-        MultiLock::new(names, Arc::clone(&self.local_holds), queue)
+        let acquirer = |name| self.counted(name, LockKind::Lock, SEVERAL);
+        MultiLock::new(names, acquirer)
     }
 
     /// Takes several locks together: [`multi_lock`](Self::multi_lock) and [`MultiLock::lock`].
@@ -256,15 +256,14 @@ impl Keeper {
 
     fn acquirer(&self, name: LockName, kind: LockKind) -> Acquirer {
         let label = kind.label();
-        let queue = self.counted(name, kind, label);
-        Acquirer::new(queue, Arc::clone(&self.local_holds))
+        self.counted(name, kind, label)
     }
 
-    /// The queue of a recipe, with the metrics of this label.
-    fn counted(&self, name: LockName, kind: LockKind, label: &'static str) -> Queue {
+    /// The way into the queue of a recipe, with the metrics of this label.
+    fn counted(&self, name: LockName, kind: LockKind, label: &'static str) -> Acquirer {
         let mut queue = self.queue_of(name, self.dialect.recipe(&kind));
-        queue.set_metrics(self.local_holds.metrics.of(DEFAULT_CLASS, label));
-        queue
+        queue.metrics = self.local_holds.metrics.of(DEFAULT_CLASS, label);
+        Acquirer::new(queue, Arc::clone(&self.local_holds))
     }
 
     fn queue_of(&self, name: LockName, recipe: Recipe) -> Queue {
@@ -277,9 +276,7 @@ impl Keeper {
             Arc::clone(&self.line),
             self.lock_delay,
         );
-        if let Some(journal) = &self.journal {
-            queue.set_journal(journal);
-        }
+        queue.journal = self.journal.clone();
         queue
     }
 }

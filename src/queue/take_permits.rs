@@ -133,7 +133,7 @@ impl Queue {
     /// This queue, with what is wanted in the ticket.
     fn wanting(&self, permits: u32) -> Self {
         let mut queue = self.clone();
-        Arc::make_mut(&mut queue.line).permits = Some(permits);
+        queue.line().permits = Some(permits);
         queue
     }
 }

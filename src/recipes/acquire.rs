@@ -35,7 +35,8 @@ pub(crate) struct Acquirer {
     pub(crate) queue: Queue,
     local_holds: Arc<LocalHolds>,
     owner: Option<Owner>,
-    rejoins: bool,
+    /// Whether its calls join again at the end of a session.
+    pub(crate) rejoins: bool,
 }
 
 impl Acquirer {
@@ -53,21 +54,18 @@ impl Acquirer {
     }
 
     pub(crate) fn set_owner(&mut self, owner: &Owner) {
-        self.queue.set_owner(owner.as_str());
+        self.queue.line().owner = Some(owner.as_str().to_owned());
         self.owner = Some(owner.clone());
     }
 
     pub(crate) fn set_class(&mut self, class: &'static str) {
-        self.queue.set_class(class, &self.local_holds.metrics);
-    }
-
-    pub(crate) fn set_rejoin(&mut self, rejoins: bool) {
-        self.rejoins = rejoins;
+        let metrics = &self.local_holds.metrics;
+        self.queue.metrics = self.queue.metrics.in_class(class, metrics);
     }
 
     /// Waits for the turn of a new ticket, or gets the owner's hold again.
     pub(crate) async fn lock(&self) -> Result<Arc<Hold>> {
-        let waiting = self.queue.metrics().wait();
+        let waiting = self.queue.metrics.wait();
         let hold = self.take().instrument(self.queue.span()).await?;
         waiting.granted();
         Ok(hold)
@@ -75,7 +73,7 @@ impl Acquirer {
 
     /// As [`lock`](Self::lock), if that needs no wait.
     pub(crate) async fn try_lock(&self) -> Result<Option<Arc<Hold>>> {
-        let waiting = self.queue.metrics().wait();
+        let waiting = self.queue.metrics.wait();
         let taken = self.try_take().instrument(self.queue.span()).await?;
         if taken.is_some() {
             waiting.granted();
@@ -105,7 +103,7 @@ impl Acquirer {
 
     /// Takes a place at the end of the queue.
     pub(crate) async fn enqueue(&self) -> Result<(Waiter, Waiting, Span)> {
-        let waiting = self.queue.metrics().wait();
+        let waiting = self.queue.metrics.wait();
         let span = self.queue.span();
         let join = again(self.rejoins, || self.queue.join());
         let waiter = join.instrument(span.clone()).await?;
@@ -168,7 +166,7 @@ impl Acquirer {
 
     /// Waits for so many permits.
     pub(crate) async fn take_permits(&self, permits: &PermitPool, asked: u32) -> Result<Arc<Hold>> {
-        let (began, waiting) = (Instant::now(), self.queue.metrics().wait());
+        let (began, waiting) = (Instant::now(), self.queue.metrics.wait());
         let take = again(self.rejoins, || self.queue.take_permits(permits, asked));
         let span = self.queue.span();
         let taken = take.instrument(span.clone()).await?;
@@ -182,7 +180,7 @@ impl Acquirer {
         permits: &PermitPool,
         asked: u32,
     ) -> Result<Option<Arc<Hold>>> {
-        let (began, waiting) = (Instant::now(), self.queue.metrics().wait());
+        let (began, waiting) = (Instant::now(), self.queue.metrics.wait());
         let take = again(self.rejoins, || self.queue.try_take_permits(permits, asked));
         let span = self.queue.span();
         let Some(taken) = take.instrument(span.clone()).await? else {
@@ -193,7 +191,7 @@ impl Acquirer {
     }
 
     fn of_permits(&self, (place, entry): (TicketPlace, LeaseEntry), began: Instant) -> Arc<Hold> {
-        let held = HeldTicket::of(self.name().clone(), place, entry, self.queue.metrics());
+        let held = HeldTicket::of(self.name().clone(), place, entry, &self.queue.metrics);
         let waited = began.elapsed();
         let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         let token = Token::new(held.czxid());
@@ -213,7 +211,7 @@ impl Acquirer {
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let timed_out = |_| {
-            self.queue.metrics().timed_out();
+            self.queue.metrics.timed_out();
             Error::TimedOut {
                 name: self.name().to_string(),
                 waited: limit,

@@ -131,7 +131,7 @@ impl Joining<'_> {
         // As many as there are: a waiter is large, and most are alone.
         let mut waiters = Vec::with_capacity(places.len());
         for ((queue, place), directory) in self.queues.iter().zip(places).zip(directories) {
-            let mut waiter = queue.waiter(place)?;
+            let mut waiter = Waiter::new(queue, place)?;
             if let Some((at, directory)) = directory {
                 waiter.speculated(at, &directory);
             }

@@ -19,24 +19,12 @@ use crate::session::heartbeat::LossWatch;
 /// The line of a hold that has not begun.
 #[derive(Debug)]
 pub(crate) struct Draft {
-    journal: Arc<JournalWriter>,
-    line: Arc<TicketData>,
-    kind: LockKind,
+    pub(in crate::queue) journal: Arc<JournalWriter>,
+    pub(in crate::queue) line: Arc<TicketData>,
+    pub(in crate::queue) kind: LockKind,
 }
 
 impl Draft {
-    pub(in crate::queue) fn new(
-        journal: &Arc<JournalWriter>,
-        line: &Arc<TicketData>,
-        kind: LockKind,
-    ) -> Self {
-        Self {
-            journal: Arc::clone(journal),
-            line: Arc::clone(line),
-            kind,
-        }
-    }
-
     /// The hold has begun.
     pub(crate) fn begin(
         self,

@@ -19,10 +19,10 @@ mod guest;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::WAITING;
 use super::journal::Draft;
 use super::place::TicketPlace;
 use super::verified_read::ticket_in;
+use super::{Queue, WAITING};
 use crate::error::{Error, Result};
 use crate::link::{Found, Node};
 use crate::metrics::LockMetrics;
@@ -67,32 +67,30 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    pub(super) fn new(
-        place: TicketPlace,
-        name: LockName,
-        walk: Walk,
-        line: Option<Arc<TicketData>>,
-        delay: Duration,
-        draft: Option<Draft>,
-        metrics: LockMetrics,
-    ) -> Self {
-        Self {
-            place,
-            name,
-            walk,
+    /// The waiter of a ticket that is in the queue.
+    pub(super) fn new(queue: &Queue, place: TicketPlace) -> Result<Self> {
+        let seated = place.seated();
+        let (ticket, czxid) =
+            seated.map_err(|lost| queue.failed_to(WAITING, place.session(), lost))?;
+        let owner = queue.line.owner.as_deref();
+        let forget = queue.directory.is_container();
+        Ok(Self {
+            name: queue.name.clone(),
+            walk: Walk::new(queue.recipe, ticket.clone(), czxid, owner, forget),
             is_taken: false,
             seen: Moment::ZERO,
             setbacks: Setbacks::default(),
-            line,
+            line: owner.map(|_| Arc::clone(&queue.line)),
             since: Instant::now(),
-            delay: Some(delay).filter(|delay| !delay.is_zero()),
+            delay: Some(queue.delay).filter(|delay| !delay.is_zero()),
             delay_until: None,
             sat_out: None,
             knows_neighbours: false,
-            draft: draft.map(Box::new),
-            metrics,
+            draft: queue.draft(queue.recipe.lock_kind()).map(Box::new),
+            metrics: queue.metrics.clone(),
             is_counted: false,
-        }
+            place,
+        })
     }
 
     pub(crate) fn name(&self) -> &LockName {

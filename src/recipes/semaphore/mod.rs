@@ -14,6 +14,7 @@ use crate::name::LockName;
 use crate::queue::entry::QueueEntry;
 use crate::queue::permits::PermitPool;
 use crate::recipes::acquire::Acquirer;
+use crate::recipes::options::option_methods;
 
 /// A fair distributed semaphore: it limits parallel work across processes and machines.
 ///
@@ -93,6 +94,8 @@ impl fmt::Debug for Semaphore {
     }
 }
 
+option_methods!(Semaphore, |semaphore| [&mut semaphore.acquirer]);
+
 impl Semaphore {
     pub(crate) fn new(mut acquirer: Acquirer, limit: u32) -> Result<Self> {
         check_limit(limit)?;
@@ -103,37 +106,6 @@ impl Semaphore {
     /// The semaphore's name.
     pub fn name(&self) -> &LockName {
         self.acquirer.name()
-    }
-
-    /// Sets a short text, of at most 1024 bytes, for example the work under the lock. It is written
-    /// into each ticket, and [`Keeper::queue`](crate::Keeper::queue) and [`holders`](Self::holders)
-    /// show it. A lock call with a longer text is refused.
-    #[must_use]
-    pub fn with_label(mut self, label: impl Into<String>) -> Self {
-        self.acquirer.queue.set_label(label.into());
-        self
-    }
-
-    /// As [`Mutex::with_trace_id`](crate::Mutex::with_trace_id).
-    #[must_use]
-    pub fn with_trace_id(mut self, trace_id: impl Into<String>) -> Self {
-        self.acquirer.queue.set_trace(trace_id.into());
-        self
-    }
-
-    /// As [`Mutex::with_class`](crate::Mutex::with_class).
-    #[must_use]
-    pub fn with_class(mut self, class: &'static str) -> Self {
-        self.acquirer.set_class(class);
-        self
-    }
-
-    /// Whether calls join the queue again, at its end, if the session ends while they wait; default
-    /// `true`. With `false` they fail with [`is_session_over`](Error::is_session_over).
-    #[must_use]
-    pub fn with_rejoin(mut self, rejoins: bool) -> Self {
-        self.acquirer.set_rejoin(rejoins);
-        self
     }
 
     /// Waits for a permit, without a limit of time.
