@@ -5,6 +5,7 @@
 //! only, so its major version is not part of this API.
 
 mod connect;
+mod making;
 mod questions;
 mod right;
 
@@ -308,32 +309,6 @@ pub enum Error {
 
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
-
-impl Error {
-    /// The same error of a call for this lock.
-    pub(crate) fn about(mut self, lock: impl ToString) -> Self {
-        if let Self::Closed { name, .. } = &mut self {
-            *name = lock.to_string();
-        }
-        self
-    }
-
-    /// An option has an illegal value.
-    pub(crate) fn invalid(
-        what: &'static str,
-        given: impl Into<String>,
-        why: impl Into<String>,
-    ) -> Self {
-        let (given, why) = (given.into(), why.into());
-        Self::InvalidOption { what, given, why }
-    }
-
-    /// A ticket is no longer ours, for this reason.
-    pub(crate) fn place_lost(lock: impl ToString, why: &'static str) -> Self {
-        let name = lock.to_string();
-        Self::PlaceLost { name, why }
-    }
-}
 
 /// A [`LockName`](crate::LockName) cannot be refused.
 impl From<Infallible> for Error {

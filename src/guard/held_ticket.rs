@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::link::{Code, Fault, Found, Read, Write};
 use crate::metrics::LockMetrics;
 use crate::name::LockName;
+use crate::protocol::journal_page::ms;
 use crate::protocol::walk::REMOVED;
 use crate::queue::Waiter;
 use crate::queue::journal::{Draft, Record};
@@ -17,7 +18,7 @@ use crate::queue::place::TicketPlace;
 use crate::queue::revoke;
 use crate::queue::verified_read::ticket_in;
 use crate::session::heartbeat::{LeaseEntry, Loss, LossWatch};
-use crate::session::janitor::Left;
+use crate::session::janitor::ReleaseOutcome;
 use crate::session::{Failure, Session, failed, node_in};
 use crate::token::Token;
 
@@ -40,8 +41,6 @@ impl HeldTicket {
     pub(crate) fn new(mut granted: Waiter, entry: LeaseEntry) -> Self {
         let (name, token) = (granted.name().clone(), Token::new(granted.token()));
         let waited = granted.waited();
-        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-        tracing::debug!(waited_ms, token = u64::from(token), "granted");
         let (metrics, draft) = (granted.metrics().clone(), granted.take_draft());
         let held = Self::of(name, granted.into_place(), entry, &metrics);
         held.recorded(draft, token, waited)
@@ -67,13 +66,14 @@ impl HeldTicket {
         }
     }
 
-    /// The hold is written down, if there is a draft of it.
+    /// The hold was granted. It is written down, if there is a draft of it.
     pub(crate) fn recorded(
         mut self,
         draft: Option<Box<Draft>>,
         token: Token,
         waited: Duration,
     ) -> Self {
+        tracing::debug!(waited_ms = ms(waited), token = u64::from(token), "granted");
         self.record = draft.map(|draft| {
             let loss_watch = self.entry.loss_watch();
             Box::new(draft.begin(&self.name, self.ticket(), token.czxid(), waited, loss_watch))
@@ -189,7 +189,7 @@ pub(crate) struct Leaving {
 
 impl Leaving {
     /// What became of the ticket is news for the hold.
-    pub(crate) fn has_left(&self, left: &Left) {
+    pub(crate) fn has_left(&self, left: &ReleaseOutcome) {
         match left {
             Ok(false) => self.entry.lose(REMOVED),
             // Its end says so.
@@ -204,7 +204,7 @@ impl Leaving {
 /// What became of a ticket that was to leave, as an error unless it was removed by us.
 pub(crate) fn told(
     session: &Session,
-    left: Left,
+    left: ReleaseOutcome,
     doing: &'static str,
     name: &LockName,
     path: String,

@@ -38,8 +38,8 @@ macro_rules! guard_methods {
                 self.hold.owner()
             }
 
-            /// Whether the lock is still ours: not [`Lost`](crate::GuardState::Lost). It looks at the
-            /// clock, so a process that was paused learns of a loss before it acts. It sends
+            /// Whether the lock is still ours: not [`Lost`](crate::GuardState::Lost). It looks at
+            /// the clock, so a process that was paused learns of a loss before it acts. It sends
             /// nothing.
             pub fn is_held(&self) -> bool {
                 self.hold.loss().is_none()

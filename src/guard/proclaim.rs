@@ -44,12 +44,12 @@ async fn speak(held: &HeldTicket, value: &str) -> Result<()> {
     loop {
         let at = match known.take() {
             Some(at) => at,
-            None => match value_seen(held, data).await? {
-                ValueSeen::Said(at) => {
+            None => match version_seen(held, data).await? {
+                (at, true) => {
                     *version = Some(at);
                     return Ok(());
                 }
-                ValueSeen::Unsaid(at) => at,
+                (at, false) => at,
             },
         };
         let writes = [Write::check(&ticket), Write::set(directory, data, at)];
@@ -66,25 +66,18 @@ async fn speak(held: &HeldTicket, value: &str) -> Result<()> {
     }
 }
 
-/// The directory's version, and whether it says what it is to say.
-enum ValueSeen {
-    Said(i32),
-    Unsaid(i32),
-}
-
-/// Reads the directory and our ticket, behind all that was committed before.
-async fn value_seen(held: &HeldTicket, data: &[u8]) -> Result<ValueSeen> {
+/// The directory's version, and whether it says what it is to say. Reads it and our ticket, behind
+/// all that was committed before.
+async fn version_seen(held: &HeldTicket, data: &[u8]) -> Result<(i32, bool)> {
     let session = held.session();
     let directory = &**held.place.directory();
     let read = held.place.verified_read(&[], true).await;
     let there = read
         .map_err(|error| held.failed(PROCLAIMING, directory, error))?
         .directory;
-    if there.data == data {
-        return Ok(ValueSeen::Said(there.version));
-    }
-    if DirectoryData::parse(&there.data).is_ours() {
-        return Ok(ValueSeen::Unsaid(there.version));
+    let is_said = there.data == data;
+    if is_said || DirectoryData::parse(&there.data).is_ours() {
+        return Ok((there.version, is_said));
     }
     let why = Failure::Answered(Code::Other("it holds another program's data".into()));
     Err(failed(session, PROCLAIMING, &held.name, directory, why))

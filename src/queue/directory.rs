@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::link::{Code, Create, Fault, Read, Reply};
 use crate::name::LockName;
 use crate::protocol::mark::DirectoryData;
@@ -112,14 +112,13 @@ impl Directory {
         let doing = "start the numbers again in";
         let ended = |end: End| end.while_trying(doing, name);
         loop {
-            match self.emptiness(session).await {
-                Ok(Emptiness::Gone) => return Ok(()),
-                Ok(Emptiness::Empty) => {}
-                Ok(Emptiness::InUse) => {
+            match self.is_empty(session).await {
+                Ok(None) => return Ok(()),
+                Ok(Some(true)) => {}
+                Ok(Some(false)) => {
                     session.reconnected(PAUSE).await.map_err(ended)?;
                     continue;
                 }
-                Ok(Emptiness::Stuck(why)) => return Err(self.stuck(session, doing, name, why)),
                 Err(failure) => return Err(failed(session, doing, name, &self.path, failure)),
             }
             let link = session.link().map_err(ended)?;
@@ -135,47 +134,28 @@ impl Directory {
         }
     }
 
-    /// Whether the directory can go. What another program keeps in it would never be empty, or be
-    /// lost: then it is better to say so than to wait for ever.
-    async fn emptiness(&self, session: &Session) -> Result<Emptiness, Failure> {
+    /// Whether the directory is empty, if it is there. What another program keeps in it would never
+    /// be empty, or be lost: then it is better to say so than to wait for ever.
+    async fn is_empty(&self, session: &Session) -> Result<Option<bool>, Failure> {
         let found = session
             .read(|link| link.multi_read(&[Read::Data(&self.path), Read::Children(&self.path)]))
             .await?;
         let mut found = found.into_iter();
         let (node, children) = (node_in(found.next())?, children_in(found.next())?);
-        if node.is_some_and(|node| !DirectoryData::parse(&node.data).is_ours()) {
-            return Ok(Emptiness::Stuck("it holds another program's data".into()));
-        }
-        let Some(children) = children else {
-            return Ok(Emptiness::Gone);
+        let is_stuck = |why: &str| {
+            let why = format!("its counter has run out, and it cannot be removed because {why}");
+            Err(Failure::Answered(Code::Other(why)))
         };
-        Ok(match children.first() {
-            None => Emptiness::Empty,
-            Some(other) if children.iter().all(|child| Ticket::parse(child).is_none()) => {
-                Emptiness::Stuck(format!("it holds {other:?}"))
+        if node.is_some_and(|node| !DirectoryData::parse(&node.data).is_ours()) {
+            return is_stuck("it holds another program's data");
+        }
+        match children.as_deref() {
+            Some(all @ [other, ..]) if all.iter().all(|child| Ticket::parse(child).is_none()) => {
+                is_stuck(&format!("it holds {other:?}"))
             }
-            Some(_) => Emptiness::InUse,
-        })
+            children => Ok(children.map(<[String]>::is_empty)),
+        }
     }
-
-    fn stuck(&self, session: &Session, doing: &'static str, name: &LockName, why: String) -> Error {
-        let why = format!("its counter has run out, and it cannot be removed because {why}");
-        failed(
-            session,
-            doing,
-            name,
-            &self.path,
-            Failure::Answered(Code::Other(why)),
-        )
-    }
-}
-
-/// Whether a directory can be removed.
-enum Emptiness {
-    Gone,
-    Empty,
-    InUse,
-    Stuck(String),
 }
 
 #[cfg(test)]

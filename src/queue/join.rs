@@ -8,7 +8,6 @@
 mod settle;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use uuid::Uuid;
@@ -18,6 +17,7 @@ use super::{Queue, Waiter, now_ms};
 use crate::error::{Error, Result};
 use crate::link::{Code, Create, Created, Fault, Link, Node, Write};
 use crate::name::LockName;
+use crate::protocol::join::AfterCreate;
 use crate::protocol::lease::Moment;
 use crate::protocol::ticket::{Mode, Ticket, TicketData};
 use crate::session::pool::Reservation;
@@ -56,18 +56,8 @@ impl Room {
 /// What one create led to; room that is not used up comes back.
 enum Joined {
     Seated(Vec<Waiter>),
-    NoDirectory(Room),
-    /// That of the queue at this place of the list.
-    CounterRanOut(usize, Room),
-    Nothing(Room),
-}
-
-/// An answer to a create, with whatever answers for what it made.
-struct CreateAnswer {
-    session: Arc<Session>,
-    attempt: Uuid,
-    places: Vec<TicketPlace>,
-    answer: Result<Made, Fault>,
+    /// Nothing. The answer was about the queue at this place of the list.
+    Nothing(AfterCreate, usize, Room),
 }
 
 /// What a request made.
@@ -132,28 +122,28 @@ impl<'a> Joining<'a> {
         let mut room = self.reserve().await?;
         let mut setbacks = Setbacks::default();
         while setbacks.count() < MOST_SETBACKS {
-            let asked = self.ask(room).await?;
-            room = match self.settle(asked).await? {
+            let (after, at) = match self.try_once(room).await? {
                 Joined::Seated(waiters) => return Ok(waiters),
-                Joined::NoDirectory(again) => {
-                    // At once: that is how a new lock begins, and a chroot that has gone is to be
-                    // said soon.
-                    setbacks.pause();
-                    let make = |queue: &'a Queue| queue.directory.make(&again.session, &queue.name);
-                    try_join_all(self.queues.iter().map(make)).await?;
-                    again
-                }
-                Joined::CounterRanOut(at, again) => {
-                    // It waits itself.
-                    setbacks.pause();
-                    Box::pin(self.wait_out(at, &again.session)).await?;
-                    again
-                }
-                Joined::Nothing(again) => {
-                    self.wait(&again, setbacks.pause()).await?;
-                    again
+                Joined::Nothing(after, at, again) => {
+                    room = again;
+                    (after, at)
                 }
             };
+            let (session, pause) = (&room.session, setbacks.pause());
+            match after {
+                // At once: that is how a new lock begins, and a chroot that has gone is to be said
+                // soon.
+                AfterCreate::MakeDirectories => {
+                    let make = |queue: &'a Queue| queue.directory.make(session, &queue.name);
+                    try_join_all(self.queues.iter().map(make)).await?;
+                }
+                // It waits itself.
+                AfterCreate::WaitForCounter => Box::pin(self.wait_out(at, session)).await?,
+                _ => {
+                    let back = Box::pin(session.reconnected(pause)).await;
+                    back.map_err(|end| self.ended(end))?;
+                }
+            }
         }
         let why = Code::Other(format!(
             "no ticket came of {MOST_SETBACKS} tries: the directory or the connection is lost"
@@ -161,12 +151,6 @@ impl<'a> Joining<'a> {
         let path = &*self.first.directory.path;
         let failure = Failure::Answered(why);
         Err(failed(&room.session, CREATING, self.names(), path, failure))
-    }
-
-    /// Waits before the next try.
-    async fn wait(&self, room: &Room, pause: Duration) -> Result<()> {
-        let back = Box::pin(room.session.reconnected(pause)).await;
-        back.map_err(|end| self.ended(end))
     }
 
     async fn reserve(&self) -> Result<Room> {
@@ -180,8 +164,8 @@ impl<'a> Joining<'a> {
         })
     }
 
-    /// Sends one create and waits for its answer.
-    async fn ask(&self, room: Room) -> Result<CreateAnswer> {
+    /// Sends one create, waits for its answer and settles that.
+    async fn try_once(&self, room: Room) -> Result<Joined> {
         let attempt = Uuid::new_v4();
         let session = room.session;
         let link = session.link().map_err(|end| self.ended(end))?;
@@ -197,16 +181,11 @@ impl<'a> Joining<'a> {
             end = session.ended() => return Err(self.ended(end)),
         };
         drop(link);
-        Ok(CreateAnswer {
-            session,
-            attempt,
-            places,
-            answer,
-        })
+        self.settle(session, attempt, places, answer).await
     }
 
-    /// Sends one request for all tickets. A read of its directory follows the create of a single ticket before that is answered: so a
-    /// lock that is free costs one round trip.
+    /// Sends one request for all tickets. A read of its directory follows the create of a single
+    /// ticket before that is answered: so a lock that is free costs one round trip.
     async fn send(
         &self,
         session: &Session,

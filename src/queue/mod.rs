@@ -36,6 +36,7 @@ use crate::error::{Error, Result};
 use crate::link::Create;
 use crate::metrics::LockMetrics;
 use crate::name::LockName;
+use crate::protocol::journal_page::ms;
 use crate::protocol::kind::LockKind;
 use crate::protocol::ticket;
 use crate::protocol::ticket::{Mode, Recipe, TicketData};
@@ -265,8 +266,6 @@ pub(crate) fn check_len(what: &'static str, given: &str, most: usize) -> Result<
 
 /// For people who read the queue; no decision rests on it.
 pub(super) fn now_ms() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    ms(since.unwrap_or_default())
 }

@@ -132,8 +132,8 @@ impl TicketPlace {
     /// The exit follows what we have written into the directory.
     fn follow_writes(&mut self) {
         let written = self.written.take().and_then(|written| written.into_inner());
-        if let (Some(version), Some(departure)) = (written, self.departure()) {
-            departure.follow_version(version);
+        if let Some(version) = written {
+            self.leaves(|departure| departure.follow_version(version));
         }
     }
 
@@ -142,32 +142,16 @@ impl TicketPlace {
         let loss_watch = self.loss_watch.take();
         let is_lost = loss_watch.is_some_and(|loss_watch| loss_watch.begin_release().is_some());
         if is_lost {
-            self.leave_in_doubt();
+            self.leaves(Departure::leave_in_doubt);
         }
     }
 
     /// The ticket was granted, and so seen to be ours at that moment: it leaves by this exit.
     pub(crate) fn grant(&mut self, by: ReleasePlan, at: Moment) {
-        if let Some(departure) = self.departure() {
-            *departure = Departure::granted(by, at);
-            self.written.take();
-        }
+        self.leaves(|departure| *departure = Departure::granted(by, at));
+        self.written.take();
         if !self.watches_on {
             self.slot().give_back();
-        }
-    }
-
-    /// Its end proves nothing, so the next ticket reads the queue.
-    pub(crate) fn forgo_mark(&mut self) {
-        if let Some(departure) = self.departure() {
-            departure.forgo_mark();
-        }
-    }
-
-    /// The ticket was read once more, and was ours at that moment.
-    pub(crate) fn seen(&mut self, at: Moment) {
-        if let Some(departure) = self.departure() {
-            departure.seen(at);
         }
     }
 
@@ -236,11 +220,9 @@ impl TicketPlace {
         Some(format!("{}/{}", self.directory, ticket.name))
     }
 
-    /// Something else was seen in the ticket's place: it leaves by its identity alone.
-    pub(crate) fn leave_in_doubt(&mut self) {
-        if let Some(departure) = self.departure() {
-            departure.leave_in_doubt();
-        }
+    /// Changes how the ticket leaves, if there is one.
+    pub(crate) fn leaves(&mut self, change: impl FnOnce(&mut Departure)) {
+        self.departure().map(change);
     }
 
     /// How the ticket leaves.

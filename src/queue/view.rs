@@ -17,7 +17,7 @@ use crate::protocol::ticket::{Mode, Ticket, in_order};
 use crate::session::{Failure, children_in, failed, node_in};
 
 /// Tickets or directories that are read in one request.
-pub(super) const AT_ONCE: usize = 100;
+const AT_ONCE: usize = 100;
 const LOOKING: &str = "look at";
 
 impl Queue {
@@ -124,17 +124,13 @@ impl Queue {
         children: Vec<T>,
         name: impl Fn(&T) -> &str,
     ) -> Result<Vec<(T, Node)>> {
-        let mut nodes = Vec::with_capacity(children.len());
         let paths: Vec<String> = children
             .iter()
             .map(|child| join(path, name(child)))
             .collect();
-        for chunk in paths.chunks(AT_ONCE) {
-            let reads: Vec<Read<'_>> = chunk.iter().map(|path| Read::Data(path)).collect();
-            let found = session.read(|link| link.multi_read(&reads)).await;
-            let failed = |failure| failed(session, LOOKING, &self.name, path, failure);
-            nodes.extend(found.map_err(failed)?);
-        }
+        let reads: Vec<Read<'_>> = paths.iter().map(|path| Read::Data(path)).collect();
+        let nodes = read_all(session, &reads).await;
+        let nodes = nodes.map_err(|failure| failed(session, LOOKING, &self.name, path, failure))?;
         let mut there = Vec::with_capacity(nodes.len());
         for ((child, path), found) in children.into_iter().zip(&paths).zip(nodes) {
             let failed = |failure| failed(session, LOOKING, &self.name, path, failure);
@@ -191,4 +187,13 @@ pub(super) async fn children(
 ) -> Result<Option<Vec<String>>, Failure> {
     let reads = [Read::Children(path)];
     children_in(session.read_behind_sync(path, &reads).await?.pop())
+}
+
+/// Reads any number of them, many in one request.
+pub(super) async fn read_all(session: &Session, reads: &[Read<'_>]) -> Result<Vec<Found>, Failure> {
+    let mut found = Vec::with_capacity(reads.len());
+    for chunk in reads.chunks(AT_ONCE) {
+        found.extend(session.read(|link| link.multi_read(chunk)).await?);
+    }
+    Ok(found)
 }

@@ -65,40 +65,34 @@ impl Acquirer {
 
     /// Waits for the turn of a new ticket, or gets the owner's hold again.
     pub(crate) async fn lock(&self) -> Result<Arc<Hold>> {
-        let waiting = self.queue.metrics.wait();
-        let hold = self.take().instrument(self.queue.span()).await?;
-        waiting.granted();
-        Ok(hold)
+        let taken = self.take(true).await?;
+        // Only a try comes back with nothing.
+        taken.ok_or_else(|| self.queue.lost("the walk ended without a turn"))
     }
 
     /// As [`lock`](Self::lock), if that needs no wait.
     pub(crate) async fn try_lock(&self) -> Result<Option<Arc<Hold>>> {
+        self.take(false).await
+    }
+
+    async fn take(&self, waits: bool) -> Result<Option<Arc<Hold>>> {
         let waiting = self.queue.metrics.wait();
-        let taken = self.try_take().instrument(self.queue.span()).await?;
+        let take = async {
+            // On the heap, so that a call without an owner does not pay for those with one.
+            if let Some(owner) = &self.owner {
+                return Box::pin(self.take_again(owner, waits)).await;
+            }
+            if waits {
+                self.warn_of_self();
+            }
+            let granted = self.turn_if(waits).await?;
+            Ok(granted.map(|(waiter, entry)| self.hold(waiter, entry)))
+        };
+        let taken = take.instrument(self.queue.span()).await?;
         if taken.is_some() {
             waiting.granted();
         }
         Ok(taken)
-    }
-
-    async fn take(&self) -> Result<Arc<Hold>> {
-        // On the heap, so that a call without an owner does not pay for those with one.
-        if let Some(owner) = &self.owner {
-            let taken = Box::pin(self.take_again(owner, true)).await?;
-            // Only a try comes back with nothing.
-            return taken.ok_or_else(|| self.queue.lost("the walk ended without a turn"));
-        }
-        self.warn_of_self();
-        let (waiter, entry) = self.turn().await?;
-        Ok(self.hold(waiter, entry))
-    }
-
-    async fn try_take(&self) -> Result<Option<Arc<Hold>>> {
-        if let Some(owner) = &self.owner {
-            return Box::pin(self.take_again(owner, false)).await;
-        }
-        let turn = self.try_turn().await?;
-        Ok(turn.map(|(waiter, entry)| self.hold(waiter, entry)))
     }
 
     /// Takes a place at the end of the queue.
@@ -192,15 +186,9 @@ impl Acquirer {
 
     fn of_permits(&self, (place, entry): (TicketPlace, LeaseEntry), began: Instant) -> Arc<Hold> {
         let held = HeldTicket::of(self.name().clone(), place, entry, &self.queue.metrics);
-        let waited = began.elapsed();
-        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         let token = Token::new(held.czxid());
-        let held = held.recorded(
-            self.queue.draft(LockKind::Permit).map(Box::new),
-            token,
-            waited,
-        );
-        tracing::debug!(waited_ms, token = u64::from(token), "granted");
+        let draft = self.queue.draft(LockKind::Permit).map(Box::new);
+        let held = held.recorded(draft, token, began.elapsed());
         Hold::new(vec![held], token, Mode::Shared, None, Vec::new())
     }
 
@@ -220,18 +208,21 @@ impl Acquirer {
         timeout(limit, call).await.map_err(timed_out)?
     }
 
-    /// Waits for the turn of a new ticket.
-    pub(crate) async fn turn(&self) -> Result<(Waiter, LeaseEntry)> {
+    /// Waits for the turn of a new ticket. `None` if it does not wait, and would have to.
+    pub(crate) async fn turn_if(&self, waits: bool) -> Result<Option<(Waiter, LeaseEntry)>> {
+        if !waits {
+            return Box::pin(again(self.rejoins, || self.queue.try_join())).await;
+        }
         let turn = async || {
             let mut waiter = self.queue.join().await?;
             let entry = waiter.granted().await?;
-            Ok((waiter, entry))
+            Ok(Some((waiter, entry)))
         };
         again(self.rejoins, turn).await
     }
 
-    /// As [`turn`](Self::turn). Each wake-up has the waiter look whether the owner has come to hold
-    /// elsewhere.
+    /// Waits for the turn of a new ticket. Each wake-up has the waiter look whether the owner has
+    /// come to hold elsewhere.
     async fn turn_or_wake(&self, wake: &Notify) -> Result<(Waiter, LeaseEntry)> {
         let turn = async || {
             let mut waiter = self.queue.join().await?;
@@ -244,11 +235,6 @@ impl Acquirer {
             }
         };
         again(self.rejoins, turn).await
-    }
-
-    /// As [`turn`](Self::turn), if that needs no wait.
-    pub(crate) async fn try_turn(&self) -> Result<Option<(Waiter, LeaseEntry)>> {
-        again(self.rejoins, || self.queue.try_join()).await
     }
 
     /// Gets the hold that the owner has in this keeper, or takes one. The owner's other calls wait
@@ -286,7 +272,7 @@ impl Acquirer {
         let granted = if waits {
             Some(self.turn_or_wake(&wake).await?)
         } else {
-            self.try_turn().await?
+            self.turn_if(false).await?
         };
         Ok(granted.map(|(waiter, entry)| {
             let hold = self.hold(waiter, entry);

@@ -39,7 +39,7 @@ impl TicketId {
 
 /// Whether our delete removed a ticket that was to leave. Otherwise it was gone already, by an
 /// earlier delete of ours or by somebody else's.
-pub(crate) type Left = Result<bool, Failure>;
+pub(crate) type ReleaseOutcome = Result<bool, Failure>;
 
 /// Whether a create with an unknown outcome made a ticket: its name and identity.
 pub(crate) type Settled = Result<Option<(String, i64)>, End>;
@@ -64,7 +64,7 @@ enum CleanUp {
         /// Gone with the ticket.
         there: Option<There>,
         /// The caller may be gone; the ticket goes all the same.
-        done: oneshot::Sender<Left>,
+        done: oneshot::Sender<ReleaseOutcome>,
     },
     Settle {
         directory: Arc<str>,
@@ -122,7 +122,7 @@ impl Janitor {
         id: TicketId,
         departure: Departure,
         there: Option<There>,
-    ) -> impl Future<Output = Left> {
+    ) -> impl Future<Output = ReleaseOutcome> {
         let (done, told) = oneshot::channel();
         self.give(CleanUp::Leave {
             id,

@@ -78,27 +78,25 @@ fn give_up(link: &GivenLink) {
     drop(last);
 }
 
-/// A keeper's part in its sessions.
-#[derive(Debug)]
-pub(crate) struct SessionConfig {
-    pub(crate) closing: watch::Receiver<bool>,
-    /// Dropped when the janitor has ended.
-    pub(crate) alive: mpsc::Sender<()>,
-    pub(crate) access: Access,
-    /// When the opening of the session began.
-    pub(crate) opening: Moment,
-}
-
 impl Session {
-    /// Wraps a fresh link, in the keeper's runtime. The tasks end when the session is dropped or
-    /// closed.
-    pub(crate) fn start(link: Arc<dyn Link>, config: SessionConfig) -> Arc<Self> {
+    /// Wraps a fresh link, whose opening began then, in the keeper's runtime. The tasks end when
+    /// the session is dropped or closed. `alive` is dropped when the janitor has ended.
+    pub(crate) fn start(
+        link: Arc<dyn Link>,
+        access: &Access,
+        opening: Moment,
+        closing: watch::Receiver<bool>,
+        alive: mpsc::Sender<()>,
+    ) -> Arc<Self> {
         let id = link.session_id();
         tracing::info!(session = format_args!("{id:#x}"), "session begun");
         let states = link.states();
-        let (ending, end_notifier) = EndListener::new(states.clone(), config.closing.clone());
-        let heartbeat = Arc::new(Heartbeat::new(&*link, ending.clone(), &config));
-        let janitor = Janitor::start(Arc::clone(&link), ending.clone(), config.alive);
+        let (ending, end_notifier) = EndListener::new(states.clone(), closing);
+        let (clock, strength) = (Arc::clone(&access.clock), access.strength);
+        let own = ending.clone();
+        let heartbeat = Heartbeat::new(&*link, own, clock, strength, access.tick, opening);
+        let heartbeat = Arc::new(heartbeat);
+        let janitor = Janitor::start(Arc::clone(&link), ending.clone(), alive);
         let run = Arc::clone(&heartbeat).run(Arc::clone(&link), end_notifier);
         let link = Arc::new(Latch::new(Some(link)));
         let (given_up, tidying, ended) = (Arc::clone(&link), janitor.task.clone(), ending.clone());
@@ -117,8 +115,8 @@ impl Session {
         let span = tracing::debug_span!("heartbeat", session = format_args!("{id:#x}"));
         Arc::new(Self {
             states,
-            reads: ReadBatcher::new(ending.clone(), config.access.clock),
-            acls: config.access.acls,
+            reads: ReadBatcher::new(ending.clone(), Arc::clone(&access.clock)),
+            acls: Arc::clone(&access.acls),
             ending,
             janitor,
             heartbeat_task: tokio::spawn(heartbeats.instrument(span)).abort_handle(),
@@ -128,7 +126,7 @@ impl Session {
             link,
             watched_bytes: AtomicUsize::new(0),
             ticket_bytes: AtomicUsize::new(0),
-            opener: config.access.opener,
+            opener: Arc::clone(&access.opener),
             id,
         })
     }

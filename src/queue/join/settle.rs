@@ -9,7 +9,7 @@ use futures_util::future::{join_all, try_join_all};
 use tracing::Span;
 use uuid::Uuid;
 
-use super::{CREATING, CreateAnswer, Identified, Joined, Joining, Made, Room};
+use super::{CREATING, Identified, Joined, Joining, Made, Room};
 use crate::error::{Error, Result};
 use crate::link::{Code, Fault, Found, Node, Read};
 use crate::protocol::answer::Answer;
@@ -24,13 +24,13 @@ use crate::session::{Failure, Session, failed};
 impl Joining<'_> {
     /// Settles a create, whatever its outcome. Apart from the wait for it, and on the heap wherever
     /// it is rare to wait again, so that a crowd that joins takes little memory.
-    pub(super) async fn settle(&self, asked: CreateAnswer) -> Result<Joined> {
-        let CreateAnswer {
-            session,
-            attempt,
-            places,
-            answer,
-        } = asked;
+    pub(super) async fn settle(
+        &self,
+        session: Arc<Session>,
+        attempt: Uuid,
+        places: Vec<TicketPlace>,
+        answer: Result<Made, Fault>,
+    ) -> Result<Joined> {
         let fault = match answer {
             Ok(Made::One(created, directory)) => {
                 let recognised = session.recognise(created.owner);
@@ -54,19 +54,17 @@ impl Joining<'_> {
         }
         let room = Room::again(session, places);
         let (at, code) = match fault {
-            Fault::Refused(at, code) => (at, code),
-            Fault::Answered(code) => (0, code),
-            Fault::Unknown(_) => return Ok(Joined::Nothing(room)),
+            Fault::Refused(at, code) => (at, Some(code)),
+            Fault::Answered(code) => (0, Some(code)),
+            Fault::Unknown(_) => (0, None),
         };
-        match after {
-            AfterCreate::MakeDirectories => Ok(Joined::NoDirectory(room)),
-            AfterCreate::WaitForCounter => Ok(Joined::CounterRanOut(at, room)),
-            AfterCreate::Refused => {
+        match code {
+            Some(code) if after == AfterCreate::Refused => {
                 let queue = self.queues.get(at).unwrap_or(self.first);
                 let (path, failure) = (&*queue.directory.path, Failure::Answered(code));
                 Err(failed(&room.session, CREATING, &queue.name, path, failure))
             }
-            _ => Ok(Joined::Nothing(room)),
+            _ => Ok(Joined::Nothing(after, at, room)),
         }
     }
 
@@ -79,7 +77,10 @@ impl Joining<'_> {
     ) -> Result<Joined> {
         let found = self.find_out(&session, attempt).await?;
         match Adoption::of(found) {
-            Adoption::Nothing => Ok(Joined::Nothing(Room::again(session, places))),
+            Adoption::Nothing => {
+                let room = Room::again(session, places);
+                Ok(Joined::Nothing(AfterCreate::Again, 0, room))
+            }
             Adoption::All(identified) => self.walk(session, places, identified).await,
             Adoption::Part(found) => self.give_up_rest(places, found).await,
         }
@@ -210,7 +211,11 @@ impl Joining<'_> {
     ) -> Result<Joined> {
         self.leave(places).await?;
         self.wait_out(at, session).await?;
-        Ok(Joined::Nothing(self.reserve().await?))
+        Ok(Joined::Nothing(
+            AfterCreate::Again,
+            0,
+            self.reserve().await?,
+        ))
     }
 
     /// Removes the tickets that a create made where others of the same transaction are gone
@@ -231,6 +236,10 @@ impl Joining<'_> {
             }
         }
         self.leave(there).await?;
-        Ok(Joined::Nothing(self.reserve().await?))
+        Ok(Joined::Nothing(
+            AfterCreate::Again,
+            0,
+            self.reserve().await?,
+        ))
     }
 }

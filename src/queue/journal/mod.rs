@@ -10,7 +10,6 @@
 //! twice is one line. A line cannot be written with the release: a page is another node, and its
 //! version would be one more reason to refuse a release.
 
-mod open_hold;
 mod record;
 mod writer;
 

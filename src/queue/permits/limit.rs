@@ -59,7 +59,8 @@ impl PermitPool {
 
     /// Stores another limit. A lost reply is settled by reading: the version lets one of two tries
     /// in.
-    pub(in super::super) async fn resize(&self, session: &Session, new: u32) -> Result<()> {
+    pub(crate) async fn resize(&self, new: u32) -> Result<()> {
+        let session = &*self.home().await?;
         // A server that lags behind may show another limit, and one that is stored already is not
         // written.
         self.catch_up(session).await?;

@@ -12,7 +12,7 @@ use crate::link::{Fault, Found, Link, Read, Write};
 use crate::protocol::answer::Answer;
 use crate::protocol::departure::Departure;
 use crate::protocol::mark::ReleasePlan;
-use crate::session::janitor::{Left, TicketId, writes};
+use crate::session::janitor::{ReleaseOutcome, TicketId, writes};
 use crate::session::{Failure, Session};
 
 impl TicketPlace {
@@ -21,7 +21,7 @@ impl TicketPlace {
     /// # Cancel safety
     ///
     /// Dropped at any await, the janitor goes on with what was begun.
-    pub(crate) async fn leave(mut self) -> Left {
+    pub(crate) async fn leave(mut self) -> ReleaseOutcome {
         self.leave_first().await
     }
 
@@ -31,7 +31,7 @@ impl TicketPlace {
     /// # Cancel safety
     ///
     /// Dropped at any await, the janitor goes on with what was begun.
-    pub(crate) async fn leave_together(mut places: Vec<Self>) -> Vec<Left> {
+    pub(crate) async fn leave_together(mut places: Vec<Self>) -> Vec<ReleaseOutcome> {
         Self::leave_each(&mut places).await
     }
 
@@ -40,12 +40,12 @@ impl TicketPlace {
     /// # Cancel safety
     ///
     /// Dropped at any await, the janitor goes on with what was begun once the place is dropped.
-    pub(crate) async fn leave_first(&mut self) -> Left {
+    pub(crate) async fn leave_first(&mut self) -> ReleaseOutcome {
         let left = Self::leave_each(std::slice::from_mut(self)).await;
         left.into_iter().next().unwrap_or(Ok(false))
     }
 
-    async fn leave_each(places: &mut [Self]) -> Vec<Left> {
+    async fn leave_each(places: &mut [Self]) -> Vec<ReleaseOutcome> {
         let Some(session) = places.first().map(|first| Arc::clone(&first.session)) else {
             return Vec::new();
         };
@@ -78,7 +78,7 @@ impl TicketPlace {
         places: &mut [Self],
         session: &Session,
         link: &dyn Link,
-    ) -> Option<Left> {
+    ) -> Option<ReleaseOutcome> {
         if places.len() > 1 {
             Self::see_again(places, session, link).await;
             // The others were seen no later for it, and the answer may have taken its time.
@@ -155,8 +155,6 @@ impl TicketPlace {
     /// What was seen long ago may be otherwise by now.
     fn age(&mut self) {
         let now = self.session.heartbeat.now();
-        if let Some(departure) = self.departure() {
-            departure.age(now);
-        }
+        self.leaves(|departure| departure.age(now));
     }
 }

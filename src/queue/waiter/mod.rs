@@ -13,7 +13,6 @@
 //! allocator keeps what a crowd of joining tasks once needed.
 
 mod ask;
-mod delay;
 mod guest;
 
 use std::sync::Arc;
@@ -27,6 +26,7 @@ use crate::error::{Error, Result};
 use crate::link::{Found, Node};
 use crate::metrics::LockMetrics;
 use crate::name::LockName;
+use crate::protocol::departure::Departure;
 use crate::protocol::dialect::check_neighbours;
 use crate::protocol::lease::Moment;
 use crate::protocol::ticket::{Mode, Ticket, TicketData};
@@ -168,7 +168,7 @@ impl Waiter {
         let is_same = |turn: &Turn| turn.version == directory.version;
         if is_checked && self.first().is_some_and(is_same) {
             self.seen = at;
-            self.place.seen(at);
+            self.place.leaves(|departure| departure.seen(at));
         } else {
             // Its plan to leave is no longer right.
             self.start_over();
@@ -317,7 +317,7 @@ impl Waiter {
     /// its name it would be the other one's end.
     fn in_place<T>(&mut self, read: Result<T, Failure>) -> Result<T> {
         if matches!(read, Err(Failure::Lost(_))) {
-            self.place.leave_in_doubt();
+            self.place.leaves(Departure::leave_in_doubt);
         }
         read.map_err(|failure| self.failed(failure))
     }

@@ -250,8 +250,7 @@ impl Mutex {
         acquirer.queue.set_watchful(false);
         let (waiter, waiting, span) = acquirer.enqueue().await?;
         Ok(Place {
-            waiter: Some(waiter),
-            waiting: Some(waiting),
+            waiter: Some((waiter, waiting)),
             acquirer,
             span,
         })

@@ -219,7 +219,7 @@ impl Semaphore {
     ///
     /// Cancel safe: it only reads.
     pub async fn available_permits(&self) -> Result<u32> {
-        self.acquirer.queue.permits_left(&self.permits).await
+        self.permits.left().await
     }
 
     /// The stored limit, or the limit of this handle before the first use of the semaphore. It asks
@@ -234,7 +234,7 @@ impl Semaphore {
     ///
     /// Cancel safe: it only reads.
     pub async fn limit(&self) -> Result<u32> {
-        self.acquirer.queue.stored_limit(&self.permits).await
+        self.permits.stored_limit().await
     }
 
     /// The holders of permits, in the order in which they took them. It asks behind a `sync`, as
@@ -270,7 +270,7 @@ impl Semaphore {
     /// Dropped at any await, it may have stored the limit or not.
     pub async fn resize(&self, limit: u32) -> Result<()> {
         check_limit(limit)?;
-        self.acquirer.queue.resize(&self.permits, limit).await
+        self.permits.resize(limit).await
     }
 }
 

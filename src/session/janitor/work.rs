@@ -11,7 +11,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::{CleanUp, Left, TicketId, Wanted, send};
+use super::{CleanUp, ReleaseOutcome, TicketId, Wanted, send};
 use crate::link::{Code, Fault, Found, Link, Read, Right, SessionState};
 use crate::protocol::answer::Answer;
 use crate::protocol::departure::{Departure, DepartureEnd, DepartureStep, TicketRead};
@@ -112,7 +112,7 @@ impl Work {
     }
 
     /// Removes one ticket and stops only when it is known to be gone, or that it has to stay.
-    pub(super) async fn remove(&self, id: &TicketId, mut departure: Departure) -> Left {
+    pub(super) async fn remove(&self, id: &TicketId, mut departure: Departure) -> ReleaseOutcome {
         let path = id.path();
         let mut setbacks = Setbacks::default();
         loop {
@@ -162,7 +162,7 @@ impl Work {
     }
 }
 
-fn outcome(end: DepartureEnd, path: &str) -> Left {
+fn outcome(end: DepartureEnd, path: &str) -> ReleaseOutcome {
     Err(Failure::Answered(match end {
         DepartureEnd::Removed => return Ok(true),
         DepartureEnd::WasGone => return Ok(false),
