@@ -44,11 +44,10 @@ impl FromStr for SessionId {
         let digits = text.strip_prefix("0x").unwrap_or(text);
         match u64::from_str_radix(digits, 16) {
             Ok(id) if !digits.starts_with('+') => Ok(Self(i64::from_ne_bytes(id.to_ne_bytes()))),
-            _ => Err(Error::InvalidOption {
-                what: "session id",
-                given: text.into(),
-                why: "it is not a hexadecimal number of 64 bits, like 0x100000a1b2c0001".into(),
-            }),
+            _ => {
+                let why = "it is not a hexadecimal number of 64 bits, like 0x100000a1b2c0001";
+                Err(Error::invalid("session id", text, why))
+            }
         }
     }
 }

@@ -32,9 +32,5 @@ fn refused(scheme: &str) -> Error {
             format!("a plain lock begins with one of {}", kinds.join(", "))
         }
     };
-    Error::InvalidOption {
-        what: "scheme",
-        given: scheme.to_owned(),
-        why,
-    }
+    Error::invalid("scheme", scheme, why)
 }

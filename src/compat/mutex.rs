@@ -97,14 +97,14 @@ impl<S: PlainStore + ?Sized> PlainMutex<S> {
     pub fn with_ttl(mut self, ttl: Duration) -> Result<Self> {
         let shortest = self.store.shortest_ttl();
         if !(shortest..=LONGEST_TTL).contains(&ttl) {
-            return Err(Error::InvalidOption {
-                what: "ttl",
-                given: format!("{ttl:?}"),
-                why: format!(
+            return Err(Error::invalid(
+                "ttl",
+                format!("{ttl:?}"),
+                format!(
                     "{} needs {shortest:?} at least, to be renewed in time, and at most a day",
                     self.store.capabilities().kind
                 ),
-            });
+            ));
         }
         self.ttl = ttl;
         Ok(self)
@@ -119,11 +119,11 @@ impl<S: PlainStore + ?Sized> PlainMutex<S> {
     /// [`Error::InvalidOption`] if `shortest` is below 1 ms or above `longest`.
     pub fn with_poll(mut self, shortest: Duration, longest: Duration) -> Result<Self> {
         if shortest < Duration::from_millis(1) || shortest > longest {
-            return Err(Error::InvalidOption {
-                what: "poll",
-                given: format!("{shortest:?} to {longest:?}"),
-                why: "the first must be 1ms at least, and not above the second".into(),
-            });
+            return Err(Error::invalid(
+                "poll",
+                format!("{shortest:?} to {longest:?}"),
+                "the first must be 1ms at least, and not above the second",
+            ));
         }
         self.poll = (shortest, longest);
         Ok(self)

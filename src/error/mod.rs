@@ -5,14 +5,14 @@
 //! only, so its major version is not part of this API.
 
 mod connect;
-mod make;
+mod making;
 mod questions;
 mod right;
 mod store;
 
 use connect::list;
 pub use connect::{AddressFailure, UnreachableReason};
-use make::{in_the_way, within};
+use making::{in_the_way, within};
 pub use right::Right;
 pub use store::StoreProblem;
 

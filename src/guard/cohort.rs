@@ -17,7 +17,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::guard::hold::{GuardState, Hold};
-use crate::latch::{Latch, Latched};
+use crate::latch::Latch;
 
 /// Guards that one ticket has at most, one after the other. Even if no word of a competitor
 /// arrives, it waits for no more.
@@ -103,7 +103,7 @@ impl Cohort {
     /// Gives back the hold that is kept and not used.
     fn give_back(&self) {
         // Dropped without the latch: its ticket goes to the janitor.
-        let kept = self.kept().take();
+        let kept = self.kept.lock().take();
         if let Some(kept) = kept {
             kept.handoff.stop();
         }
@@ -142,17 +142,17 @@ impl Cohort {
         if self.take_if(is_old) {
             handoff.is_over.store(true, Ordering::SeqCst);
         }
-        let kept = self.kept();
+        let kept = self.kept.lock();
         let until = kept.as_ref().filter(|kept| kept.is_of(handoff));
         let until = until.map(|kept| kept.until);
         // Under the latch, so the next `keep` knows.
-        *handoff.looks_at() = until;
+        *handoff.looks_at.lock() = until;
         until
     }
 
     fn take_if(&self, is_right: impl FnOnce(&Kept) -> bool) -> bool {
         let taken = {
-            let mut kept = self.kept();
+            let mut kept = self.kept.lock();
             kept.as_ref().is_some_and(is_right).then(|| kept.take())
         };
         // Dropped without the lock: its ticket goes to the janitor.
@@ -167,7 +167,7 @@ impl Cohort {
         time: Duration,
     ) -> Result<(), Arc<Hold>> {
         let until = after(Instant::now(), time);
-        let mut kept = self.kept();
+        let mut kept = self.kept.lock();
         if handoff.is_over() || self.is_closed.load(Ordering::SeqCst) {
             return Err(hold);
         }
@@ -177,7 +177,7 @@ impl Cohort {
             until,
         });
         let is_sooner = {
-            let mut looks_at = handoff.looks_at();
+            let mut looks_at = handoff.looks_at.lock();
             let is_sooner = looks_at.is_none_or(|looks_at| until < looks_at);
             if is_sooner {
                 *looks_at = Some(until);
@@ -192,10 +192,6 @@ impl Cohort {
             handoff.let_go.notify_one();
         }
         Ok(())
-    }
-
-    fn kept(&self) -> Latched<'_, Option<Kept>> {
-        self.kept.lock()
     }
 }
 
@@ -245,7 +241,7 @@ impl Handoff {
 
     /// Whether somebody uses the hold.
     pub(crate) fn is_used(&self) -> bool {
-        self.baton().is_some()
+        self.baton.lock().is_some()
     }
 
     /// Waits until the task that uses the hold has let go of it. It may end before.
@@ -258,22 +254,14 @@ impl Handoff {
         drop(self.take_baton());
     }
 
-    fn looks_at(&self) -> Latched<'_, Option<Instant>> {
-        self.looks_at.lock()
-    }
-
-    fn baton(&self) -> Latched<'_, Option<Baton>> {
-        self.baton.lock()
-    }
-
     pub(crate) fn take_baton(&self) -> Option<Baton> {
-        self.baton().take()
+        self.baton.lock().take()
     }
 
     /// One guard more. The task that takes the last one does not pass on.
     fn pass(&self, baton: Baton) {
         // There was none: its task has just given it back.
-        *self.baton() = Some(baton);
+        *self.baton.lock() = Some(baton);
         if self.left.fetch_sub(1, Ordering::Relaxed) <= 1 {
             self.is_over.store(true, Ordering::SeqCst);
         }
@@ -304,11 +292,15 @@ impl Baton {
     /// The hold that was kept, if it is still good. One that is doubtful or lost goes back.
     pub(crate) fn take_over(self) -> Result<(Arc<Hold>, Arc<Handoff>), Self> {
         let cohort = Arc::clone(&self.cohort);
-        let kept_hold = cohort.kept().as_ref().map(|kept| Arc::clone(&kept.hold));
+        let kept_hold = cohort
+            .kept
+            .lock()
+            .as_ref()
+            .map(|kept| Arc::clone(&kept.hold));
         // Without the latch, because a look may find a loss. Nobody else keeps anything: we have
         // the baton.
         let is_held = kept_hold.is_some_and(|hold| hold.state() == GuardState::Held);
-        let mut kept = cohort.kept();
+        let mut kept = cohort.kept.lock();
         let taken = kept.take();
         match taken {
             Some(good) if is_held && !good.handoff.is_over() => {

@@ -80,15 +80,8 @@ impl FencedWrite {
     fn write(&self) -> Write<'_> {
         match self {
             Self::Create(path, data) => Write::Create { path, data },
-            Self::Set(path, data, version) => Write::Set {
-                path,
-                data,
-                version: *version,
-            },
-            Self::Delete(path, version) => Write::Delete {
-                path,
-                version: *version,
-            },
+            Self::Set(path, data, version) => Write::set(path, data, *version),
+            &Self::Delete(ref path, version) => Write::Delete { path, version },
         }
     }
 }
@@ -174,26 +167,26 @@ impl<'a> Fenced<'a> {
             let link = session
                 .link()
                 .map_err(|end| end.while_trying(WRITING, &hold.held().name))?;
-            let reply = link.attempt(&writes);
+            let reply = link.multi(&writes);
             let answer = tokio::select! {
                 answer = reply => answer,
                 end = session.ended() => return Err(self.unknown(&format!("{end:?}"))),
             };
             let directory = &**hold.held().place.directory();
             let (at, code) = match answer {
-                Ok(Ok(_)) => return Ok(()),
-                Ok(Err(refusal)) => refusal,
+                Ok(_) => return Ok(()),
+                Err(Fault::Refused(at, code)) => (at, code),
                 Err(Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why)) => {
                     return Err(self.unknown(&why));
                 }
                 Err(Fault::Answered(code)) => {
-                    return Err(refused(&*link, WRITING, directory, &code));
+                    return Err(refused(session, WRITING, directory, &code));
                 }
             };
             match at.checked_sub(own) {
                 Some(at) => {
                     let path = self.changes.get(at).map_or(directory, FencedWrite::path);
-                    return Err(refused(&*link, WRITING, path, &code));
+                    return Err(refused(session, WRITING, path, &code));
                 }
                 // The directory has changed since the look, or the ticket is gone: the next look
                 // tells.
@@ -203,7 +196,7 @@ impl<'a> Fenced<'a> {
                 }
                 None => {
                     let ticket = tickets.get(at / 2).map_or(directory, String::as_str);
-                    return Err(refused(&*link, WRITING, ticket, &code));
+                    return Err(refused(session, WRITING, ticket, &code));
                 }
             }
         }
@@ -224,7 +217,7 @@ impl<'a> Fenced<'a> {
     /// The version of the directory, read together with the ticket.
     async fn version(held: &HeldTicket) -> Result<i32> {
         let read = held.place.verified_read(&[], false).await;
-        let read = read.map_err(|error| held.unverified("look at", &held.path(), error));
+        let read = read.map_err(|error| held.failed("look at", &held.path(), error));
         read.map(|read| read.directory.version)
     }
 

@@ -7,19 +7,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::link::{ANY_VERSION, Code, Read, Write};
+use crate::link::{Code, Fault, Found, Read, Write};
 use crate::metrics::LockMetrics;
 use crate::name::LockName;
+use crate::protocol::journal_page::ms;
 use crate::protocol::walk::REMOVED;
 use crate::queue::Waiter;
-use crate::queue::evict::removed;
 use crate::queue::journal::{Draft, Record};
 use crate::queue::place::TicketPlace;
 use crate::queue::revoke;
-use crate::queue::verified_read::{Unverified, ticket_in};
+use crate::queue::verified_read::ticket_in;
 use crate::session::heartbeat::{LeaseEntry, Loss, LossWatch};
 use crate::session::janitor::ReleaseOutcome;
-use crate::session::{Session, failed};
+use crate::session::{Failure, Session, failed, node_in};
 use crate::token::Token;
 
 const HOLDING: &str = "hold";
@@ -41,8 +41,6 @@ impl HeldTicket {
     pub(crate) fn new(mut granted: Waiter, entry: LeaseEntry) -> Self {
         let (name, token) = (granted.name().clone(), Token::new(granted.token()));
         let waited = granted.waited();
-        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-        tracing::debug!(waited_ms, token = u64::from(token), "granted");
         let (metrics, draft) = (granted.metrics().clone(), granted.take_draft());
         let held = Self::of(name, granted.into_place(), entry, &metrics);
         held.recorded(draft, token, waited)
@@ -68,13 +66,14 @@ impl HeldTicket {
         }
     }
 
-    /// The hold is written down, if there is a draft of it.
+    /// The hold was granted. It is written down, if there is a draft of it.
     pub(crate) fn recorded(
         mut self,
         draft: Option<Box<Draft>>,
         token: Token,
         waited: Duration,
     ) -> Self {
+        tracing::debug!(waited_ms = ms(waited), token = u64::from(token), "granted");
         self.record = draft.map(|draft| {
             let loss_watch = self.entry.loss_watch();
             Box::new(draft.begin(&self.name, self.ticket(), token.czxid(), waited, loss_watch))
@@ -143,34 +142,29 @@ impl HeldTicket {
         let asked = session.read(|link| {
             // Sent back to back; the session answers in order.
             let (checked, read) = (
-                link.attempt(&[Write::Check {
-                    path: &path,
-                    version: ANY_VERSION,
-                }]),
+                link.multi(&[Write::check(&path)]),
                 link.multi_read(&[Read::Data(&path)]),
             );
-            Box::pin(async move { Ok((checked.await?, read.await?)) })
+            Box::pin(async move {
+                match checked.await {
+                    Err(Fault::Refused(_, Code::NoNode)) => Ok(Some(Found::Failed(Code::NoNode))),
+                    Ok(_) | Err(Fault::Refused(..)) => read.await.map(|mut found| found.pop()),
+                    Err(fault) => Err(fault),
+                }
+            })
         });
-        let verified = match asked.await {
-            Ok((Err((_, Code::NoNode)), _)) => Err(Unverified::Lost(REMOVED)),
-            Ok((_, found)) => ticket_in(found.into_iter().next(), self.czxid()),
-            Err(failure) => Err(Unverified::Failed(failure)),
-        };
-        let verified = verified.map_err(|error| self.unverified("look at", &path, error));
+        let found = asked.await.and_then(node_in);
+        let verified = found.and_then(|node| ticket_in(node, self.czxid()));
+        let verified = verified.map_err(|failure| self.failed("look at", &path, failure));
         verified.map(drop)
     }
 
     /// The error of a read that does not show the ticket. If it is no longer ours, its hold is
     /// lost.
-    pub(crate) fn unverified(
-        &self,
-        doing: &'static str,
-        path: &str,
-        unverified: Unverified,
-    ) -> Error {
-        match unverified {
-            Unverified::Lost(why) => self.lose(why),
-            Unverified::Failed(failure) => failed(self.session(), doing, &self.name, path, failure),
+    pub(crate) fn failed(&self, doing: &'static str, path: &str, failure: Failure) -> Error {
+        match failure {
+            Failure::Lost(why) => self.lose(why),
+            failure => failed(self.session(), doing, &self.name, path, failure),
         }
     }
 
@@ -178,7 +172,7 @@ impl HeldTicket {
     pub(crate) async fn revoked(&self) -> Result<()> {
         let path = self.path();
         let revoked = revoke::revoked(self.session(), &path, self.czxid()).await;
-        revoked.map_err(|error| self.unverified("look at", &path, error))
+        revoked.map_err(|failure| self.failed("look at", &path, failure))
     }
 }
 
@@ -197,26 +191,25 @@ impl Leaving {
     /// What became of the ticket is news for the hold.
     pub(crate) fn has_left(&self, left: &ReleaseOutcome) {
         match left {
-            ReleaseOutcome::WasGone => self.entry.lose(REMOVED),
+            Ok(false) => self.entry.lose(REMOVED),
             // Its end says so.
-            ReleaseOutcome::Over(_) | ReleaseOutcome::Closed => {
+            Err(Failure::Ended(_)) => {
                 self.entry.loss();
             }
-            ReleaseOutcome::Now
-            | ReleaseOutcome::Refused { .. }
-            | ReleaseOutcome::NotEmpty { .. } => {}
+            Ok(true) | Err(_) => {}
         }
     }
 }
 
 /// What became of a ticket that was to leave, as an error unless it was removed by us.
 pub(crate) fn told(
+    session: &Session,
     left: ReleaseOutcome,
     doing: &'static str,
     name: &LockName,
     path: String,
 ) -> Result<()> {
-    if !removed(left, doing, name, &path)? {
+    if !left.map_err(|failure| failed(session, doing, name, &path, failure))? {
         return Err(Error::place_lost(name, REMOVED));
     }
     tracing::debug!(path, "released");

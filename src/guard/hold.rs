@@ -4,7 +4,6 @@
 //! else; once a hold has said that it is lost it never says anything else. It waits for no turn.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,9 +16,7 @@ use crate::guard::lost::Lost;
 use crate::guard::self_wait::SelfWait;
 use crate::owner::Owner;
 use crate::protocol::ticket::Mode;
-use crate::queue::Waiter;
 use crate::queue::place::TicketPlace;
-use crate::session::heartbeat::LeaseEntry;
 use crate::token::Token;
 
 /// Granted places with their holds.
@@ -60,12 +57,6 @@ impl Hold {
             kind,
             _self_wait: self_wait,
         })
-    }
-
-    /// The hold of one ticket that excludes others, in nobody's name.
-    pub(crate) fn of_one(granted: Waiter, entry: LeaseEntry, token: Token) -> Arc<Self> {
-        let all_held = vec![HeldTicket::new(granted, entry)];
-        Self::new(all_held, token, Mode::Exclusive, None, Vec::new())
     }
 
     pub(crate) fn token(&self) -> Token {
@@ -170,7 +161,7 @@ impl Hold {
                 return Err(loss.while_trying(doing, &held.name));
             }
         }
-        let lost = self.lost();
+        let (lost, session) = (self.lost(), Arc::clone(self.held().session()));
         let Some(hold) = Arc::into_inner(self) else {
             // Other guards hold it still.
             return Ok(());
@@ -190,7 +181,7 @@ impl Hold {
             held.has_left(left);
         }
         for (left, held) in left.into_iter().zip(leaving) {
-            told(left, doing, &held.name, held.path)?;
+            told(&session, left, doing, &held.name, held.path)?;
         }
         Ok(())
     }

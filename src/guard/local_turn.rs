@@ -62,7 +62,7 @@ impl LocalTurn {
     ///
     /// As the release of a hold: it goes on in the background.
     pub(crate) async fn release(mut self) -> Result<()> {
-        let Some(Last { hold, baton }) = self.pass_on() else {
+        let Some((hold, baton)) = self.pass_on() else {
             return Ok(());
         };
         let released = hold.release().await;
@@ -72,8 +72,8 @@ impl LocalTurn {
     }
 
     /// Keeps the hold for the next one and gives the baton on; or gives back what is to be
-    /// released.
-    fn pass_on(&mut self) -> Option<Last> {
+    /// released: first the ticket, then the baton.
+    fn pass_on(&mut self) -> Option<(Arc<Hold>, Option<Baton>)> {
         let hold = self.hold.take()?;
         // None after a loss: the next one has it already.
         let baton = self.handoff.take_baton();
@@ -93,14 +93,8 @@ impl LocalTurn {
             _ => hold,
         };
         self.handoff.stop();
-        Some(Last { hold, baton })
+        Some((hold, baton))
     }
-}
-
-/// What the last guard of a hold leaves: first the ticket, then the baton.
-struct Last {
-    hold: Arc<Hold>,
-    baton: Option<Baton>,
 }
 
 impl Drop for LocalTurn {

@@ -1,7 +1,6 @@
 //! The loss of a lock, as a future.
 
 use std::fmt;
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,12 +41,11 @@ impl Lost {
     }
 
     /// The loss itself, with the name of the lock.
-    pub(crate) async fn loss(self) -> (Loss, LockName) {
-        let each = self
-            .entries
-            .into_iter()
-            .map(|(loss_watch, name)| async move { (loss_watch.lost().await, name) }.boxed());
-        select_all(each).await.0
+    pub(crate) fn loss(&self) -> BoxFuture<'static, (Loss, LockName)> {
+        let each = self.entries.iter().cloned();
+        let each =
+            each.map(|(loss_watch, name)| async move { (loss_watch.lost().await, name) }.boxed());
+        select_all(each).map(|(first, ..)| first).boxed()
     }
 }
 
@@ -65,17 +63,9 @@ impl Future for Lost {
                 return Poll::Ready(loss.while_trying(HOLDING, name));
             }
         }
-        let this = &mut *self;
-        let waiting = this.waiting.get_or_insert_with(|| {
-            let (entries, waiting, is_passed_on) = (this.entries.clone(), None, None);
-            let lost = Self {
-                entries,
-                waiting,
-                is_passed_on,
-            };
-            lost.loss().boxed()
-        });
+        let mut waiting = self.waiting.take().unwrap_or_else(|| self.loss());
         let told = waiting.as_mut().poll(context);
+        self.waiting = Some(waiting);
         told.map(|(loss, name)| loss.while_trying(HOLDING, name))
     }
 }

@@ -4,16 +4,6 @@
 macro_rules! guard_methods {
     ($guard:ident) => {
         impl $guard {
-            pub(crate) fn new(hold: Arc<Hold>) -> Self {
-                Self { hold }
-            }
-        }
-
-        $crate::guard::guard_methods!(@known $guard);
-    };
-    // For a guard with more fields than the hold.
-    (@known $guard:ident) => {
-        impl $guard {
             /// Releases the lock and waits until the servers have confirmed that. It sends one
             /// request. After a hold of more than a second it sends three, because the ticket is
             /// then read first.
@@ -29,11 +19,11 @@ macro_rules! guard_methods {
             /// # Cancel safety
             ///
             /// Cancel safe: dropped at any await, the release goes on in the background.
-            pub async fn release(self) -> Result<()> {
+            pub async fn release(self) -> $crate::error::Result<()> {
                 self.hold.release().await
             }
 
-            fn loss(&self) -> Lost {
+            fn loss(&self) -> $crate::guard::lost::Lost {
                 self.hold.lost()
             }
         }
@@ -44,12 +34,12 @@ macro_rules! guard_methods {
     (@looks $guard:ident) => {
         impl $guard {
             /// The owner of the hold, if there is one.
-            pub fn owner(&self) -> Option<&Owner> {
+            pub fn owner(&self) -> Option<&$crate::owner::Owner> {
                 self.hold.owner()
             }
 
-            /// Whether the lock is still ours: not [`Lost`](GuardState::Lost). It looks at the
-            /// clock, so a process that was paused learns of a loss before it acts. It sends
+            /// Whether the lock is still ours: not [`Lost`](crate::GuardState::Lost). It looks at
+            /// the clock, so a process that was paused learns of a loss before it acts. It sends
             /// nothing.
             pub fn is_held(&self) -> bool {
                 self.hold.loss().is_none()
@@ -58,12 +48,12 @@ macro_rules! guard_methods {
             /// The rest of the lease: the lock is ours for so long without any answer of the
             /// servers. It is zero once the lock is lost. In a quiet time it goes up and down
             /// between about 0.4 and 0.57 of the session timeout.
-            pub fn valid_for(&self) -> Duration {
+            pub fn valid_for(&self) -> std::time::Duration {
                 self.hold.valid_for()
             }
 
             /// The state of the hold.
-            pub fn state(&self) -> GuardState {
+            pub fn state(&self) -> $crate::guard::hold::GuardState {
                 self.hold.state()
             }
 
@@ -74,7 +64,7 @@ macro_rules! guard_methods {
             /// It ends within 50 ms of the end of the lease, without a packet, and at its next poll
             /// after a pause of the process. If all threads of the runtime are blocked, no future
             /// is polled: ask [`is_held`](Self::is_held) there.
-            pub fn lost(&self) -> Lost {
+            pub fn lost(&self) -> $crate::guard::lost::Lost {
                 self.loss()
             }
 
@@ -105,7 +95,7 @@ macro_rules! guard_methods {
             /// # Ok(())
             /// # }
             /// ```
-            pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T> {
+            pub async fn run<T>(&self, work: impl Future<Output = T>) -> $crate::error::Result<T> {
                 self.hold.run(work).await
             }
 
@@ -120,7 +110,7 @@ macro_rules! guard_methods {
             /// # Cancel safety
             ///
             /// Cancel safe: it changes nothing.
-            pub async fn check(&self) -> Result<()> {
+            pub async fn check(&self) -> $crate::error::Result<()> {
                 self.hold.check().await
             }
         }
@@ -190,7 +180,7 @@ macro_rules! revocable_methods {
             /// # Ok(())
             /// # }
             /// ```
-            pub async fn revoked(&self) -> Result<()> {
+            pub async fn revoked(&self) -> $crate::error::Result<()> {
                 self.hold.revoked().await?;
                 self.heard();
                 Ok(())
@@ -204,7 +194,7 @@ macro_rules! place_methods {
     ($guard:ident) => {
         impl $guard {
             /// The lock's name.
-            pub fn name(&self) -> &LockName {
+            pub fn name(&self) -> &$crate::name::LockName {
                 &self.hold.held().name
             }
 
@@ -221,13 +211,13 @@ macro_rules! exclusive_methods {
     ($guard:ident) => {
         impl $guard {
             /// The fencing token of this hold, for the resource that the lock protects.
-            pub fn token(&self) -> Token {
+            pub fn token(&self) -> $crate::token::Token {
                 self.hold.token()
             }
 
             /// Begins a set of writes to your own nodes, which commit only while our ticket exists.
-            pub fn fenced(&self) -> Fenced<'_> {
-                Fenced::new(&self.hold)
+            pub fn fenced(&self) -> $crate::guard::fenced::Fenced<'_> {
+                $crate::guard::fenced::Fenced::new(&self.hold)
             }
         }
     };

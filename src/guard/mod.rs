@@ -14,18 +14,12 @@ mod methods;
 pub(crate) mod proclaim;
 pub(crate) mod self_wait;
 
-use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::error::Result;
-use crate::guard::fenced::Fenced;
-use crate::guard::hold::{GuardState, Hold};
+use crate::guard::hold::Hold;
 use crate::guard::local_turn::LocalTurn;
 use crate::guard::lost::Lost;
-use crate::name::LockName;
-use crate::owner::Owner;
-use crate::token::Token;
 
 /// A held lock.
 ///

@@ -5,16 +5,14 @@
 //! is never rewritten, which would wake the next candidate and break Curator's `LeaderLatch`
 //! (FEATURES 4.6).
 
-use std::time::Duration;
-
 use crate::error::Result;
 use crate::guard::held_ticket::HeldTicket;
 use crate::guard::hold::Hold;
-use crate::link::{Code, Fault, Write};
+use crate::link::{Code, Write};
 use crate::protocol::mark::DirectoryData;
 use crate::queue::{MOST_VALUE, check_len};
 use crate::session::setbacks::Setbacks;
-use crate::session::{Failure, failed, refused};
+use crate::session::{Failure, failed};
 
 const PROCLAIMING: &str = "publish a value in";
 
@@ -41,74 +39,45 @@ async fn speak(held: &HeldTicket, value: &str) -> Result<()> {
     let data = &DirectoryData::proclamation(held.czxid(), value)[..];
     // One at a time, so a call that waits here writes last.
     let mut version = held.place.version().await;
-    let (mut setbacks, mut pause) = (Setbacks::default(), None);
+    let mut setbacks = Setbacks::default();
     let mut known = *version;
     loop {
         let at = match known.take() {
             Some(at) => at,
-            None => match value_seen(held, data, pause.take()).await? {
-                ValueSeen::Said(at) => {
+            None => match version_seen(held, data).await? {
+                (at, true) => {
                     *version = Some(at);
                     return Ok(());
                 }
-                ValueSeen::Unsaid(at) => at,
+                (at, false) => at,
             },
         };
-        let writes = [
-            Write::check(&ticket),
-            Write::Set {
-                path: directory,
-                data,
-                version: at,
-            },
-        ];
-        let link = session.link();
-        let link = link.map_err(|end| end.while_trying(PROCLAIMING, &held.name))?;
-        match link.attempt(&writes).await {
-            Ok(Ok(_)) => {
-                *version = Some(at.wrapping_add(1));
-                tracing::debug!("proclaimed");
-                return Ok(());
-            }
-            // Somebody has written there, or the ticket is gone: the next read tells.
-            Ok(Err((_, Code::NoNode | Code::BadVersion))) => {
-                pause = Some(setbacks.pause_after_a_race());
-            }
-            Ok(Err((_, code))) => return Err(refused(&*link, PROCLAIMING, directory, &code)),
-            Err(Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why)) => {
-                tracing::debug!(why, "whether a value was published is unknown");
-                pause = Some(setbacks.pause());
-            }
-            Err(Fault::Answered(code)) => {
-                return Err(refused(&*link, PROCLAIMING, directory, &code));
-            }
+        let writes = [Write::check(&ticket), Write::set(directory, data, at)];
+        let unclear = "whether a value was published is unknown";
+        let written = session.write(&writes, &mut setbacks, unclear).await;
+        let failed = |failure| failed(session, PROCLAIMING, &held.name, directory, failure);
+        // Otherwise the outcome is unknown, or somebody has written there, or the ticket is gone:
+        // the next read tells.
+        if written.map_err(failed)? {
+            *version = Some(at.wrapping_add(1));
+            tracing::debug!("proclaimed");
+            return Ok(());
         }
     }
 }
 
-/// The directory's version, and whether it says what it is to say.
-enum ValueSeen {
-    Said(i32),
-    Unsaid(i32),
-}
-
-/// Reads the directory and our ticket, behind all that was committed before.
-async fn value_seen(held: &HeldTicket, data: &[u8], pause: Option<Duration>) -> Result<ValueSeen> {
+/// The directory's version, and whether it says what it is to say. Reads it and our ticket, behind
+/// all that was committed before.
+async fn version_seen(held: &HeldTicket, data: &[u8]) -> Result<(i32, bool)> {
     let session = held.session();
     let directory = &**held.place.directory();
-    if let Some(pause) = pause {
-        let back = session.reconnected(pause).await;
-        back.map_err(|end| end.while_trying(PROCLAIMING, &held.name))?;
-    }
     let read = held.place.verified_read(&[], true).await;
     let there = read
-        .map_err(|error| held.unverified(PROCLAIMING, directory, error))?
+        .map_err(|error| held.failed(PROCLAIMING, directory, error))?
         .directory;
-    if there.data == data {
-        return Ok(ValueSeen::Said(there.version));
-    }
-    if DirectoryData::parse(&there.data).is_ours() {
-        return Ok(ValueSeen::Unsaid(there.version));
+    let is_said = there.data == data;
+    if is_said || DirectoryData::parse(&there.data).is_ours() {
+        return Ok((there.version, is_said));
     }
     let why = Failure::Answered(Code::Other("it holds another program's data".into()));
     Err(failed(session, PROCLAIMING, &held.name, directory, why))

@@ -104,19 +104,16 @@ impl KeeperBuilder {
 
     fn check_tls(&self) -> Result<()> {
         if self.requires_tls && !self.has_tls() {
-            return Err(Error::InvalidOption {
-                what: "connection",
-                given: self.connect_string.trim().into(),
-                why: "TLS is required, and no authority was given to trust".into(),
-            });
+            let why = "TLS is required, and no authority was given to trust";
+            return Err(Error::invalid(
+                "connection",
+                self.connect_string.trim(),
+                why,
+            ));
         }
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
-            check_tls(tls).map_err(|why| Error::InvalidOption {
-                what: "TLS certificates",
-                given: "PEM text".into(),
-                why,
-            })?;
+            check_tls(tls).map_err(|why| Error::invalid("TLS certificates", "PEM text", why))?;
         }
         Ok(())
     }
@@ -139,26 +136,17 @@ impl KeeperBuilder {
             None => Acl::open(),
         };
         if acl.needs_credential() && !has_credential {
-            return Err(Error::InvalidOption {
-                what: "access list",
-                given: "auth".into(),
-                why: "it stands for whoever we prove to be, and there is no credential".into(),
-            });
+            let why = "it stands for whoever we prove to be, and there is no credential";
+            return Err(Error::invalid("access list", "auth", why));
         }
         Ok(acl)
     }
 
     fn checked_root(&self) -> Result<String> {
-        if self.root == "/" {
-            return Ok(self.root.clone());
+        if self.root != "/" {
+            check_path(&self.root).map_err(|why| Error::invalid("root", &self.root, why))?;
         }
-        check_path(&self.root)
-            .map(|()| self.root.clone())
-            .map_err(|why| Error::InvalidOption {
-                what: "root",
-                given: self.root.clone(),
-                why,
-            })
+        Ok(self.root.clone())
     }
 }
 
@@ -166,11 +154,8 @@ fn check_timeout(what: &'static str, given: Duration) -> Result<()> {
     if i32::try_from(given.as_millis()).is_ok_and(|ms| ms >= 1) {
         return Ok(());
     }
-    Err(Error::InvalidOption {
-        what,
-        given: format!("{given:?}"),
-        why: "it must be at least 1 ms and at most 2147483647 ms".into(),
-    })
+    let why = "it must be at least 1 ms and at most 2147483647 ms";
+    Err(Error::invalid(what, format!("{given:?}"), why))
 }
 
 #[cfg(test)]

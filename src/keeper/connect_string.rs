@@ -16,11 +16,7 @@ pub(super) struct ConnectString {
 impl ConnectString {
     pub(super) fn parse(given: &str) -> Result<Self> {
         let given = given.trim();
-        let refuse = |why: String| Error::InvalidOption {
-            what: "connect string",
-            given: given.into(),
-            why,
-        };
+        let refuse = |why: String| Error::invalid("connect string", given, why);
         let (servers, chroot) = split(given);
         let chroot = if chroot == "/" { "" } else { chroot };
         for server in servers.split(',') {

@@ -122,12 +122,8 @@ impl Keeper {
         N: TryInto<LockName>,
         Error: From<N::Error>,
     {
-        let recipe = self.dialect.lock();
-        Ok(Mutex::new(self.acquirer(
-            name.try_into()?,
-            recipe,
-            LockKind::Lock,
-        )))
+        let acquirer = self.acquirer(name.try_into()?, LockKind::Lock);
+        Ok(Mutex::new(acquirer))
     }
 
     /// Makes a fair read-write lock. No I/O.
@@ -141,8 +137,8 @@ impl Keeper {
         Error: From<N::Error>,
     {
         let name = name.try_into()?;
-        let read = self.acquirer(name.clone(), self.dialect.read(), LockKind::Read);
-        let write = self.acquirer(name, self.dialect.write(), LockKind::Write);
+        let read = self.acquirer(name.clone(), LockKind::Read);
+        let write = self.acquirer(name, LockKind::Write);
         Ok(RwLock::new(read, write))
     }
 
@@ -157,7 +153,7 @@ impl Keeper {
         N: TryInto<LockName>,
         Error: From<N::Error>,
     {
-        let acquirer = self.acquirer(name.try_into()?, Recipe::Lock, LockKind::Permit);
+        let acquirer = self.acquirer(name.try_into()?, LockKind::Permit);
         Semaphore::new(acquirer, limit)
     }
 
@@ -171,8 +167,7 @@ impl Keeper {
         N: TryInto<LockName>,
         Error: From<N::Error>,
     {
-        let recipe = self.dialect.lead();
-        let acquirer = self.acquirer(name.try_into()?, recipe, LockKind::Lead);
+        let acquirer = self.acquirer(name.try_into()?, LockKind::Lead);
         Ok(Election::new(acquirer))
     }
 
@@ -192,8 +187,8 @@ impl Keeper {
     {
         let names = names.into_iter().map(|name| Ok(name.try_into()?));
         let names = names.collect::<Result<_>>()?;
-        let queue = |name| self.counted(name, self.dialect.lock(), SEVERAL);
-        MultiLock::new(names, Arc::clone(&self.local_holds), queue)
+        let acquirer = |name| self.counted(name, LockKind::Lock, SEVERAL);
+        MultiLock::new(names, acquirer)
     }
 
     /// Takes several locks together: [`multi_lock`](Self::multi_lock) and [`MultiLock::lock`].
@@ -259,16 +254,16 @@ impl Keeper {
         self.pool.close().await;
     }
 
-    fn acquirer(&self, name: LockName, recipe: Recipe, kind: LockKind) -> Acquirer {
-        let queue = self.counted(name, recipe, kind.label());
-        Acquirer::new(queue, Arc::clone(&self.local_holds))
+    fn acquirer(&self, name: LockName, kind: LockKind) -> Acquirer {
+        let label = kind.label();
+        self.counted(name, kind, label)
     }
 
-    /// The queue of a recipe, with the metrics of this label.
-    fn counted(&self, name: LockName, recipe: Recipe, label: &'static str) -> Queue {
-        let mut queue = self.queue_of(name, recipe);
-        queue.set_metrics(self.local_holds.metrics.of(DEFAULT_CLASS, label));
-        queue
+    /// The way into the queue of a recipe, with the metrics of this label.
+    fn counted(&self, name: LockName, kind: LockKind, label: &'static str) -> Acquirer {
+        let mut queue = self.queue_of(name, self.dialect.recipe(&kind));
+        queue.metrics = self.local_holds.metrics.of(DEFAULT_CLASS, label);
+        Acquirer::new(queue, Arc::clone(&self.local_holds))
     }
 
     fn queue_of(&self, name: LockName, recipe: Recipe) -> Queue {
@@ -281,9 +276,7 @@ impl Keeper {
             Arc::clone(&self.line),
             self.lock_delay,
         );
-        if let Some(journal) = &self.journal {
-            queue.set_journal(journal);
-        }
+        queue.journal = self.journal.clone();
         queue
     }
 }

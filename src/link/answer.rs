@@ -5,14 +5,16 @@ use crate::protocol::answer::Answer;
 
 impl From<&Fault> for Answer {
     fn from(fault: &Fault) -> Self {
-        match fault {
-            Fault::Answered(Code::NoNode) => Self::NoNode,
-            Fault::Answered(Code::NodeExists) => Self::NodeExists,
-            Fault::Answered(Code::NotEmpty) => Self::NotEmpty,
-            Fault::Answered(Code::NoAuth(_)) => Self::NoAuth,
-            Fault::Answered(Code::NotNow(_)) => Self::NotNow,
-            Fault::Answered(_) => Self::Refused,
-            Fault::Unknown(_) => Self::Unknown,
+        let (Fault::Answered(code) | Fault::Refused(_, code)) = fault else {
+            return Self::Unknown;
+        };
+        match code {
+            Code::NoNode => Self::NoNode,
+            Code::NodeExists => Self::NodeExists,
+            Code::NotEmpty => Self::NotEmpty,
+            Code::NoAuth(_) => Self::NoAuth,
+            Code::NotNow(_) => Self::NotNow,
+            _ => Self::Refused,
         }
     }
 }

@@ -16,7 +16,6 @@ pub(crate) mod size;
 pub(crate) mod zookeeper;
 
 use std::fmt;
-use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,6 +38,8 @@ pub(crate) type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + S
 pub(crate) enum Fault {
     /// The server answered with an error: nothing was changed.
     Answered(Code),
+    /// The same, about this one of several writes.
+    Refused(usize, Code),
     /// Anything else: it may have happened, may still happen, or may never. The text is for logs.
     Unknown(String),
 }
@@ -61,6 +62,16 @@ pub(crate) enum Code {
     NotNow(String),
     /// Every other code, in the server's words.
     Other(String),
+}
+
+impl Fault {
+    /// Why another try may settle it: the outcome is unknown, or the server has no time.
+    pub(crate) fn unclear(&self) -> Option<&str> {
+        match self {
+            Self::Answered(Code::NotNow(why)) | Self::Unknown(why) => Some(why),
+            Self::Answered(_) | Self::Refused(..) => None,
+        }
+    }
 }
 
 impl From<TooLarge> for Fault {
@@ -191,6 +202,14 @@ impl<'a> Write<'a> {
         Self::Check { path, version }
     }
 
+    pub(crate) fn set(path: &'a str, data: &'a [u8], version: i32) -> Self {
+        Self::Set {
+            path,
+            data,
+            version,
+        }
+    }
+
     pub(crate) fn delete(path: &'a str) -> Self {
         let version = ANY_VERSION;
         Self::Delete { path, version }
@@ -267,8 +286,6 @@ pub(crate) trait Link: Send + Sync + fmt::Debug {
     fn session_id(&self) -> i64;
     /// The timeout that the server granted when the session was opened.
     fn session_timeout(&self) -> Duration;
-    /// The connect string's servers, for messages.
-    fn servers(&self) -> &str;
     fn create<'a>(&'a self, path: &'a str, data: &[u8], kind: Create) -> Reply<'a, Created>;
     fn delete(&self, path: &str) -> Reply<'_, ()>;
     /// Reads a node and watches it. On a missing node no watch is left.
@@ -280,12 +297,19 @@ pub(crate) trait Link: Send + Sync + fmt::Debug {
     fn access_list(&self, path: &str) -> Reply<'_, AccessList>;
     /// Does all of the writes or none. The answer has the paths of the nodes that were created,
     /// with their numbers, in the order of the writes.
-    fn multi(&self, writes: &[Write<'_>]) -> Reply<'_, Vec<String>> {
-        let done = self.attempt(writes);
-        Box::pin(done.map(|done| done?.map_err(|(_, code)| Fault::Answered(code))))
+    fn multi(&self, writes: &[Write<'_>]) -> Reply<'_, Vec<String>>;
+    /// Reads at one moment, behind all that was committed before the call.
+    fn read_behind_sync(&self, path: &str, reads: &[Read<'_>]) -> Reply<'_, Vec<Found>> {
+        // Sent back to back; the session answers in order.
+        let (synced, found) = (self.sync(path), self.multi_read(reads));
+        Box::pin(async move {
+            match synced.await {
+                Err(fault) if fault.unclear().is_some() => Err(fault),
+                // Not every server syncs a missing node, and that is an answer too.
+                _ => found.await,
+            }
+        })
     }
-    /// As `multi`, but the answer says which of the writes the server refused, and why.
-    fn attempt(&self, writes: &[Write<'_>]) -> Reply<'_, Result<Vec<String>, (usize, Code)>>;
     /// This session's ephemeral nodes whose path starts with a plain string.
     fn ephemerals(&self, prefix: &str) -> Reply<'_, Vec<String>>;
     /// Answers once this server has seen all earlier commits.

@@ -61,11 +61,6 @@ impl Envelope {
         }
     }
 
-    /// Bytes that the chroot adds to each path.
-    pub(crate) fn chroot(&self) -> usize {
-        self.chroot
-    }
-
     /// The bytes of one create.
     pub(crate) fn create(&self, path: &str, data: &[u8]) -> usize {
         HEADER + self.node(path, data)

@@ -31,7 +31,7 @@ pub(crate) fn start_of(permits: u32) -> String {
 /// How many permits the node with this name holds; `None` for anything that is not a permit.
 pub(crate) fn weight(name: &str) -> Option<u32> {
     let (digits, rest) = name.strip_prefix(START)?.split_once('-')?;
-    parse_count(digits.as_bytes()).filter(|_| !rest.is_empty())
+    parse_limit(digits.as_bytes()).filter(|_| !rest.is_empty())
 }
 
 /// How many permits are held in a directory with these children.
@@ -66,13 +66,8 @@ pub(crate) fn limit_to_bytes(limit: u32) -> Vec<u8> {
     limit.to_string().into_bytes()
 }
 
-/// Reads a stored limit; `None` for anything else.
-pub(crate) fn parse_limit(data: &[u8]) -> Option<u32> {
-    parse_count(data)
-}
-
-/// A number from 1 on, in decimal digits and nothing else.
-fn parse_count(digits: &[u8]) -> Option<u32> {
+/// Reads a stored limit: a number from 1 on, in decimal digits and nothing else.
+pub(crate) fn parse_limit(digits: &[u8]) -> Option<u32> {
     let is_plain = digits.iter().all(u8::is_ascii_digit) && digits.first() != Some(&b'0');
     let text = std::str::from_utf8(digits).ok().filter(|_| is_plain)?;
     text.parse().ok()

@@ -52,10 +52,8 @@ impl Queue {
             return Ok(wider);
         }
         let path = self.path();
-        let synced = session.read(|link| link.sync(path)).await;
-        if let Err(ended @ Failure::Ended(_)) = synced {
-            return Err(self.failed_to(CHECKING, &session, ended));
-        }
+        let caught_up = session.catch_up(path).await;
+        caught_up.map_err(|ended| self.failed_to(CHECKING, &session, ended))?;
         let parts = [QUEUE, HELD, LIMIT].map(|part| format!("{path}/{part}"));
         let page = format!("{}/{}", journal_page::base(root), self.name);
         for path in [path.to_string(), page].into_iter().chain(parts) {
@@ -165,14 +163,11 @@ pub(super) async fn read(
 
 fn judge(session: &Session, name: impl ToString, path: &str, list: &AccessList) -> Result<bool> {
     if let Some(allows) = session.acls.beyond(list) {
-        let link = session
-            .link()
-            .map_err(|end| end.while_trying(CHECKING, name.to_string()))?;
         let wider = Error::WiderAcl {
             name: name.to_string(),
             path: path.to_owned(),
             allows: allows.to_string(),
-            servers: link.servers().to_owned(),
+            servers: session.servers().to_owned(),
         };
         if session.acls.is_strict() {
             return Err(wider);

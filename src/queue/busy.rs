@@ -6,12 +6,12 @@
 
 use super::{Queue, doubts};
 use crate::error::Result;
-use crate::link::{Code, Found, Read};
+use crate::link::{Found, Read};
 use crate::protocol::dialect::{check_neighbours, in_doubt};
 use crate::protocol::mark::DirectoryData;
 use crate::protocol::rule;
 use crate::protocol::ticket::{Mode, Ticket, TicketData};
-use crate::session::{Session, unexpected};
+use crate::session::{Session, children_in};
 
 const READING: &str = "look at";
 
@@ -20,21 +20,20 @@ impl Queue {
     pub(super) async fn is_busy(&self) -> Result<bool> {
         let session = self.pool.home(READING, &self.name).await?;
         let path = &*self.directory.path;
-        let marked = match self.read(&session, &[Read::Data(path)]).await?.pop() {
-            Some(Found::Node(node)) if node.num_children == 0 => return Ok(false),
-            Some(Found::Node(node)) => DirectoryData::parse(&node.data),
-            Some(Found::Failed(Code::NoNode)) => return Ok(false),
-            other => return Err(self.failed_to(READING, &session, unexpected(other))),
+        let failed = |failure| self.failed_to(READING, &session, failure);
+        let marked = match session.node(path).await.map_err(failed)? {
+            Some(node) if node.num_children > 0 => DirectoryData::parse(&node.data),
+            _ => return Ok(false),
         };
         // A reader or an owner must know more than that a ticket is there.
         let is_enough = self.recipe.kind() == Mode::Exclusive && self.line.owner.is_none();
         if is_enough && self.is_held_above(&session, &marked).await? {
             return Ok(true);
         }
-        let children = match self.read(&session, &[Read::Children(path)]).await?.pop() {
-            Some(Found::Children(children)) => children,
-            Some(Found::Failed(Code::NoNode)) => return Ok(false),
-            other => return Err(self.failed_to(READING, &session, unexpected(other))),
+        let found = session.read(|link| link.multi_read(&[Read::Children(path)]));
+        let children = children_in(found.await.map_err(failed)?.pop());
+        let Some(children) = children.map_err(failed)? else {
+            return Ok(false);
         };
         tracing::trace!(path, children = children.len(), "listed");
         check_neighbours(&self.name, Some(self.recipe), &children)?;
@@ -83,11 +82,7 @@ impl Queue {
             .map(|ticket| format!("{path}/{}", ticket.name));
         let paths: Vec<String> = paths.collect();
         let reads: Vec<Read<'_>> = paths.iter().map(|path| Read::Data(path)).collect();
-        self.read(session, &reads).await
-    }
-
-    async fn read(&self, session: &Session, reads: &[Read<'_>]) -> Result<Vec<Found>> {
-        let found = session.read(|link| link.multi_read(reads)).await;
+        let found = session.read(|link| link.multi_read(&reads)).await;
         found.map_err(|failure| self.failed_to(READING, session, failure))
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::view::{AT_ONCE, children, is_limit, join};
+use super::view::{children, is_limit, join, read_all};
 use crate::brief::Brief;
 use crate::error::Result;
 use crate::link::{Code, Found, Read};
@@ -113,32 +113,25 @@ async fn count_below(session: &Session, root: &str, base: &str) -> Result<Census
     let mut level = census.count("", top.unwrap_or_default());
     while !level.is_empty() {
         let mut next = Vec::new();
-        for chunk in level.chunks(AT_ONCE) {
-            let paths: Vec<String> = chunk.iter().map(|name| path_of(base, name)).collect();
-            let reads: Vec<Read<'_>> = paths.iter().map(|path| Read::Children(path)).collect();
-            let answers = session.read(|link| link.multi_read(&reads)).await?;
-            for (name, answer) in chunk.iter().zip(answers) {
-                match answer {
-                    Found::Children(children) => next.extend(census.count(name, children)),
-                    Found::Failed(Code::NoAuth(_)) => census.denied.push(name.clone()),
-                    // A directory that is gone holds no lock.
-                    _ => {}
-                }
+        let paths: Vec<String> = level.iter().map(|name| path_of(base, name)).collect();
+        let reads: Vec<Read<'_>> = paths.iter().map(|path| Read::Children(path)).collect();
+        for (name, answer) in level.into_iter().zip(read_all(session, &reads).await?) {
+            match answer {
+                Found::Children(children) => next.extend(census.count(&name, children)),
+                Found::Failed(Code::NoAuth(_)) => census.denied.push(name),
+                // A directory that is gone holds no lock.
+                _ => {}
             }
         }
         level = next;
     }
-    for chunk in std::mem::take(&mut census.with_limit).chunks(AT_ONCE) {
-        let limits: Vec<String> = chunk
-            .iter()
-            .map(|name| path_of(base, &join(name, LIMIT)))
-            .collect();
-        let reads: Vec<Read<'_>> = limits.iter().map(|path| Read::Data(path)).collect();
-        let answers = session.read(|link| link.multi_read(&reads)).await?;
-        for (name, answer) in chunk.iter().zip(answers) {
-            if is_limit(&answer) {
-                census.fold(name);
-            }
+    let names = std::mem::take(&mut census.with_limit);
+    let limits = names.iter().map(|name| path_of(base, &join(name, LIMIT)));
+    let limits: Vec<String> = limits.collect();
+    let reads: Vec<Read<'_>> = limits.iter().map(|path| Read::Data(path)).collect();
+    for (name, answer) in names.iter().zip(read_all(session, &reads).await?) {
+        if is_limit(&answer) {
+            census.fold(name);
         }
     }
     Ok(census)

@@ -7,12 +7,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
-use crate::link::{Code, Create, Fault, Found, Read, Reply};
+use crate::error::Result;
+use crate::link::{Code, Create, Fault, Read, Reply};
 use crate::name::LockName;
 use crate::protocol::mark::DirectoryData;
 use crate::protocol::ticket::Ticket;
-use crate::session::{End, Failure, Session, failed, refused, unexpected};
+use crate::session::{End, Failure, Session, children_in, failed, node_in, refused};
 
 /// Pause between two looks at a directory whose counter has run out; that happens once in two
 /// billion tickets.
@@ -80,8 +80,8 @@ impl Directory {
                     tracing::debug!(why, "a directory's create has no result");
                     false
                 }
-                Err(Fault::Answered(code)) => {
-                    refusal.get_or_insert_with(|| refused(&*link, doing, path, &code));
+                Err(Fault::Answered(code) | Fault::Refused(_, code)) => {
+                    refusal.get_or_insert_with(|| refused(session, doing, path, &code));
                     true
                 }
             };
@@ -112,22 +112,21 @@ impl Directory {
         let doing = "start the numbers again in";
         let ended = |end: End| end.while_trying(doing, name);
         loop {
-            match self.emptiness(session).await {
-                Ok(Emptiness::Gone) => return Ok(()),
-                Ok(Emptiness::Empty) => {}
-                Ok(Emptiness::InUse) => {
+            match self.is_empty(session).await {
+                Ok(None) => return Ok(()),
+                Ok(Some(true)) => {}
+                Ok(Some(false)) => {
                     session.reconnected(PAUSE).await.map_err(ended)?;
                     continue;
                 }
-                Ok(Emptiness::Stuck(why)) => return Err(self.stuck(session, doing, name, why)),
                 Err(failure) => return Err(failed(session, doing, name, &self.path, failure)),
             }
             let link = session.link().map_err(ended)?;
             match link.delete(&self.path).await {
                 Ok(()) | Err(Fault::Answered(Code::NoNode)) => return Ok(()),
                 Err(Fault::Answered(Code::NotEmpty | Code::NotNow(_)) | Fault::Unknown(_)) => {}
-                Err(Fault::Answered(code)) => {
-                    return Err(refused(&*link, doing, &self.path, &code));
+                Err(Fault::Answered(code) | Fault::Refused(_, code)) => {
+                    return Err(refused(session, doing, &self.path, &code));
                 }
             }
             drop(link);
@@ -135,50 +134,28 @@ impl Directory {
         }
     }
 
-    /// Whether the directory can go. What another program keeps in it would never be empty, or be
-    /// lost: then it is better to say so than to wait for ever.
-    async fn emptiness(&self, session: &Session) -> Result<Emptiness, Failure> {
+    /// Whether the directory is empty, if it is there. What another program keeps in it would never
+    /// be empty, or be lost: then it is better to say so than to wait for ever.
+    async fn is_empty(&self, session: &Session) -> Result<Option<bool>, Failure> {
         let found = session
             .read(|link| link.multi_read(&[Read::Data(&self.path), Read::Children(&self.path)]))
             .await?;
-        match &found[..] {
-            [Found::Node(node), _] if !DirectoryData::parse(&node.data).is_ours() => {
-                Ok(Emptiness::Stuck("it holds another program's data".into()))
+        let mut found = found.into_iter();
+        let (node, children) = (node_in(found.next())?, children_in(found.next())?);
+        let is_stuck = |why: &str| {
+            let why = format!("its counter has run out, and it cannot be removed because {why}");
+            Err(Failure::Answered(Code::Other(why)))
+        };
+        if node.is_some_and(|node| !DirectoryData::parse(&node.data).is_ours()) {
+            return is_stuck("it holds another program's data");
+        }
+        match children.as_deref() {
+            Some(all @ [other, ..]) if all.iter().all(|child| Ticket::parse(child).is_none()) => {
+                is_stuck(&format!("it holds {other:?}"))
             }
-            [_, Found::Children(children)] => Ok(match children.first() {
-                None => Emptiness::Empty,
-                Some(other) if children.iter().all(|child| Ticket::parse(child).is_none()) => {
-                    Emptiness::Stuck(format!("it holds {other:?}"))
-                }
-                Some(_) => Emptiness::InUse,
-            }),
-            [_, Found::Failed(Code::NoNode)] => Ok(Emptiness::Gone),
-            _ => Err(unexpected(
-                found
-                    .into_iter()
-                    .find(|found| matches!(found, Found::Failed(_))),
-            )),
+            children => Ok(children.map(<[String]>::is_empty)),
         }
     }
-
-    fn stuck(&self, session: &Session, doing: &'static str, name: &LockName, why: String) -> Error {
-        let why = format!("its counter has run out, and it cannot be removed because {why}");
-        failed(
-            session,
-            doing,
-            name,
-            &self.path,
-            Failure::Answered(Code::Other(why)),
-        )
-    }
-}
-
-/// Whether a directory can be removed.
-enum Emptiness {
-    Gone,
-    Empty,
-    InUse,
-    Stuck(String),
 }
 
 #[cfg(test)]

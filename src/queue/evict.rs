@@ -9,11 +9,10 @@ use std::sync::Arc;
 use super::Queue;
 use super::entry::QueueEntry;
 use crate::error::{Error, Result};
-use crate::link::{Code, Right};
-use crate::name::LockName;
 use crate::protocol::departure::Departure;
 use crate::protocol::permits::{HELD, QUEUE};
-use crate::session::janitor::{ReleaseOutcome, TicketId};
+use crate::session::failed;
+use crate::session::janitor::TicketId;
 
 const EVICTING: &str = "remove a ticket from";
 
@@ -33,10 +32,9 @@ impl Queue {
             czxid: entry.token.czxid(),
         };
         // In doubt, because the name may be another ticket's by now.
-        let leaving = session
-            .janitor
-            .leave_and_tell(id, Departure::doubtful(), None);
-        let is_ours = removed(leaving.await, EVICTING, &self.name, path)?;
+        let left = session.janitor.leave(id, Departure::doubtful(), None).await;
+        let is_ours =
+            left.map_err(|failure| failed(&session, EVICTING, &self.name, path, failure))?;
         if is_ours {
             tracing::info!(ticket = path, token = u64::from(entry.token), "evicted");
         }
@@ -57,46 +55,10 @@ impl Queue {
             {
                 Ok(directory)
             }
-            _ => Err(Error::InvalidOption {
-                what: "queue entry",
-                given: entry.path.clone(),
-                why: format!("it is not from the queue of {}", self.name),
-            }),
+            _ => {
+                let why = format!("it is not from the queue of {}", self.name);
+                Err(Error::invalid("queue entry", &entry.path, why))
+            }
         }
     }
-}
-
-/// Whether a ticket that was to leave was removed by us. `false` if it was gone already.
-pub(crate) fn removed(
-    left: ReleaseOutcome,
-    doing: &'static str,
-    name: &LockName,
-    path: &str,
-) -> Result<bool> {
-    let (name, path) = (|| name.to_string(), || path.to_owned());
-    Err(match left {
-        ReleaseOutcome::Now => return Ok(true),
-        ReleaseOutcome::WasGone => return Ok(false),
-        ReleaseOutcome::Over(reason) => Error::SessionOver {
-            name: name(),
-            doing,
-            reason,
-        },
-        ReleaseOutcome::Closed => Error::Closed {
-            name: name(),
-            doing,
-        },
-        ReleaseOutcome::Refused { servers } => Error::Denied {
-            doing,
-            path: path(),
-            needs: Right::Delete,
-            servers,
-        },
-        ReleaseOutcome::NotEmpty { servers } => Error::Refused {
-            doing,
-            path: path(),
-            servers,
-            why: Code::NotEmpty.to_string(),
-        },
-    })
 }

@@ -8,7 +8,6 @@
 mod settle;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use uuid::Uuid;
@@ -18,9 +17,9 @@ use super::{Queue, Waiter, now_ms};
 use crate::error::{Error, Result};
 use crate::link::{Code, Create, Created, Fault, Link, Node, Write};
 use crate::name::LockName;
+use crate::protocol::join::AfterCreate;
 use crate::protocol::lease::Moment;
 use crate::protocol::ticket::{Mode, Ticket, TicketData};
-use crate::session::janitor::ReleaseOutcome;
 use crate::session::pool::Reservation;
 use crate::session::setbacks::Setbacks;
 use crate::session::{End, Failure, Session, failed, too_large};
@@ -57,18 +56,8 @@ impl Room {
 /// What one create led to; room that is not used up comes back.
 enum Joined {
     Seated(Vec<Waiter>),
-    NoDirectory(Room),
-    /// That of the queue at this place of the list.
-    CounterRanOut(usize, Room),
-    Nothing(Room),
-}
-
-/// An answer to a create, with whatever answers for what it made.
-struct CreateAnswer {
-    session: Arc<Session>,
-    attempt: Uuid,
-    places: Vec<TicketPlace>,
-    answer: Result<Made, (usize, Fault)>,
+    /// Nothing. The answer was about the queue at this place of the list.
+    Nothing(AfterCreate, usize, Room),
 }
 
 /// What a request made.
@@ -133,28 +122,28 @@ impl<'a> Joining<'a> {
         let mut room = self.reserve().await?;
         let mut setbacks = Setbacks::default();
         while setbacks.count() < MOST_SETBACKS {
-            let asked = self.ask(room).await?;
-            room = match self.settle(asked).await? {
+            let (after, at) = match self.try_once(room).await? {
                 Joined::Seated(waiters) => return Ok(waiters),
-                Joined::NoDirectory(again) => {
-                    // At once: that is how a new lock begins, and a chroot that has gone is to be
-                    // said soon.
-                    setbacks.pause();
-                    let make = |queue: &'a Queue| queue.directory.make(&again.session, &queue.name);
-                    try_join_all(self.queues.iter().map(make)).await?;
-                    again
-                }
-                Joined::CounterRanOut(at, again) => {
-                    // It waits itself.
-                    setbacks.pause();
-                    Box::pin(self.wait_out(at, &again.session)).await?;
-                    again
-                }
-                Joined::Nothing(again) => {
-                    self.wait(&again, setbacks.pause()).await?;
-                    again
+                Joined::Nothing(after, at, again) => {
+                    room = again;
+                    (after, at)
                 }
             };
+            let (session, pause) = (&room.session, setbacks.pause());
+            match after {
+                // At once: that is how a new lock begins, and a chroot that has gone is to be said
+                // soon.
+                AfterCreate::MakeDirectories => {
+                    let make = |queue: &'a Queue| queue.directory.make(session, &queue.name);
+                    try_join_all(self.queues.iter().map(make)).await?;
+                }
+                // It waits itself.
+                AfterCreate::WaitForCounter => Box::pin(self.wait_out(at, session)).await?,
+                _ => {
+                    let back = Box::pin(session.reconnected(pause)).await;
+                    back.map_err(|end| self.ended(end))?;
+                }
+            }
         }
         let why = Code::Other(format!(
             "no ticket came of {MOST_SETBACKS} tries: the directory or the connection is lost"
@@ -162,12 +151,6 @@ impl<'a> Joining<'a> {
         let path = &*self.first.directory.path;
         let failure = Failure::Answered(why);
         Err(failed(&room.session, CREATING, self.names(), path, failure))
-    }
-
-    /// Waits before the next try.
-    async fn wait(&self, room: &Room, pause: Duration) -> Result<()> {
-        let back = Box::pin(room.session.reconnected(pause)).await;
-        back.map_err(|end| self.ended(end))
     }
 
     async fn reserve(&self) -> Result<Room> {
@@ -181,8 +164,8 @@ impl<'a> Joining<'a> {
         })
     }
 
-    /// Sends one create and waits for its answer.
-    async fn ask(&self, room: Room) -> Result<CreateAnswer> {
+    /// Sends one create, waits for its answer and settles that.
+    async fn try_once(&self, room: Room) -> Result<Joined> {
         let attempt = Uuid::new_v4();
         let session = room.session;
         let link = session.link().map_err(|end| self.ended(end))?;
@@ -198,23 +181,17 @@ impl<'a> Joining<'a> {
             end = session.ended() => return Err(self.ended(end)),
         };
         drop(link);
-        Ok(CreateAnswer {
-            session,
-            attempt,
-            places,
-            answer,
-        })
+        self.settle(session, attempt, places, answer).await
     }
 
-    /// Sends one request for all tickets. What the server refuses comes with its place in the list.
-    /// A read of its directory follows the create of a single ticket before that is answered: so a
-    /// lock that is free costs one round trip.
+    /// Sends one request for all tickets. A read of its directory follows the create of a single
+    /// ticket before that is answered: so a lock that is free costs one round trip.
     async fn send(
         &self,
         session: &Session,
         link: &Arc<dyn Link>,
         attempt: Uuid,
-    ) -> Result<Made, (usize, Fault)> {
+    ) -> Result<Made, Fault> {
         if let [queue] = self.queues {
             let (start, line) = queue.asks(attempt);
             let created = link.create(&start, &line, Create::EphemeralSequential);
@@ -225,7 +202,7 @@ impl<'a> Joining<'a> {
             let speculative_read = self
                 .speculates
                 .then(|| session.speculative_read(link, directory));
-            let created = created.await.map_err(|fault| (0, fault))?;
+            let created = created.await?;
             let directory = match speculative_read {
                 // If nothing comes of it, a verified read comes next.
                 Some(speculative_read) => speculative_read.await.ok(),
@@ -234,17 +211,13 @@ impl<'a> Joining<'a> {
             return Ok(Made::One(created, directory));
         }
         let asked = self.asks(attempt);
-        match link.attempt(&writes(&asked)).await {
-            Ok(Ok(paths)) => Ok(Made::Several(paths)),
-            Ok(Err((at, code))) => Err((at, Fault::Answered(code))),
-            Err(fault) => Err((0, fault)),
-        }
+        link.multi(&writes(&asked)).await.map(Made::Several)
     }
 
     async fn leave(&self, places: Vec<TicketPlace>) -> Result<()> {
         for left in TicketPlace::leave_together(places).await {
-            if let ReleaseOutcome::Over(reason) = left {
-                return Err(self.ended(End::Over(reason)));
+            if let Err(Failure::Ended(end @ End::Over(_))) = left {
+                return Err(self.ended(end));
             }
         }
         Ok(())

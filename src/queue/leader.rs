@@ -6,10 +6,10 @@
 use super::Queue;
 use super::acl;
 use crate::error::Result;
-use crate::link::{Code, Found, Node, Read};
-use crate::protocol::leader::{FirstSnapshot, Leader, candidate};
+use crate::link::{Code, Node, Read};
+use crate::protocol::leader::{Leader, candidate};
 use crate::protocol::ticket::Ticket;
-use crate::session::{Failure, Session, unexpected};
+use crate::session::{Failure, Session, children_in, node_in};
 
 const READING: &str = "look for the leader of";
 
@@ -41,13 +41,8 @@ impl Queue {
             let (directory, first) = read(session, path, &ticket).await?;
             // Otherwise it has changed since the list, and the leader may be another.
             if let Some(node) = first.filter(|_| directory.czxid == listed) {
-                let first = FirstSnapshot {
-                    ticket: &ticket,
-                    czxid: node.czxid,
-                    session: node.owner,
-                    data: &node.data,
-                };
-                let leader = Leader::of(&first, &directory.data);
+                let first = (node.czxid, node.owner, &node.data[..]);
+                let leader = Leader::of(&ticket, first, &directory.data);
                 return Ok(Some((leader, directory)));
             }
         }
@@ -59,9 +54,9 @@ pub(super) async fn list(session: &Session, path: &str) -> Result<(i64, Vec<Stri
     let reads = [Read::Data(path), Read::Children(path)];
     let found = session.read(|link| link.multi_read(&reads)).await?;
     let mut found = found.into_iter();
-    match (found.next(), found.next()) {
-        (Some(Found::Node(node)), Some(Found::Children(children))) => Ok((node.czxid, children)),
-        (Some(Found::Node(_)), other) | (other, _) => Err(unexpected(other)),
+    match (node_in(found.next())?, children_in(found.next())?) {
+        (Some(node), Some(children)) => Ok((node.czxid, children)),
+        _ => Err(Failure::Answered(Code::NoNode)),
     }
 }
 
@@ -75,9 +70,6 @@ pub(super) async fn read(
     let reads = [Read::Data(path), Read::Data(&ticket)];
     let found = session.read(|link| link.multi_read(&reads)).await?;
     let mut found = found.into_iter();
-    match (found.next(), found.next()) {
-        (Some(Found::Node(directory)), Some(Found::Node(ticket))) => Ok((directory, Some(ticket))),
-        (Some(Found::Node(directory)), Some(Found::Failed(Code::NoNode))) => Ok((directory, None)),
-        (Some(Found::Node(_)), other) | (other, _) => Err(unexpected(other)),
-    }
+    let directory = node_in(found.next())?.ok_or(Failure::Answered(Code::NoNode))?;
+    Ok((directory, node_in(found.next())?))
 }

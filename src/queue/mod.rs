@@ -34,12 +34,12 @@ use tracing::field::Empty;
 
 use crate::error::{Error, Result};
 use crate::link::Create;
-use crate::metrics::{LockMetrics, MetricsTable};
+use crate::metrics::LockMetrics;
 use crate::name::LockName;
+use crate::protocol::journal_page::ms;
 use crate::protocol::kind::LockKind;
 use crate::protocol::ticket;
 use crate::protocol::ticket::{Mode, Recipe, TicketData};
-use crate::protocol::walk::Walk;
 use crate::session::heartbeat::LeaseEntry;
 use crate::session::pool::{Need, Pool};
 use crate::session::watching::WatchSlot;
@@ -47,7 +47,6 @@ use crate::session::{Failure, Session, failed};
 use directory::Directory;
 use join::Joining;
 use journal::{Draft, JournalWriter};
-use place::TicketPlace;
 pub(crate) use waiter::Waiter;
 
 /// What a call was doing, for errors.
@@ -67,7 +66,8 @@ pub(crate) struct Queue {
     pool: Arc<Pool>,
     name: LockName,
     directory: Directory,
-    recipe: Recipe,
+    /// What its tickets stand for.
+    pub(crate) recipe: Recipe,
     line: Arc<TicketData>,
     /// How long to wait for the resource of a holder that may not have ended well.
     delay: Duration,
@@ -76,8 +76,9 @@ pub(crate) struct Queue {
     /// Bytes of the longest path that its ticket may be exchanged for.
     becomes: usize,
     /// The writer of the journal, if there is one.
-    journal: Option<Arc<JournalWriter>>,
-    metrics: LockMetrics,
+    pub(crate) journal: Option<Arc<JournalWriter>>,
+    /// What is counted of it.
+    pub(crate) metrics: LockMetrics,
 }
 
 impl Queue {
@@ -105,15 +106,14 @@ impl Queue {
         }
     }
 
-    /// Its holds are written down.
-    pub(crate) fn set_journal(&mut self, journal: &Arc<JournalWriter>) {
-        self.journal = Some(Arc::clone(journal));
-    }
-
     /// What will be written down of a hold, if anything is.
     pub(crate) fn draft(&self, kind: LockKind) -> Option<Draft> {
-        let journal = self.journal.as_ref()?;
-        Some(Draft::new(journal, &self.line, kind))
+        let (journal, line) = (self.journal.clone()?, Arc::clone(&self.line));
+        Some(Draft {
+            journal,
+            line,
+            kind,
+        })
     }
 
     pub(crate) fn name(&self) -> &LockName {
@@ -133,19 +133,6 @@ impl Queue {
         )
     }
 
-    /// What is counted of it.
-    pub(crate) fn metrics(&self) -> &LockMetrics {
-        &self.metrics
-    }
-
-    pub(crate) fn set_metrics(&mut self, metrics: LockMetrics) {
-        self.metrics = metrics;
-    }
-
-    pub(crate) fn set_class(&mut self, class: &'static str, metrics: &MetricsTable) {
-        self.metrics = self.metrics.in_class(class, metrics);
-    }
-
     /// Whether its tickets exclude each other.
     pub(crate) fn kind(&self) -> Mode {
         self.recipe.kind()
@@ -156,20 +143,9 @@ impl Queue {
         &self.directory.path
     }
 
-    pub(crate) fn set_label(&mut self, label: String) {
-        Arc::make_mut(&mut self.line).label = Some(label);
-    }
-
-    pub(crate) fn set_trace(&mut self, trace: String) {
-        Arc::make_mut(&mut self.line).trace = Some(trace);
-    }
-
-    pub(crate) fn set_owner(&mut self, owner: &str) {
-        Arc::make_mut(&mut self.line).owner = Some(owner.to_owned());
-    }
-
-    pub(crate) fn set_value(&mut self, value: String) {
-        Arc::make_mut(&mut self.line).value = Some(value);
+    /// What its tickets say.
+    pub(crate) fn line(&mut self) -> &mut TicketData {
+        Arc::make_mut(&mut self.line)
     }
 
     /// Whether a holder watches for others that come.
@@ -208,26 +184,6 @@ impl Queue {
             None => None,
         };
         joined.ok_or_else(|| self.lost("it was not joined"))
-    }
-
-    /// The waiter of a ticket that is in the queue.
-    fn waiter(&self, place: TicketPlace) -> Result<Waiter> {
-        let Some((ticket, czxid)) = place.ticket() else {
-            return Err(self.lost("the place was given up"));
-        };
-        let owner = self.line.owner.as_deref();
-        let forget = self.directory.is_container();
-        let walk = Walk::new(self.recipe, ticket.clone(), czxid, owner, forget);
-        let line = owner.map(|_| Arc::clone(&self.line));
-        Ok(Waiter::new(
-            place,
-            self.name.clone(),
-            walk,
-            line,
-            self.delay,
-            self.draft(self.recipe.lock_kind()),
-            self.metrics.clone(),
-        ))
     }
 
     /// What one of its tickets needs of a session.
@@ -283,13 +239,8 @@ impl Queue {
             let entry = waiter.granted().await?;
             return Ok(Some((waiter, entry)));
         }
-        waiter.into_place().leave().await;
+        waiter.into_place().leave().await.ok();
         Ok(None)
-    }
-
-    /// What its tickets stand for.
-    pub(crate) fn recipe(&self) -> Recipe {
-        self.recipe
     }
 
     fn failed_to(&self, doing: &'static str, session: &Session, failure: Failure) -> Error {
@@ -308,17 +259,13 @@ pub(crate) fn check_len(what: &'static str, given: &str, most: usize) -> Result<
     }
     // Every client that says an owner's name is let in.
     let shown = if what == "owner" { 0 } else { 40 };
-    Err(Error::InvalidOption {
-        what,
-        given: format!("{}...", given.chars().take(shown).collect::<String>()),
-        why: format!("it must not be longer than {most} bytes"),
-    })
+    let given = format!("{}...", given.chars().take(shown).collect::<String>());
+    let why = format!("it must not be longer than {most} bytes");
+    Err(Error::invalid(what, given, why))
 }
 
 /// For people who read the queue; no decision rests on it.
 pub(super) fn now_ms() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    ms(since.unwrap_or_default())
 }

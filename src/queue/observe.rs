@@ -136,22 +136,22 @@ impl Observer {
             return Ok(());
         };
         let is_directory_watched = directory.is_armed();
-        let told = tokio::select! {
+        let (change, is_first) = tokio::select! {
             biased;
-            change = first.changed() => Told::First(change),
-            change = directory.changed(), if is_directory_watched => Told::LeaderDirectory(change),
+            change = first.changed() => (change, true),
+            change = directory.changed(), if is_directory_watched => (change, false),
         };
-        match told {
-            Told::First(Change::SessionOver) | Told::LeaderDirectory(Change::SessionOver) => {
+        match change {
+            Change::SessionOver => {
                 let end = first.session().ended().await;
                 self.leave_post();
                 if end == End::Closed {
                     return Err(end.while_trying(FOLLOWING, self.queue.name()));
                 }
             }
-            Told::First(Change::Deleted | Change::Changed) => self.watch.first_changed(),
-            Told::LeaderDirectory(Change::Changed) => self.watch.directory_changed(),
-            Told::LeaderDirectory(Change::Deleted) => self.start_over(),
+            Change::Deleted | Change::Changed if is_first => self.watch.first_changed(),
+            Change::Changed => self.watch.directory_changed(),
+            Change::Deleted => self.start_over(),
         }
         Ok(())
     }
@@ -202,7 +202,7 @@ impl Observer {
         let back = session.reconnected(pause).await;
         back.map_err(|end| end.while_trying(FOLLOWING, name))?;
         directory.make(session, name).await?;
-        self.watch.made();
+        self.watch.start_over();
         Ok(())
     }
 
@@ -214,11 +214,8 @@ impl Observer {
         let need = Need::to_watch(queue.pool.sent_len(path.len()) + longest);
         let post = queue.pool.reserve(need, FOLLOWING).await;
         let mut directory = post.map_err(|error| error.about(&queue.name))?.into_slot();
-        match directory.session().read(|link| link.sync(path)).await {
-            // What is missing cannot be synced everywhere; that is an answer too.
-            Ok(()) | Err(Failure::Answered(_)) => {}
-            Err(ended) => return Err(queue.failed_to(FOLLOWING, directory.session(), ended)),
-        }
+        let caught_up = directory.session().catch_up(path).await;
+        caught_up.map_err(|ended| queue.failed_to(FOLLOWING, directory.session(), ended))?;
         let first = directory.part(longest);
         self.post = Some(Post { directory, first });
         Ok(())
@@ -282,10 +279,4 @@ impl Post {
         }
         Ok(())
     }
-}
-
-/// What was told first.
-enum Told {
-    First(Change),
-    LeaderDirectory(Change),
 }

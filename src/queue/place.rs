@@ -14,7 +14,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use uuid::Uuid;
 
 use super::WAITING;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::protocol::departure::Departure;
 use crate::protocol::lease::Moment;
 use crate::protocol::mark::ReleasePlan;
@@ -24,7 +24,7 @@ use crate::session::janitor::TicketId;
 use crate::session::pool::{Need, Reservation};
 use crate::session::roll::{Coming, There};
 use crate::session::watching::WatchSlot;
-use crate::session::{Session, failed};
+use crate::session::{Failure, Session, failed};
 
 /// One ticket of ours, or a create that may have made one.
 #[derive(Debug)]
@@ -132,8 +132,8 @@ impl TicketPlace {
     /// The exit follows what we have written into the directory.
     fn follow_writes(&mut self) {
         let written = self.written.take().and_then(|written| written.into_inner());
-        if let (Some(version), Some(departure)) = (written, self.departure()) {
-            departure.follow_version(version);
+        if let Some(version) = written {
+            self.leaves(|departure| departure.follow_version(version));
         }
     }
 
@@ -142,32 +142,16 @@ impl TicketPlace {
         let loss_watch = self.loss_watch.take();
         let is_lost = loss_watch.is_some_and(|loss_watch| loss_watch.begin_release().is_some());
         if is_lost {
-            self.leave_in_doubt();
+            self.leaves(Departure::leave_in_doubt);
         }
     }
 
     /// The ticket was granted, and so seen to be ours at that moment: it leaves by this exit.
     pub(crate) fn grant(&mut self, by: ReleasePlan, at: Moment) {
-        if let Some(departure) = self.departure() {
-            *departure = Departure::granted(by, at);
-            self.written.take();
-        }
+        self.leaves(|departure| *departure = Departure::granted(by, at));
+        self.written.take();
         if !self.watches_on {
             self.slot().give_back();
-        }
-    }
-
-    /// Its end proves nothing, so the next ticket reads the queue.
-    pub(crate) fn forgo_mark(&mut self) {
-        if let Some(departure) = self.departure() {
-            departure.forgo_mark();
-        }
-    }
-
-    /// The ticket was read once more, and was ours at that moment.
-    pub(crate) fn seen(&mut self, at: Moment) {
-        if let Some(departure) = self.departure() {
-            departure.seen(at);
         }
     }
 
@@ -192,16 +176,22 @@ impl TicketPlace {
         }
     }
 
+    /// The same, for what can be done with a ticket only.
+    pub(crate) fn seated(&self) -> Result<(&Ticket, i64), Failure> {
+        let given_up = Failure::Lost("the place was given up");
+        self.ticket().ok_or(given_up)
+    }
+
     /// Begins the hold of a ticket whose turn it is. That is not enough: the session must surely be
     /// alive, and the ticket its own. `None` if that took a wait.
     pub(crate) async fn begin_hold(
         &self,
         name: impl ToString + Copy,
     ) -> Result<Option<LeaseEntry>> {
-        let Some((ticket, czxid)) = self.ticket() else {
-            return Err(Error::place_lost(name, "the place was given up"));
-        };
         let session = &self.session;
+        let (ticket, czxid) = self
+            .seated()
+            .map_err(|lost| failed(session, WAITING, name, &self.directory, lost))?;
         let path = format!("{}/{}", self.directory, ticket.name);
         if session.heartbeat.is_strange().is_some() {
             let recognised = Box::pin(session.recognise_again(&path)).await;
@@ -230,11 +220,9 @@ impl TicketPlace {
         Some(format!("{}/{}", self.directory, ticket.name))
     }
 
-    /// Something else was seen in the ticket's place: it leaves by its identity alone.
-    pub(crate) fn leave_in_doubt(&mut self) {
-        if let Some(departure) = self.departure() {
-            departure.leave_in_doubt();
-        }
+    /// Changes how the ticket leaves, if there is one.
+    pub(crate) fn leaves(&mut self, change: impl FnOnce(&mut Departure)) {
+        self.departure().map(change);
     }
 
     /// How the ticket leaves.
@@ -272,13 +260,13 @@ impl Drop for TicketPlace {
         self.prepare_to_leave();
         let session = Arc::clone(&self.session);
         if let Some((directory, attempt)) = self.unsettled() {
-            session.janitor.sweep(directory, attempt);
+            drop(session.janitor.settle(directory, attempt));
         }
         if !self.exchanging().has_old() {
             return;
         }
         if let Some((id, departure, there)) = self.take_seated() {
-            session.janitor.leave(id, departure, there);
+            drop(session.janitor.leave(id, departure, Some(there)));
         }
     }
 }

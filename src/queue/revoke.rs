@@ -12,15 +12,15 @@ use tokio::time::timeout;
 
 use super::Queue;
 use super::entry::QueueEntry;
-use super::verified_read::{Unverified, ticket_in};
+use super::verified_read::ticket_in;
 use crate::error::{Error, Result};
-use crate::link::{Code, Fault, Found, Read, Write};
+use crate::link::{Code, Write};
 use crate::protocol::kind::LockKind;
 use crate::protocol::ticket::{asking, is_revoked};
 use crate::session::pool::Need;
 use crate::session::setbacks::Setbacks;
 use crate::session::watching::WatchSlot;
-use crate::session::{Failure, Session, failed, refused};
+use crate::session::{Failure, Session, failed};
 
 const REVOKING: &str = "ask for the release of";
 
@@ -29,11 +29,7 @@ const REVOKING: &str = "ask for the release of";
 /// # Cancel safety
 ///
 /// Dropped at any await, its watch is taken back.
-pub(crate) async fn revoked(
-    session: &Arc<Session>,
-    path: &str,
-    czxid: i64,
-) -> Result<(), Unverified> {
+pub(crate) async fn revoked(session: &Arc<Session>, path: &str, czxid: i64) -> Result<(), Failure> {
     let mut slot = WatchSlot::with_room(session, path).await;
     follow(&mut slot, path, czxid, is_revoked).await
 }
@@ -44,14 +40,13 @@ async fn follow(
     path: &str,
     czxid: i64,
     is_enough: impl Fn(&[u8]) -> bool,
-) -> Result<(), Unverified> {
+) -> Result<(), Failure> {
     loop {
-        let found = match slot.watch(path).await {
-            Ok(node) => Found::Node(node),
-            Err(Failure::Answered(code)) => Found::Failed(code),
-            Err(failure) => return Err(Unverified::Failed(failure)),
+        let node = match slot.watch(path).await {
+            Err(Failure::Answered(Code::NoNode)) => None,
+            watched => Some(watched?),
         };
-        if is_enough(&ticket_in(Some(found), czxid)?.data) {
+        if is_enough(&ticket_in(node, czxid)?.data) {
             return Ok(());
         }
         // The next read tells what has changed, and fails at the end of the session.
@@ -69,13 +64,9 @@ impl Queue {
     pub(crate) async fn revoke(&self, entry: &QueueEntry, grace: Duration) -> Result<bool> {
         self.directory_of(entry)?;
         if entry.kind == LockKind::Lead {
-            return Err(Error::InvalidOption {
-                what: "queue entry",
-                given: entry.path.clone(),
-                why:
-                    "a candidate is not asked, because those behind it would miss its end: evict it"
-                        .into(),
-            });
+            let why =
+                "a candidate is not asked, because those behind it would miss its end: evict it";
+            return Err(Error::invalid("queue entry", &entry.path, why));
         }
         let (path, czxid) = (&*entry.path, entry.token.czxid());
         let need = Need::to_watch(self.pool.sent_len(path.len()));
@@ -88,10 +79,8 @@ impl Queue {
         tracing::info!(ticket = path, token = u64::from(entry.token), "asked for");
         let left = follow(&mut slot, path, czxid, |_| false);
         match timeout(grace, left).await {
-            Ok(Ok(()) | Err(Unverified::Lost(_))) => Ok(true),
-            Ok(Err(Unverified::Failed(failure))) => {
-                Err(failed(&session, REVOKING, &self.name, path, failure))
-            }
+            Ok(Ok(()) | Err(Failure::Lost(_))) => Ok(true),
+            Ok(Err(failure)) => Err(failed(&session, REVOKING, &self.name, path, failure)),
             Err(_) => Ok(false),
         }
     }
@@ -99,39 +88,23 @@ impl Queue {
     /// Writes into the ticket; `false` if it is gone.
     async fn ask_back(&self, session: &Session, path: &str, czxid: i64) -> Result<bool> {
         let mut setbacks = Setbacks::default();
+        let failed = |failure| failed(session, REVOKING, &self.name, path, failure);
         loop {
-            let found = session
-                .read(|link| link.multi_read(&[Read::Data(path)]))
-                .await;
-            let failed = |failure| failed(session, REVOKING, &self.name, path, failure);
-            let node = match ticket_in(found.map_err(failed)?.into_iter().next(), czxid) {
+            let node = session.node(path).await.map_err(failed)?;
+            let Some(node) = node.filter(|node| node.czxid == czxid) else {
+                return Ok(false);
+            };
+            if is_revoked(&node.data) {
                 // By us, if the answer was lost, or by somebody else.
-                Ok(node) if is_revoked(&node.data) => return Ok(true),
-                Ok(node) => node,
-                Err(Unverified::Lost(_)) => return Ok(false),
-                Err(Unverified::Failed(failure)) => return Err(failed(failure)),
-            };
-            let ended = |end| failed(Failure::Ended(end));
-            let link = session.link().map_err(ended)?;
-            let asked = link.attempt(&[Write::Set {
-                path,
-                data: &asking(&node.data),
-                version: node.version,
-            }]);
-            let answer = tokio::select! {
-                answer = asked => answer,
-                end = session.ended() => return Err(ended(end)),
-            };
-            let pause = match answer {
-                Ok(Ok(_)) => return Ok(true),
-                Ok(Err((_, Code::NoNode | Code::BadVersion))) => setbacks.pause_after_a_race(),
-                Err(Fault::Unknown(_) | Fault::Answered(Code::NotNow(_))) => setbacks.pause(),
-                Ok(Err((_, code))) | Err(Fault::Answered(code)) => {
-                    return Err(refused(&*link, REVOKING, path, &code));
-                }
-            };
-            drop(link);
-            session.reconnected(pause).await.map_err(ended)?;
+                return Ok(true);
+            }
+            let data = asking(&node.data);
+            let write = [Write::set(path, &data, node.version)];
+            let unclear = "whether a ticket was asked for is unknown";
+            let written = session.write(&write, &mut setbacks, unclear);
+            if written.await.map_err(failed)? {
+                return Ok(true);
+            }
         }
     }
 }

@@ -32,8 +32,8 @@ impl TicketPlace {
         loop {
             // By name alone it could be a stranger's ticket in a directory that was made again.
             let read = self.verified_read(&[], false).await;
-            let read = read.map_err(|error| {
-                error.while_trying(DOWNGRADING, self.session(), name, self.directory())
+            let read = read.map_err(|failure| {
+                failed(self.session(), DOWNGRADING, name, self.directory(), failure)
             })?;
             let Some((ticket, _)) = self.ticket() else {
                 return Err(Error::place_lost(name, REMOVED));
@@ -61,7 +61,7 @@ impl TicketPlace {
             let session = self.session();
             let pause = match exchanged {
                 Ok(Exchanged::Done) => return Ok(()),
-                Ok(Exchanged::Gone | Exchanged::Refused(_, Code::NoNode)) => {
+                Ok(Exchanged::Refused(_, Code::NoNode)) => {
                     return Err(Error::place_lost(name, REMOVED));
                 }
                 // A guest has come, say.

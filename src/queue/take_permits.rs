@@ -3,8 +3,6 @@
 //! Invariant: nothing is taken but by the head. Trying writes nothing where the permits are not
 //! there or others wait.
 
-use std::sync::Arc;
-
 use super::head::{Head, Tried};
 use super::permits::PermitPool;
 use super::place::TicketPlace;
@@ -12,7 +10,6 @@ use super::{Directory, Queue};
 use crate::error::Result;
 use crate::protocol::permits;
 use crate::protocol::permits::PermitVerdict;
-use crate::session::Session;
 use crate::session::heartbeat::LeaseEntry;
 
 impl Queue {
@@ -20,7 +17,7 @@ impl Queue {
     /// are.
     pub(crate) fn permits(&mut self, limit: u32) -> PermitPool {
         let base: Directory = self.directory.clone();
-        let permits = PermitPool::new(self.name.clone(), base, limit);
+        let permits = PermitPool::new(&self.pool, self.name.clone(), base, limit);
         self.directory = self.directory.below(permits::QUEUE);
         let pool = &self.pool;
         self.head_watches = permits
@@ -44,7 +41,7 @@ impl Queue {
         permits: &PermitPool,
         asked: u32,
     ) -> Result<(TicketPlace, LeaseEntry)> {
-        Box::pin(self.introduce(permits, asked)).await?;
+        Box::pin(permits.introduce(asked)).await?;
         let mut waiter = self.wanting(asked).join().await?;
         waiter.reach().await?;
         let place = waiter.into_place();
@@ -59,7 +56,7 @@ impl Queue {
         permits: &PermitPool,
         asked: u32,
     ) -> Result<Option<(TicketPlace, LeaseEntry)>> {
-        let session = self.introduce(permits, asked).await?;
+        let session = permits.introduce(asked).await?;
         let mut snapshot = permits.read(&session).await?;
         if snapshot.limit.is_some_and(|limit| asked > limit.value) {
             // A server that lags behind may not know of a resize yet.
@@ -77,7 +74,7 @@ impl Queue {
         }
         let mut waiter = self.wanting(asked).join().await?;
         if !waiter.try_granted().await? {
-            waiter.into_place().leave().await;
+            waiter.into_place().leave().await.ok();
             return Ok(None);
         }
         let mut head = Head::new(self, waiter.into_place(), permits, asked);
@@ -91,49 +88,14 @@ impl Queue {
                 Tried::Full => break,
             }
         }
-        head.place.leave().await;
+        head.place.leave().await.ok();
         Ok(None)
-    }
-
-    /// How many permits nobody holds.
-    pub(crate) async fn permits_left(&self, permits: &PermitPool) -> Result<u32> {
-        let session = self.home().await?;
-        permits.catch_up(&session).await?;
-        let snapshot = permits.read(&session).await?;
-        let limit = permits.limit_or(&session, snapshot.limit).await?;
-        Ok(permits::left(snapshot.names(), limit))
-    }
-
-    /// The stored limit.
-    pub(crate) async fn stored_limit(&self, permits: &PermitPool) -> Result<u32> {
-        let session = self.home().await?;
-        permits.catch_up(&session).await?;
-        permits.current(&session).await
-    }
-
-    /// Stores another limit.
-    pub(crate) async fn resize(&self, permits: &PermitPool, limit: u32) -> Result<()> {
-        permits.resize(&*self.home().await?, limit).await
-    }
-
-    /// Sees to it that a limit is stored and that it is ours, and refuses what would never be
-    /// there.
-    async fn introduce(&self, permits: &PermitPool, asked: u32) -> Result<Arc<Session>> {
-        permits.check_own(asked)?;
-        let session = self.home().await?;
-        permits.introduce(&session).await?;
-        permits.check(&session, asked).await?;
-        Ok(session)
-    }
-
-    async fn home(&self) -> Result<Arc<Session>> {
-        self.pool.home("look at", &self.name).await
     }
 
     /// This queue, with what is wanted in the ticket.
     fn wanting(&self, permits: u32) -> Self {
         let mut queue = self.clone();
-        Arc::make_mut(&mut queue.line).permits = Some(permits);
+        queue.line().permits = Some(permits);
         queue
     }
 }

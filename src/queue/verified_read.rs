@@ -4,14 +4,14 @@
 //! nothing else (docs/failures.md rows 72 and 73). It decides nothing.
 
 use super::place::TicketPlace;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::link::{Code, Found, Node, Read};
 use crate::name::LockName;
 use crate::protocol::dialect::check_neighbours;
 use crate::protocol::lease::Moment;
 use crate::protocol::ticket::{Recipe, Ticket};
 use crate::protocol::walk::{REMOVED, Snapshot, verify};
-use crate::session::{Failure, Session, failed, unexpected};
+use crate::session::{Failure, children_in, failed, node_in};
 
 /// What a verified read saw.
 pub(crate) struct VerifiedRead {
@@ -23,40 +23,11 @@ pub(crate) struct VerifiedRead {
     pub(crate) others: Vec<Found>,
 }
 
-/// Why an answer does not show our ticket.
-#[derive(Debug)]
-pub(crate) enum Unverified {
-    /// The ticket is no longer ours, for this reason.
-    Lost(&'static str),
-    Failed(Failure),
-}
-
-impl Unverified {
-    /// As an error of a call that was doing this.
-    pub(crate) fn while_trying(
-        self,
-        doing: &'static str,
-        session: &Session,
-        name: &LockName,
-        path: &str,
-    ) -> Error {
-        match self {
-            Self::Lost(why) => Error::place_lost(name, why),
-            Self::Failed(failure) => failed(session, doing, name, path, failure),
-        }
-    }
-}
-
-/// The ticket with this identity, if that is what an answer shows.
-pub(crate) fn ticket_in(found: Option<Found>, czxid: i64) -> Result<Node, Unverified> {
-    match found {
-        Some(Found::Node(node)) => {
-            let verified = verify(czxid, Some(node.czxid)).map_err(Unverified::Lost);
-            verified.map(|()| node)
-        }
-        Some(Found::Failed(Code::NoNode)) => Err(Unverified::Lost(REMOVED)),
-        other => Err(Unverified::Failed(unexpected(other))),
-    }
+/// The ticket with this identity, if that is the node under its name.
+pub(crate) fn ticket_in(node: Option<Node>, czxid: i64) -> Result<Node, Failure> {
+    let found = node.as_ref().map(|node| node.czxid);
+    verify(czxid, found).map_err(Failure::Lost)?;
+    node.ok_or(Failure::Lost(REMOVED))
 }
 
 impl VerifiedRead {
@@ -84,10 +55,9 @@ impl TicketPlace {
         &self,
         more: &[Read<'_>],
         syncs: bool,
-    ) -> Result<VerifiedRead, Unverified> {
-        let (Some(mine), Some((_, czxid))) = (self.path(), self.ticket()) else {
-            return Err(Unverified::Lost("the place was given up"));
-        };
+    ) -> Result<VerifiedRead, Failure> {
+        let (ticket, czxid) = self.seated()?;
+        let mine = format!("{}/{}", self.directory(), ticket.name);
         let (session, directory) = (self.session(), &**self.directory());
         let mut reads = vec![Read::Data(directory), Read::Data(&mine)];
         reads.extend(more);
@@ -97,17 +67,16 @@ impl TicketPlace {
         } else {
             session.read_stamped(|link| link.multi_read(&reads)).await
         };
-        let mut found = found.map_err(Unverified::Failed)?.into_iter();
-        let (directory, mine) = (found.next(), ticket_in(found.next(), czxid)?);
-        match directory {
-            Some(Found::Node(directory)) => Ok(VerifiedRead {
-                at,
-                directory,
-                mine,
-                others: found.collect(),
-            }),
-            other => Err(Unverified::Failed(unexpected(other))),
-        }
+        let mut found = found?.into_iter();
+        let (directory, mine) = (found.next(), node_in(found.next())?);
+        let mine = ticket_in(mine, czxid)?;
+        let directory = node_in(directory)?.ok_or(Failure::Answered(Code::NoNode))?;
+        Ok(VerifiedRead {
+            at,
+            directory,
+            mine,
+            others: found.collect(),
+        })
     }
 
     /// The same with the tickets that the walk asks for, and with the children.
@@ -115,7 +84,7 @@ impl TicketPlace {
         &self,
         with_children: bool,
         tickets: &[Ticket],
-    ) -> Result<(VerifiedRead, Vec<String>), Unverified> {
+    ) -> Result<(VerifiedRead, Vec<String>), Failure> {
         let directory = &**self.directory();
         let paths = tickets
             .iter()
@@ -127,13 +96,10 @@ impl TicketPlace {
         if !with_children {
             return Ok((read, Vec::new()));
         }
-        match read.others.pop() {
-            Some(Found::Children(children)) => {
-                tracing::trace!(path = directory, children = children.len(), "listed");
-                Ok((read, children))
-            }
-            other => Err(Unverified::Failed(unexpected(other))),
-        }
+        let children = children_in(read.others.pop())?;
+        let children = children.ok_or(Failure::Answered(Code::NoNode))?;
+        tracing::trace!(path = directory, children = children.len(), "listed");
+        Ok((read, children))
     }
 
     /// How many other tickets are in the queue, if this recipe can share it with them. Lists it.
@@ -145,7 +111,7 @@ impl TicketPlace {
     ) -> Result<usize> {
         let listed = self.verified_list(true, &[]).await;
         let (_, children) = listed
-            .map_err(|error| error.while_trying(doing, self.session(), name, self.directory()))?;
+            .map_err(|failure| failed(self.session(), doing, name, self.directory(), failure))?;
         check_neighbours(name, Some(recipe), &children)?;
         let mine = self.ticket().map(|(ticket, _)| &ticket.name);
         let others = children.iter().filter(|child| Some(*child) != mine);

@@ -7,17 +7,17 @@ use super::entry::{QueueEntry, kind_of};
 use super::permits::PermitPool;
 use super::{Queue, Session};
 use crate::error::{Error, Result};
-use crate::link::{Code, Found, Node, Read};
+use crate::link::{Found, Node, Read};
 use crate::protocol::kind::LockKind;
 use crate::protocol::permits;
 use crate::protocol::permits::{HELD, LIMIT, QUEUE};
 use crate::protocol::rule;
 use crate::protocol::rule::Verdict;
 use crate::protocol::ticket::{Mode, Ticket, in_order};
-use crate::session::{Failure, failed, unexpected};
+use crate::session::{Failure, children_in, failed, node_in};
 
 /// Tickets or directories that are read in one request.
-pub(super) const AT_ONCE: usize = 100;
+const AT_ONCE: usize = 100;
 const LOOKING: &str = "look at";
 
 impl Queue {
@@ -68,10 +68,10 @@ impl Queue {
         if !is_limit(&limit) && !has_permits {
             return Ok(Vec::new());
         }
-        let listed = |path, found| match found {
-            Found::Children(children) => Ok(children),
-            Found::Failed(code) if code != Code::NoNode => Err(self.unread(session, path, code)),
-            _ => Ok(Vec::new()),
+        let listed = |path, found| {
+            let children = children_in(Some(found));
+            let failed = |failure| self::failed(session, LOOKING, &self.name, path, failure);
+            Ok::<_, Error>(children.map_err(failed)?.unwrap_or_default())
         };
         let (in_queue, in_held) = (listed(&queue, in_queue)?, listed(&held, in_held)?);
         let mut entries = self.permits_in(session, &held, &in_held).await?;
@@ -124,32 +124,20 @@ impl Queue {
         children: Vec<T>,
         name: impl Fn(&T) -> &str,
     ) -> Result<Vec<(T, Node)>> {
-        let mut nodes = Vec::with_capacity(children.len());
         let paths: Vec<String> = children
             .iter()
             .map(|child| join(path, name(child)))
             .collect();
-        for chunk in paths.chunks(AT_ONCE) {
-            let reads: Vec<Read<'_>> = chunk.iter().map(|path| Read::Data(path)).collect();
-            let found = session.read(|link| link.multi_read(&reads)).await;
-            let failed = |failure| failed(session, LOOKING, &self.name, path, failure);
-            nodes.extend(found.map_err(failed)?);
-        }
+        let reads: Vec<Read<'_>> = paths.iter().map(|path| Read::Data(path)).collect();
+        let nodes = read_all(session, &reads).await;
+        let nodes = nodes.map_err(|failure| failed(session, LOOKING, &self.name, path, failure))?;
         let mut there = Vec::with_capacity(nodes.len());
         for ((child, path), found) in children.into_iter().zip(&paths).zip(nodes) {
-            match found {
-                Found::Node(node) => there.push((child, node)),
-                Found::Failed(code) if code != Code::NoNode => {
-                    return Err(self.unread(session, path, code));
-                }
-                _ => {}
-            }
+            let failed = |failure| failed(session, LOOKING, &self.name, path, failure);
+            let node = node_in(Some(found)).map_err(failed)?;
+            there.extend(node.map(|node| (child, node)));
         }
         Ok(there)
-    }
-
-    fn unread(&self, session: &Session, path: &str, code: Code) -> Error {
-        failed(session, LOOKING, &self.name, path, Failure::Answered(code))
     }
 }
 
@@ -197,14 +185,15 @@ pub(super) async fn children(
     session: &Session,
     path: &str,
 ) -> Result<Option<Vec<String>>, Failure> {
-    match session
-        .read_behind_sync(path, &[Read::Children(path)])
-        .await?
-        .into_iter()
-        .next()
-    {
-        Some(Found::Children(children)) => Ok(Some(children)),
-        Some(Found::Failed(Code::NoNode)) => Ok(None),
-        other => Err(unexpected(other)),
+    let reads = [Read::Children(path)];
+    children_in(session.read_behind_sync(path, &reads).await?.pop())
+}
+
+/// Reads any number of them, many in one request.
+pub(super) async fn read_all(session: &Session, reads: &[Read<'_>]) -> Result<Vec<Found>, Failure> {
+    let mut found = Vec::with_capacity(reads.len());
+    for chunk in reads.chunks(AT_ONCE) {
+        found.extend(session.read(|link| link.multi_read(chunk)).await?);
     }
+    Ok(found)
 }

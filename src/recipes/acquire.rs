@@ -4,7 +4,6 @@
 //! It knows what a call is for and how long it may take; turns are the queue's, and what is held
 //! the hold's.
 
-use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -36,7 +35,8 @@ pub(crate) struct Acquirer {
     pub(crate) queue: Queue,
     local_holds: Arc<LocalHolds>,
     owner: Option<Owner>,
-    rejoins: bool,
+    /// Whether its calls join again at the end of a session.
+    pub(crate) rejoins: bool,
 }
 
 impl Acquirer {
@@ -54,59 +54,50 @@ impl Acquirer {
     }
 
     pub(crate) fn set_owner(&mut self, owner: &Owner) {
-        self.queue.set_owner(owner.as_str());
+        self.queue.line().owner = Some(owner.as_str().to_owned());
         self.owner = Some(owner.clone());
     }
 
     pub(crate) fn set_class(&mut self, class: &'static str) {
-        self.queue.set_class(class, &self.local_holds.metrics);
-    }
-
-    pub(crate) fn set_rejoin(&mut self, rejoins: bool) {
-        self.rejoins = rejoins;
+        let metrics = &self.local_holds.metrics;
+        self.queue.metrics = self.queue.metrics.in_class(class, metrics);
     }
 
     /// Waits for the turn of a new ticket, or gets the owner's hold again.
     pub(crate) async fn lock(&self) -> Result<Arc<Hold>> {
-        let waiting = self.queue.metrics().wait();
-        let hold = self.take().instrument(self.queue.span()).await?;
-        waiting.granted();
-        Ok(hold)
+        let taken = self.take(true).await?;
+        // Only a try comes back with nothing.
+        taken.ok_or_else(|| self.queue.lost("the walk ended without a turn"))
     }
 
     /// As [`lock`](Self::lock), if that needs no wait.
     pub(crate) async fn try_lock(&self) -> Result<Option<Arc<Hold>>> {
-        let waiting = self.queue.metrics().wait();
-        let taken = self.try_take().instrument(self.queue.span()).await?;
+        self.take(false).await
+    }
+
+    async fn take(&self, waits: bool) -> Result<Option<Arc<Hold>>> {
+        let waiting = self.queue.metrics.wait();
+        let take = async {
+            // On the heap, so that a call without an owner does not pay for those with one.
+            if let Some(owner) = &self.owner {
+                return Box::pin(self.take_again(owner, waits)).await;
+            }
+            if waits {
+                self.warn_of_self();
+            }
+            let granted = self.turn_if(waits).await?;
+            Ok(granted.map(|(waiter, entry)| self.hold(waiter, entry)))
+        };
+        let taken = take.instrument(self.queue.span()).await?;
         if taken.is_some() {
             waiting.granted();
         }
         Ok(taken)
     }
 
-    async fn take(&self) -> Result<Arc<Hold>> {
-        // On the heap, so that a call without an owner does not pay for those with one.
-        if let Some(owner) = &self.owner {
-            let taken = Box::pin(self.take_again(owner, true)).await?;
-            // Only a try comes back with nothing.
-            return taken.ok_or_else(|| self.queue.lost("the walk ended without a turn"));
-        }
-        self.warn_of_self();
-        let (waiter, entry) = self.turn().await?;
-        Ok(self.hold(waiter, entry))
-    }
-
-    async fn try_take(&self) -> Result<Option<Arc<Hold>>> {
-        if let Some(owner) = &self.owner {
-            return Box::pin(self.take_again(owner, false)).await;
-        }
-        let turn = self.try_turn().await?;
-        Ok(turn.map(|(waiter, entry)| self.hold(waiter, entry)))
-    }
-
     /// Takes a place at the end of the queue.
     pub(crate) async fn enqueue(&self) -> Result<(Waiter, Waiting, Span)> {
-        let waiting = self.queue.metrics().wait();
+        let waiting = self.queue.metrics.wait();
         let span = self.queue.span();
         let join = again(self.rejoins, || self.queue.join());
         let waiter = join.instrument(span.clone()).await?;
@@ -169,7 +160,7 @@ impl Acquirer {
 
     /// Waits for so many permits.
     pub(crate) async fn take_permits(&self, permits: &PermitPool, asked: u32) -> Result<Arc<Hold>> {
-        let (began, waiting) = (Instant::now(), self.queue.metrics().wait());
+        let (began, waiting) = (Instant::now(), self.queue.metrics.wait());
         let take = again(self.rejoins, || self.queue.take_permits(permits, asked));
         let span = self.queue.span();
         let taken = take.instrument(span.clone()).await?;
@@ -183,7 +174,7 @@ impl Acquirer {
         permits: &PermitPool,
         asked: u32,
     ) -> Result<Option<Arc<Hold>>> {
-        let (began, waiting) = (Instant::now(), self.queue.metrics().wait());
+        let (began, waiting) = (Instant::now(), self.queue.metrics.wait());
         let take = again(self.rejoins, || self.queue.try_take_permits(permits, asked));
         let span = self.queue.span();
         let Some(taken) = take.instrument(span.clone()).await? else {
@@ -194,16 +185,10 @@ impl Acquirer {
     }
 
     fn of_permits(&self, (place, entry): (TicketPlace, LeaseEntry), began: Instant) -> Arc<Hold> {
-        let held = HeldTicket::of(self.name().clone(), place, entry, self.queue.metrics());
-        let waited = began.elapsed();
-        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+        let held = HeldTicket::of(self.name().clone(), place, entry, &self.queue.metrics);
         let token = Token::new(held.czxid());
-        let held = held.recorded(
-            self.queue.draft(LockKind::Permit).map(Box::new),
-            token,
-            waited,
-        );
-        tracing::debug!(waited_ms, token = u64::from(token), "granted");
+        let draft = self.queue.draft(LockKind::Permit).map(Box::new);
+        let held = held.recorded(draft, token, began.elapsed());
         Hold::new(vec![held], token, Mode::Shared, None, Vec::new())
     }
 
@@ -214,7 +199,7 @@ impl Acquirer {
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let timed_out = |_| {
-            self.queue.metrics().timed_out();
+            self.queue.metrics.timed_out();
             Error::TimedOut {
                 name: self.name().to_string(),
                 waited: limit,
@@ -223,18 +208,21 @@ impl Acquirer {
         timeout(limit, call).await.map_err(timed_out)?
     }
 
-    /// Waits for the turn of a new ticket.
-    pub(crate) async fn turn(&self) -> Result<(Waiter, LeaseEntry)> {
+    /// Waits for the turn of a new ticket. `None` if it does not wait, and would have to.
+    pub(crate) async fn turn_if(&self, waits: bool) -> Result<Option<(Waiter, LeaseEntry)>> {
+        if !waits {
+            return Box::pin(again(self.rejoins, || self.queue.try_join())).await;
+        }
         let turn = async || {
             let mut waiter = self.queue.join().await?;
             let entry = waiter.granted().await?;
-            Ok((waiter, entry))
+            Ok(Some((waiter, entry)))
         };
         again(self.rejoins, turn).await
     }
 
-    /// As [`turn`](Self::turn). Each wake-up has the waiter look whether the owner has come to hold
-    /// elsewhere.
+    /// Waits for the turn of a new ticket. Each wake-up has the waiter look whether the owner has
+    /// come to hold elsewhere.
     async fn turn_or_wake(&self, wake: &Notify) -> Result<(Waiter, LeaseEntry)> {
         let turn = async || {
             let mut waiter = self.queue.join().await?;
@@ -247,11 +235,6 @@ impl Acquirer {
             }
         };
         again(self.rejoins, turn).await
-    }
-
-    /// As [`turn`](Self::turn), if that needs no wait.
-    pub(crate) async fn try_turn(&self) -> Result<Option<(Waiter, LeaseEntry)>> {
-        again(self.rejoins, || self.queue.try_join()).await
     }
 
     /// Gets the hold that the owner has in this keeper, or takes one. The owner's other calls wait
@@ -289,7 +272,7 @@ impl Acquirer {
         let granted = if waits {
             Some(self.turn_or_wake(&wake).await?)
         } else {
-            self.try_turn().await?
+            self.turn_if(false).await?
         };
         Ok(granted.map(|(waiter, entry)| {
             let hold = self.hold(waiter, entry);

@@ -16,7 +16,6 @@ use crate::protocol::ticket::Mode;
 use crate::protocol::walk::REMOVED;
 use crate::queue::Waiter;
 use crate::recipes::acquire::Acquirer;
-use crate::token::Token;
 
 const UPGRADING: &str = "upgrade";
 
@@ -56,13 +55,14 @@ impl Acquirer {
                 }
                 if let Some(next) = next {
                     // One hold, also in the journal.
-                    let mut held = HeldTicket::of(name, place, next, self.queue.metrics());
+                    let mut held = HeldTicket::of(name, place, next, &self.queue.metrics);
                     held.record = record.map(|mut record| {
                         record.go_on(held.ticket(), held.entry.loss_watch());
                         record
                     });
                     tracing::debug!(node = held.path(), "downgraded");
-                    let hold = self.held_by(held, token, Mode::Shared, owner);
+                    let (kind, self_wait) = (Mode::Shared, self.self_wait(Mode::Shared));
+                    let hold = Hold::new(vec![held], token, kind, owner, vec![self_wait]);
                     known_at(slot, &hold);
                     return Ok(hold);
                 }
@@ -130,7 +130,7 @@ impl Acquirer {
         // With the slot in hand, nobody can come to share it meanwhile.
         let sharing = Arc::strong_count(hold) - 1;
         // A look first: where others are it writes nothing.
-        let others = sharing + mine.others(UPGRADING, name, self.queue.recipe()).await?;
+        let others = sharing + mine.others(UPGRADING, name, self.queue.recipe).await?;
         if others > 0 {
             return Err(self.not_upgradable(others));
         }
@@ -142,8 +142,11 @@ impl Acquirer {
             return Ok(waiter);
         }
         let place = waiter.into_place();
-        let path = place.path().unwrap_or_default();
-        match told(place.leave().await, UPGRADING, name, path) {
+        let (session, path) = (
+            Arc::clone(place.session()),
+            place.path().unwrap_or_default(),
+        );
+        match told(&session, place.leave().await, UPGRADING, name, path) {
             // It stays until the session ends, and blocks others.
             Err(denied @ Error::Denied { .. }) => Err(denied),
             _ => Err(self.not_upgradable(others)),
@@ -159,7 +162,7 @@ impl Acquirer {
             left = held.place.leave_first() => left,
             loss = loss_watch.lost() => return Err(loss.while_trying(UPGRADING, &held.name)),
         };
-        told(left, UPGRADING, &held.name, path)?;
+        told(held.session(), left, UPGRADING, &held.name, path)?;
         if let Some(record) = &mut held.record {
             record.is_released();
         }
@@ -175,16 +178,6 @@ impl Acquirer {
             name: self.name().to_string(),
             others,
         }
-    }
-
-    fn held_by(
-        &self,
-        held: HeldTicket,
-        token: Token,
-        kind: Mode,
-        owner: Option<crate::owner::Owner>,
-    ) -> Arc<Hold> {
-        Hold::new(vec![held], token, kind, owner, vec![self.self_wait(kind)])
     }
 }
 

@@ -6,7 +6,6 @@
 //! among them ends it. A hold is followed until nobody uses it, so that its loss is known here too.
 //! What is passed on is the cohort's.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,9 +16,11 @@ use tracing::Instrument;
 use crate::error::Result;
 use crate::guard::Guard;
 use crate::guard::cohort::{Baton, Cohort, Handoff};
+use crate::guard::held_ticket::HeldTicket;
 use crate::guard::hold::Hold;
 use crate::guard::local_turn::LocalTurn;
 use crate::guard::lost::Lost;
+use crate::protocol::ticket::Mode;
 use crate::queue::Waiter;
 use crate::recipes::acquire::Acquirer;
 use crate::session::heartbeat::LeaseEntry;
@@ -38,40 +39,25 @@ impl Linger {
         Self { cohort, time }
     }
 
-    /// Waits for the turn in the cohort, and takes over what is kept or waits for the turn of a new
-    /// ticket.
-    pub(crate) async fn lock(&self, acquirer: &Acquirer) -> Result<Guard> {
+    /// Takes over what is kept when its turn in the cohort has come, or waits for the turn of a new
+    /// ticket. `None` if it does not wait and would have to, or if the cohort is closed.
+    pub(crate) async fn take(&self, acquirer: &Acquirer, waits: bool) -> Result<Option<Guard>> {
         let acquire = async {
-            let waiting = acquirer.queue.metrics().wait();
-            acquirer.warn_of_self();
-            let Some(baton) = self.cohort.baton().await else {
-                return Err(acquirer.queue.lost("the cohort is closed"));
+            let waiting = acquirer.queue.metrics.wait();
+            let baton = if waits {
+                acquirer.warn_of_self();
+                self.cohort.baton().await
+            } else {
+                self.cohort.try_baton()
             };
-            let guard = match self.take_over(acquirer, baton) {
-                Ok(guard) => guard,
-                Err(baton) => {
-                    // On the heap: most calls wait for the baton, and never for a ticket.
-                    let (waiter, entry) = Box::pin(acquirer.turn()).await?;
-                    self.begin(acquirer, baton, waiter, entry)
-                }
-            };
-            waiting.granted();
-            Ok(guard)
-        };
-        acquire.instrument(acquirer.queue.span()).await
-    }
-
-    /// As [`lock`](Self::lock), if that needs no wait.
-    pub(crate) async fn try_lock(&self, acquirer: &Acquirer) -> Result<Option<Guard>> {
-        let acquire = async {
-            let waiting = acquirer.queue.metrics().wait();
-            let Some(baton) = self.cohort.try_baton() else {
+            let Some(baton) = baton else {
                 return Ok(None);
             };
             let guard = match self.take_over(acquirer, baton) {
                 Ok(guard) => Some(guard),
                 Err(baton) => {
-                    let granted = Box::pin(acquirer.try_turn()).await?;
+                    // On the heap: most calls wait for the baton, and never for a ticket.
+                    let granted = Box::pin(acquirer.turn_if(waits)).await?;
                     granted.map(|(waiter, entry)| self.begin(acquirer, baton, waiter, entry))
                 }
             };
@@ -100,7 +86,8 @@ impl Linger {
         let is_alone = granted.is_alone();
         let slot = granted.take_slot();
         let token = Token::new(granted.token());
-        let hold = Hold::of_one(granted, entry, token);
+        let all_held = vec![HeldTicket::new(granted, entry)];
+        let hold = Hold::new(all_held, token, Mode::Exclusive, None, Vec::new());
         let handoff = Handoff::new(is_alone, baton);
         let queue = acquirer.queue.clone();
         let ticket = hold.held().place.ticket();

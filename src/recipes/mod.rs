@@ -7,5 +7,6 @@ pub(crate) mod election;
 pub(crate) mod linger;
 pub(crate) mod multi;
 pub(crate) mod mutex;
+mod options;
 pub(crate) mod rwlock;
 pub(crate) mod semaphore;

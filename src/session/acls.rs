@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::latch::{Latch, Latched};
+use crate::latch::Latch;
 use crate::link::{AccessList, Node};
 use crate::protocol::acl::{Acl, Allowed, Credential, Entry};
 
@@ -75,7 +75,7 @@ impl AclCheck {
 
     /// Whether the resolved list is known.
     pub(crate) fn is_settled(&self) -> bool {
-        !self.needs_own || self.known().is_settled
+        !self.needs_own || self.known.lock().is_settled
     }
 
     /// Whether this node was compared, with the list that it had when it was read. `surely`: not
@@ -86,7 +86,7 @@ impl AclCheck {
                 && compared.aversion == node.aversion
                 && (compared.is_sure || !surely)
         };
-        self.is_open || self.known().nodes.get(path).is_some_and(is_same)
+        self.is_open || self.known.lock().nodes.get(path).is_some_and(is_same)
     }
 
     /// The node was compared; not surely, if our resolved list came since and would refuse it.
@@ -105,7 +105,7 @@ impl AclCheck {
     }
 
     fn note(&self, path: &str, czxid: i64, aversion: i32, is_sure: bool) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         if known.nodes.len() >= MOST {
             known.nodes.clear();
         }
@@ -119,18 +119,14 @@ impl AclCheck {
 
     /// Takes in our list as servers resolve it.
     pub(crate) fn settle(&self, own: AccessList) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         known.allowed = Allowed::settled(own.entries);
         known.is_settled = true;
     }
 
     /// The first entry that allows more than our list.
     pub(crate) fn beyond(&self, list: &AccessList) -> Option<Entry> {
-        self.known().allowed.beyond(&list.entries)
-    }
-
-    fn known(&self) -> Latched<'_, KnownList> {
-        self.known.lock()
+        self.known.lock().allowed.beyond(&list.entries)
     }
 }
 
@@ -206,7 +202,7 @@ mod tests {
             acls.made(&number.to_string(), 1);
         }
 
-        assert_eq!(acls.known().nodes.len(), 1);
+        assert_eq!(acls.known.lock().nodes.len(), 1);
         assert!(acls.knows(&MOST.to_string(), &node(1, 0), true));
         assert!(AclCheck::default().knows("/d", &node(1, 0), true));
     }

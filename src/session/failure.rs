@@ -5,41 +5,39 @@
 use super::{End, Session};
 use crate::error::Error;
 use crate::link::size::{self, TooLarge};
-use crate::link::{Code, Found, Link};
+use crate::link::{Code, Found, Node};
 
 /// Why an operation on a session gave no result.
 #[derive(Debug, Clone)]
 pub(crate) enum Failure {
     Answered(Code),
     Ended(End),
+    /// The ticket that it was for is no longer ours, for this reason.
+    Lost(&'static str),
 }
 
-/// The failure of an answer that is not the one that was asked for.
-pub(crate) fn unexpected(found: Option<Found>) -> Failure {
-    Failure::Answered(match found {
+/// The node that was read, if it is there.
+pub(crate) fn node_in(found: Option<Found>) -> Result<Option<Node>, Failure> {
+    match found {
+        Some(Found::Node(node)) => Ok(Some(node)),
+        other => nothing_in(other),
+    }
+}
+
+/// The children that were listed, if their directory is there.
+pub(crate) fn children_in(found: Option<Found>) -> Result<Option<Vec<String>>, Failure> {
+    match found {
+        Some(Found::Children(children)) => Ok(Some(children)),
+        other => nothing_in(other),
+    }
+}
+
+fn nothing_in<T>(found: Option<Found>) -> Result<Option<T>, Failure> {
+    Err(Failure::Answered(match found {
+        Some(Found::Failed(Code::NoNode)) => return Ok(None),
         Some(Found::Failed(code)) => code,
         other => Code::Other(format!("unexpected answer {other:?}")),
-    })
-}
-
-/// The error for a server's answer that the algorithm cannot go on from.
-pub(crate) fn refused(link: &dyn Link, doing: &'static str, path: &str, code: &Code) -> Error {
-    let (path, servers) = (path.to_owned(), link.servers().to_owned());
-    match code {
-        Code::NoAuth(right) => Error::Denied {
-            doing,
-            path,
-            needs: *right,
-            servers,
-        },
-        Code::TooLarge(too_large) => self::too_large(doing, path, *too_large),
-        code => Error::Refused {
-            doing,
-            path,
-            servers,
-            why: code.to_string(),
-        },
-    }
+    }))
 }
 
 /// The error for a request that is not sent, because servers would not read it.
@@ -60,11 +58,31 @@ pub(crate) fn failed(
     path: &str,
     failure: Failure,
 ) -> Error {
-    match failure {
-        Failure::Ended(end) => end.while_trying(doing, name),
-        Failure::Answered(code) => match session.link() {
-            Ok(link) => refused(&*link, doing, path, &code),
-            Err(end) => end.while_trying(doing, name),
+    match (failure, session.end()) {
+        (Failure::Lost(why), _) => Error::place_lost(name, why),
+        (Failure::Ended(end), _) | (Failure::Answered(_), Some(end)) => {
+            end.while_trying(doing, name)
+        }
+        (Failure::Answered(code), None) => refused(session, doing, path, &code),
+    }
+}
+
+/// The error for a server's answer that the algorithm cannot go on from.
+pub(crate) fn refused(session: &Session, doing: &'static str, path: &str, code: &Code) -> Error {
+    let (path, servers) = (path.to_owned(), session.servers().to_owned());
+    match code {
+        Code::NoAuth(right) => Error::Denied {
+            doing,
+            path,
+            needs: *right,
+            servers,
+        },
+        Code::TooLarge(over) => too_large(doing, path, *over),
+        code => Error::Refused {
+            doing,
+            path,
+            servers,
+            why: code.to_string(),
         },
     }
 }

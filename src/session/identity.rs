@@ -42,11 +42,7 @@ impl Session {
         let Some(reconnects) = self.heartbeat.is_strange() else {
             return Ok(());
         };
-        match self.read(|link| link.sync(path)).await {
-            // Not every server syncs a missing node, and that is an answer too.
-            Ok(()) | Err(Failure::Answered(_)) => {}
-            Err(ended) => return Err(ended),
-        }
+        self.catch_up(path).await?;
         let owned = self.read(|link| link.ephemerals(path)).await?;
         if owned.iter().any(|ours| ours == path) {
             self.heartbeat.recognised(reconnects);

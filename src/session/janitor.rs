@@ -16,9 +16,9 @@ use tracing::Instrument;
 use uuid::Uuid;
 use work::Work;
 
-use super::End;
 use super::ending::EndListener;
 use super::roll::{Roll, There};
+use super::{End, Failure};
 use crate::link::{Link, Reply, Write};
 use crate::protocol::departure::Departure;
 use crate::protocol::mark::ReleasePlan;
@@ -37,23 +37,9 @@ impl TicketId {
     }
 }
 
-/// What became of a ticket that was to leave.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ReleaseOutcome {
-    /// Our delete removed it.
-    Now,
-    /// It was gone already, by an earlier delete of ours or by somebody else's.
-    WasGone,
-    /// The session is over, and the ticket with it.
-    Over(&'static str),
-    /// The keeper was closed, and the session with it.
-    Closed,
-    /// The server refuses for lack of permission: somebody changed an ACL.
-    Refused { servers: String },
-    /// It has children, which none of ours ever has: another program's node that looks like a
-    /// ticket.
-    NotEmpty { servers: String },
-}
+/// Whether our delete removed a ticket that was to leave. Otherwise it was gone already, by an
+/// earlier delete of ours or by somebody else's.
+pub(crate) type ReleaseOutcome = Result<bool, Failure>;
 
 /// Whether a create with an unknown outcome made a ticket: its name and identity.
 pub(crate) type Settled = Result<Option<(String, i64)>, End>;
@@ -64,7 +50,6 @@ type Wanted = HashMap<Arc<str>, HashMap<Uuid, Wish>>;
 /// What is to become of the ticket that an attempt made, if it made one.
 #[derive(Debug)]
 enum Wish {
-    Remove,
     /// It goes to the caller that waits for it, and is removed if the caller is gone.
     Own(oneshot::Sender<Settled>),
     /// It stays, whether the caller waits for the answer or not.
@@ -78,7 +63,8 @@ enum CleanUp {
         departure: Departure,
         /// Gone with the ticket.
         there: Option<There>,
-        done: Option<oneshot::Sender<ReleaseOutcome>>,
+        /// The caller may be gone; the ticket goes all the same.
+        done: oneshot::Sender<ReleaseOutcome>,
     },
     Settle {
         directory: Arc<str>,
@@ -94,7 +80,8 @@ enum CleanUp {
 #[derive(Debug)]
 pub(crate) struct Janitor {
     tasks: mpsc::UnboundedSender<CleanUp>,
-    task: AbortHandle,
+    /// Aborted, it ends whatever it still has to do.
+    pub(super) task: AbortHandle,
     /// The tickets that a place or the janitor answers for.
     pub(crate) roll: Arc<Roll>,
     /// Why it does not answer, if it does not.
@@ -123,65 +110,40 @@ impl Janitor {
         }
     }
 
-    /// What ends the task whatever it still has to do.
-    pub(super) fn task(&self) -> AbortHandle {
-        self.task.clone()
-    }
-
     /// How the session ended, for a caller that gets no answer.
     fn end(&self) -> End {
         self.ending.end().unwrap_or(End::Closed)
     }
 
-    /// Ends the task whatever it still has to do: the session is about to end, and does it all.
-    pub(crate) fn abort(&self) {
-        self.task.abort();
-    }
-
-    /// Has a ticket removed; nobody waits for it.
-    pub(crate) fn leave(&self, id: TicketId, departure: Departure, there: There) {
-        self.give(CleanUp::Leave {
-            id,
-            departure,
-            there: Some(there),
-            done: None,
-        });
-    }
-
-    /// Has a ticket removed and tells what became of it.
-    pub(crate) async fn leave_and_tell(
+    /// Has a ticket removed from now on, whether the caller waits to be told what became of it or
+    /// not.
+    pub(crate) fn leave(
         &self,
         id: TicketId,
         departure: Departure,
         there: Option<There>,
-    ) -> ReleaseOutcome {
+    ) -> impl Future<Output = ReleaseOutcome> {
         let (done, told) = oneshot::channel();
         self.give(CleanUp::Leave {
             id,
             departure,
             there,
-            done: Some(done),
+            done,
         });
-        let left = self.answer(told).await;
-        left.unwrap_or_else(|| match self.end() {
-            End::Over(reason) => ReleaseOutcome::Over(reason),
-            End::Closed => ReleaseOutcome::Closed,
-        })
+        async move {
+            let left = self.answer(told).await;
+            left.unwrap_or_else(|| Err(Failure::Ended(self.end())))
+        }
     }
 
-    /// Has whatever a create with an unknown outcome made removed.
-    pub(crate) fn sweep(&self, directory: Arc<str>, attempt: Uuid) {
-        self.give(CleanUp::Settle {
-            directory,
-            attempt,
-            wish: Wish::Remove,
-        });
-    }
-
-    /// Finds out what a create with an unknown outcome made. If the caller is gone by then, it is
-    /// removed.
-    pub(crate) async fn settle(&self, directory: Arc<str>, attempt: Uuid) -> Settled {
-        self.ask(directory, attempt, Wish::Own).await
+    /// Finds out from now on what a create with an unknown outcome made. If the caller is gone by
+    /// then, it is removed.
+    pub(crate) fn settle(
+        &self,
+        directory: Arc<str>,
+        attempt: Uuid,
+    ) -> impl Future<Output = Settled> {
+        self.ask(directory, attempt, Wish::Own)
     }
 
     /// As [`settle`](Self::settle), but the caller answers for the ticket whether it waits for the
@@ -190,12 +152,12 @@ impl Janitor {
         self.ask(directory, attempt, Wish::Know).await
     }
 
-    async fn ask(
+    fn ask(
         &self,
         directory: Arc<str>,
         attempt: Uuid,
         wish: impl FnOnce(oneshot::Sender<Settled>) -> Wish,
-    ) -> Settled {
+    ) -> impl Future<Output = Settled> {
         let (caller, told) = oneshot::channel();
         let wish = wish(caller);
         self.give(CleanUp::Settle {
@@ -203,8 +165,10 @@ impl Janitor {
             attempt,
             wish,
         });
-        let settled = self.answer(told).await;
-        settled.unwrap_or_else(|| Err(self.end()))
+        async move {
+            let settled = self.answer(told).await;
+            settled.unwrap_or_else(|| Err(self.end()))
+        }
     }
 
     /// Waits until everything given before is done, and ends the task.
@@ -245,15 +209,7 @@ pub(crate) fn writes<'a>(id: &'a TicketId, path: &'a str, plan: &'a ReleasePlan)
             vec![Write::Check { path, version }, last]
         }
         ReleasePlan::Marked { mark, version } => {
-            let (path, data, version) = (directory, &**mark, *version);
-            vec![
-                Write::Set {
-                    path,
-                    data,
-                    version,
-                },
-                last,
-            ]
+            vec![Write::set(directory, mark, *version), last]
         }
         ReleasePlan::LastOut(_) => vec![last, Write::delete(directory)],
     }

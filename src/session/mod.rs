@@ -30,14 +30,14 @@ use tokio::time::{Instant, timeout_at};
 use tracing::Instrument;
 
 use crate::latch::Latch;
-use crate::link::size::{self, Envelope, TooLarge};
-use crate::link::{Code, Fault, Found, Link, Node, Read, Reply, SessionState, Write};
+use crate::link::size::{self, TooLarge};
+use crate::link::{Code, Fault, Found, Link, Node, Opener, Read, Reply, SessionState, Write};
 use crate::metrics::OpenSession;
 use crate::protocol::lease::Moment;
 use acls::AclCheck;
 pub(crate) use ending::End;
 use ending::{EndListener, over, reconnected};
-pub(crate) use failure::{Failure, failed, refused, too_large, unexpected};
+pub(crate) use failure::{Failure, children_in, failed, node_in, refused, too_large};
 use heartbeat::{Heartbeat, ObserveOnDrop};
 use janitor::Janitor;
 use pool::Access;
@@ -66,7 +66,7 @@ pub(crate) struct Session {
     /// Bytes of paths of tickets that this session has or is about to create. The pool keeps it
     /// below its limit.
     ticket_bytes: AtomicUsize,
-    envelope: Envelope,
+    opener: Arc<dyn Opener>,
     id: i64,
 }
 
@@ -78,30 +78,28 @@ fn give_up(link: &GivenLink) {
     drop(last);
 }
 
-/// A keeper's part in its sessions.
-#[derive(Debug)]
-pub(crate) struct SessionConfig {
-    pub(crate) closing: watch::Receiver<bool>,
-    /// Dropped when the janitor has ended.
-    pub(crate) alive: mpsc::Sender<()>,
-    pub(crate) access: Access,
-    /// When the opening of the session began.
-    pub(crate) opening: Moment,
-}
-
 impl Session {
-    /// Wraps a fresh link, in the keeper's runtime. The tasks end when the session is dropped or
-    /// closed.
-    pub(crate) fn start(link: Arc<dyn Link>, config: SessionConfig) -> Arc<Self> {
+    /// Wraps a fresh link, whose opening began then, in the keeper's runtime. The tasks end when
+    /// the session is dropped or closed. `alive` is dropped when the janitor has ended.
+    pub(crate) fn start(
+        link: Arc<dyn Link>,
+        access: &Access,
+        opening: Moment,
+        closing: watch::Receiver<bool>,
+        alive: mpsc::Sender<()>,
+    ) -> Arc<Self> {
         let id = link.session_id();
         tracing::info!(session = format_args!("{id:#x}"), "session begun");
         let states = link.states();
-        let (ending, end_notifier) = EndListener::new(states.clone(), config.closing.clone());
-        let heartbeat = Arc::new(Heartbeat::new(&*link, ending.clone(), &config));
-        let janitor = Janitor::start(Arc::clone(&link), ending.clone(), config.alive);
+        let (ending, end_notifier) = EndListener::new(states.clone(), closing);
+        let (clock, strength) = (Arc::clone(&access.clock), access.strength);
+        let own = ending.clone();
+        let heartbeat = Heartbeat::new(&*link, own, clock, strength, access.tick, opening);
+        let heartbeat = Arc::new(heartbeat);
+        let janitor = Janitor::start(Arc::clone(&link), ending.clone(), alive);
         let run = Arc::clone(&heartbeat).run(Arc::clone(&link), end_notifier);
         let link = Arc::new(Latch::new(Some(link)));
-        let (given_up, tidying, ended) = (Arc::clone(&link), janitor.task(), ending.clone());
+        let (given_up, tidying, ended) = (Arc::clone(&link), janitor.task.clone(), ending.clone());
         let (open, observe) = (OpenSession::begin(), ObserveOnDrop(Arc::clone(&heartbeat)));
         let heartbeats = async move {
             // Dropped after the last heartbeat, also where the task ends with its runtime.
@@ -117,8 +115,8 @@ impl Session {
         let span = tracing::debug_span!("heartbeat", session = format_args!("{id:#x}"));
         Arc::new(Self {
             states,
-            reads: ReadBatcher::new(ending.clone(), config.access.clock),
-            acls: config.access.acls,
+            reads: ReadBatcher::new(ending.clone(), Arc::clone(&access.clock)),
+            acls: Arc::clone(&access.acls),
             ending,
             janitor,
             heartbeat_task: tokio::spawn(heartbeats.instrument(span)).abort_handle(),
@@ -128,7 +126,7 @@ impl Session {
             link,
             watched_bytes: AtomicUsize::new(0),
             ticket_bytes: AtomicUsize::new(0),
-            envelope: config.access.opener.envelope(),
+            opener: Arc::clone(&access.opener),
             id,
         })
     }
@@ -144,12 +142,17 @@ impl Session {
 
     /// Bytes of this path where the client sends it among others.
     fn sent_len(&self, path: &str) -> usize {
-        sent_len(self.envelope.chroot(), path.len())
+        sent_len(self.opener.chroot().len(), path.len())
     }
 
     /// Whether servers read all of these in one request.
     pub(crate) fn check_size(&self, writes: &[Write<'_>]) -> Result<(), TooLarge> {
-        size::check(self.envelope.writes(writes))
+        size::check(self.opener.envelope().writes(writes))
+    }
+
+    /// The connect string's servers, for messages.
+    pub(crate) fn servers(&self) -> &str {
+        self.opener.servers()
     }
 
     /// The link, unless the session is over or the keeper closed.
@@ -168,16 +171,6 @@ impl Session {
     /// Waits until the session is over or the keeper closed.
     pub(crate) fn ended(&self) -> impl Future<Output = End> + '_ {
         self.ending.ended()
-    }
-
-    /// How it ends, to be followed without keeping it alive.
-    fn ending(&self) -> EndListener {
-        self.ending.clone()
-    }
-
-    /// The client's idea of the session.
-    fn states(&self) -> watch::Receiver<SessionState> {
-        self.states.clone()
     }
 
     /// Repeats a *read* until the server answers, through disconnects; ends when the session does.
@@ -203,7 +196,9 @@ impl Session {
                 Err(Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why)) => {
                     tracing::debug!(why, "read again")
                 }
-                Err(Fault::Answered(code)) => return Err(Failure::Answered(code)),
+                Err(Fault::Answered(code) | Fault::Refused(_, code)) => {
+                    return Err(Failure::Answered(code));
+                }
             }
             // On the heap, because it is rare: otherwise every request under way would be as large.
             let back = Box::pin(self.reconnected(setbacks.pause())).await;
@@ -221,20 +216,53 @@ impl Session {
         path: &str,
         reads: &[Read<'_>],
     ) -> Result<Vec<Found>, Failure> {
-        let found = self.read(|link| {
-            // Sent back to back; the session answers in order.
-            let (synced, found) = (link.sync(path), link.multi_read(reads));
-            Box::pin(async move {
-                match synced.await {
-                    Err(fault @ (Fault::Unknown(_) | Fault::Answered(Code::NotNow(_)))) => {
-                        Err(fault)
-                    }
-                    // Not every server syncs a missing node, and that is an answer too.
-                    _ => found.await,
-                }
-            })
-        });
-        found.await
+        self.read(|link| link.read_behind_sync(path, reads)).await
+    }
+
+    /// Reads a node, if it is there.
+    pub(crate) async fn node(&self, path: &str) -> Result<Option<Node>, Failure> {
+        let found = self.read(|link| link.multi_read(&[Read::Data(path)]));
+        node_in(found.await?.pop())
+    }
+
+    /// Waits until the server has seen all that was committed before.
+    pub(crate) async fn catch_up(&self, path: &str) -> Result<(), Failure> {
+        match self.read(|link| link.sync(path)).await {
+            // What is missing cannot be synced everywhere; that is an answer too.
+            Err(Failure::Answered(_)) => Ok(()),
+            synced => synced,
+        }
+    }
+
+    /// Sends writes that rest on what was read. `false` after a pause, if they came to nothing:
+    /// somebody else was faster, or there is no result, which is logged in these words.
+    pub(crate) async fn write(
+        &self,
+        writes: &[Write<'_>],
+        setbacks: &mut Setbacks,
+        unclear: &'static str,
+    ) -> Result<bool, Failure> {
+        let link = self.link().map_err(Failure::Ended)?;
+        let answer = tokio::select! {
+            answer = link.multi(writes) => answer,
+            end = self.ended() => return Err(Failure::Ended(end)),
+        };
+        drop(link);
+        let pause = match answer {
+            Ok(_) => return Ok(true),
+            Err(Fault::Refused(_, Code::NoNode | Code::BadVersion)) => {
+                setbacks.pause_after_a_race()
+            }
+            Err(Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why)) => {
+                tracing::debug!(why, "{unclear}");
+                setbacks.pause()
+            }
+            Err(Fault::Answered(code) | Fault::Refused(_, code)) => {
+                return Err(Failure::Answered(code));
+            }
+        };
+        let back = self.reconnected(pause).await;
+        back.map(|()| false).map_err(Failure::Ended)
     }
 
     /// As [`read`](Self::read), with the moment at which the answer came.
@@ -276,7 +304,7 @@ impl Session {
         self.heartbeat_task.abort();
         let finished = timeout_at(deadline, self.janitor.finish()).await;
         // The end of the session removes what is left.
-        self.janitor.abort();
+        self.janitor.task.abort();
         give_up(&self.link);
         let closed = timeout_at(deadline, over(&mut states)).await;
         if finished.is_err() || closed.is_err() {
@@ -294,7 +322,7 @@ impl Drop for Session {
         if self.ending.is_renounced() {
             // The client tells the server of the end with its last reference. That removes all
             // tickets that are left.
-            self.janitor.abort();
+            self.janitor.task.abort();
         }
         tracing::info!(session = format_args!("{:#x}", self.id), "session given up");
     }

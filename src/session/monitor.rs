@@ -145,11 +145,8 @@ pub(super) async fn report(
 ) -> Option<&'static str> {
     let (id, ending, mut states) = {
         let session = session.upgrade()?;
-        (
-            SessionId::from(session.id()),
-            session.ending(),
-            session.states(),
-        )
+        let (ending, states) = (session.ending.clone(), session.states.clone());
+        (SessionId::from(session.id), ending, states)
     };
     // The keeper may have been closed, or may have another session, before this task had its turn.
     let tell = |event: SessionEvent| {

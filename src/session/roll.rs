@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::latch::{Latch, Latched};
+use crate::latch::Latch;
 
 #[derive(Debug, Default)]
 pub(crate) struct Roll {
@@ -51,7 +51,7 @@ pub(crate) struct There {
 impl Roll {
     pub(crate) fn coming(self: &Arc<Self>, directory: Arc<str>, attempt: Uuid) -> Coming {
         let entry = (Arc::clone(&directory), attempt);
-        self.entries().coming.insert(entry);
+        self.entries.lock().coming.insert(entry);
         Coming {
             roll: Arc::clone(self),
             directory,
@@ -62,7 +62,7 @@ impl Roll {
     /// To be called before the [`Coming`] of its create is dropped.
     pub(crate) fn there(self: &Arc<Self>, directory: &Arc<str>, czxid: i64) -> There {
         let (roll, ticket) = (Arc::clone(self), (Arc::clone(directory), czxid));
-        self.entries().there.insert(ticket.clone());
+        self.entries.lock().there.insert(ticket.clone());
         There { roll, ticket }
     }
 
@@ -75,7 +75,7 @@ impl Roll {
         czxid: i64,
         are_settled: impl Fn(&Uuid) -> bool,
     ) -> bool {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         if entries.there.contains(&(Arc::clone(directory), czxid)) {
             return false;
         }
@@ -97,17 +97,13 @@ impl Roll {
     /// Cancel safe: nothing is forgotten before it is told.
     pub(super) async fn settled(&self) -> HashSet<Arc<str>> {
         self.settled.notified().await;
-        std::mem::take(&mut self.entries().doubtful)
-    }
-
-    fn entries(&self) -> Latched<'_, Entries> {
-        self.entries.lock()
+        std::mem::take(&mut self.entries.lock().doubtful)
     }
 }
 
 impl Drop for Coming {
     fn drop(&mut self) {
-        let mut entries = self.roll.entries();
+        let mut entries = self.roll.entries.lock();
         entries
             .coming
             .remove(&(Arc::clone(&self.directory), self.attempt));
@@ -131,7 +127,7 @@ impl There {
 
 impl Drop for There {
     fn drop(&mut self) {
-        self.roll.entries().there.remove(&self.ticket);
+        self.roll.entries.lock().there.remove(&self.ticket);
     }
 }
 

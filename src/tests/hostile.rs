@@ -132,7 +132,6 @@ async fn no_answer_of_a_server_ends_whoever_asks() {
                 .ok();
             link.create("/a", b"", Create::Container).await.ok();
             link.multi(&writes).await.ok();
-            link.attempt(&writes).await.ok();
             link.multi_read(&reads).await.ok();
             link.ephemerals("/a").await.ok();
             link.watch("/a").await.map(drop).ok();

@@ -76,11 +76,11 @@ async fn a_multi_names_what_it_made_as_its_caller_knows_it() {
 
     let made = link.multi(&writes).await;
     assert_eq!(made, Ok(expected(0)));
-    let refused = link.attempt(&writes).await;
-    assert_eq!(refused, Ok(Err((2, Code::NodeExists))));
+    let refused = link.multi(&writes).await;
+    assert_eq!(refused, Err(Fault::Refused(2, Code::NodeExists)));
     let away = [Write::delete("/b/plain"), Write::delete("/b/stays")];
     assert_eq!(link.multi(&away).await, Ok(Vec::new()));
-    assert_eq!(link.attempt(&writes).await, Ok(Ok(expected(2))));
+    assert_eq!(link.multi(&writes).await, Ok(expected(2)));
 
     let reads = ["/a/read-0000000000", "/b/plain", "/b/stays"].map(Read::Data);
     let found = link.multi_read(&reads).await.unwrap();

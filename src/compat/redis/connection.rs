@@ -126,11 +126,10 @@ fn client(url: &str, scheme: &str) -> Result<Client> {
         .strip_prefix(scheme)
         .or_else(|| url.strip_prefix("redis"))
         .and_then(|rest| rest.strip_prefix("://"));
-    let refuse = |why: String| Error::InvalidOption {
-        what: "connect string",
+    let refuse = |why: String| {
         // It may hold a password.
-        given: url.rsplit('@').next().unwrap_or_default().to_owned(),
-        why,
+        let given = url.rsplit('@').next().unwrap_or_default();
+        Error::invalid("connect string", given, why)
     };
     let rest = rest.ok_or_else(|| refuse(format!("it begins with {scheme}:// or redis://")))?;
     let info = format!("redis://{rest}")

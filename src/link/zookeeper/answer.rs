@@ -124,14 +124,12 @@ pub(super) fn fault(error: zk::Error, needs: Right) -> Fault {
 /// The answer about a refused write of several. Servers that are about to end our session, or have
 /// moved it, say so in the place of a write's result: that is no answer about a node, and no sign
 /// of life.
-pub(super) fn refusal<T>(
-    index: usize,
-    error: zk::Error,
-    needs: Right,
-) -> Result<Result<T, (usize, Code)>, zk::Error> {
+pub(super) fn refusal(index: usize, error: zk::Error, needs: Right) -> Result<Fault, zk::Error> {
     match fault(error.clone(), needs) {
-        Fault::Answered(Code::NotNow(_)) | Fault::Unknown(_) => Err(error),
-        Fault::Answered(code) => Ok(Err((index, code))),
+        Fault::Answered(code) if !matches!(code, Code::NotNow(_)) => {
+            Ok(Fault::Refused(index, code))
+        }
+        _ => Err(error),
     }
 }
 
@@ -158,12 +156,12 @@ mod tests {
     #[test]
     fn the_end_of_the_session_is_no_answer_to_a_write() {
         assert_eq!(
-            refusal::<()>(3, zk::Error::NoNode, Right::Write).unwrap(),
-            Err((3, Code::NoNode))
+            refusal(3, zk::Error::NoNode, Right::Write).unwrap(),
+            Fault::Refused(3, Code::NoNode)
         );
         for unknown in [zk::Error::SessionExpired, zk::Error::SessionMoved] {
             assert!(
-                refusal::<()>(0, unknown.clone(), Right::Write).is_err(),
+                refusal(0, unknown.clone(), Right::Write).is_err(),
                 "{unknown:?}"
             );
         }

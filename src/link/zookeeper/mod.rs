@@ -13,7 +13,6 @@ mod states;
 pub(crate) mod tls;
 
 use std::convert::identity;
-use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +24,7 @@ use zookeeper_client as zk;
 
 use super::size::Envelope;
 use super::{
-    AccessList, Code, Create, Created, Fault, Found, Link, Node, Opener, Read, Reply, Right,
+    AccessList, Create, Created, Fault, Found, Link, Node, Opener, Read, Reply, Right,
     SessionState, Watch, Write, size,
 };
 use answer::{acl, all, change, created, creates, entry, fault, found, node, refusal};
@@ -43,7 +42,6 @@ pub(crate) const BROKEN: &str = "the server's answer is not one that the client 
 #[derive(Debug)]
 struct ZooKeeper {
     client: zk::Client,
-    servers: String,
     /// Of all nodes that are made.
     acl: Vec<zk::Acl>,
     envelope: Envelope,
@@ -77,7 +75,6 @@ impl ZooKeeper {
             client,
             envelope: target.envelope(),
             acl: target.acl.entries().iter().map(acl).collect(),
-            servers: target.servers,
             states,
             standalone,
             broken,
@@ -169,10 +166,6 @@ impl Link for ZooKeeper {
         self.client.session_timeout()
     }
 
-    fn servers(&self) -> &str {
-        &self.servers
-    }
-
     fn create<'a>(&'a self, path: &'a str, data: &[u8], kind: Create) -> Reply<'a, Created> {
         let mode = match kind {
             Create::Container => zk::CreateMode::Container,
@@ -250,23 +243,23 @@ impl Link for ZooKeeper {
         })
     }
 
-    fn attempt(&self, writes: &[Write<'_>]) -> Reply<'_, Result<Vec<String>, (usize, Code)>> {
-        match self.writer(writes) {
-            Ok(mut writer) => {
-                let sent = writer.commit();
-                let asked = creates(writes);
-                let needs: Vec<Right> = writes.iter().map(Write::needs).collect();
-                self.bounded(Right::Write, sent, move |answer| match answer {
-                    Ok(results) => created(results, asked).map(Ok),
-                    Err(zk::MultiWriteError::OperationFailed { index, source }) => {
-                        let needs = needs.get(index).copied().unwrap_or(Right::Write);
-                        refusal(index, source, needs)
-                    }
-                    Err(zk::MultiWriteError::RequestFailed { source }) => Err(source),
-                })
+    fn multi(&self, writes: &[Write<'_>]) -> Reply<'_, Vec<String>> {
+        let mut writer = match self.writer(writes) {
+            Ok(writer) => writer,
+            Err(fault) => return Self::refused(fault),
+        };
+        let sent = writer.commit();
+        let asked = creates(writes);
+        let needs: Vec<Right> = writes.iter().map(Write::needs).collect();
+        let done = self.bounded(Right::Write, sent, move |answer| match answer {
+            Ok(results) => created(results, asked).map(Ok),
+            Err(zk::MultiWriteError::OperationFailed { index, source }) => {
+                let needs = needs.get(index).copied().unwrap_or(Right::Write);
+                refusal(index, source, needs).map(Err)
             }
-            Err(fault) => Self::refused(fault),
-        }
+            Err(zk::MultiWriteError::RequestFailed { source }) => Err(source),
+        });
+        Box::pin(done.map(|done| done?))
     }
 
     fn ephemerals(&self, prefix: &str) -> Reply<'_, Vec<String>> {

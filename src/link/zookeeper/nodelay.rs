@@ -11,30 +11,14 @@
 //! Where it is not possible (no Linux, or a sandbox that forbids `pidfd_getfd`), sessions work
 //! without it. Invariant: it reads and writes no byte of any connection.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 
 use tokio::net::lookup_host;
-use tokio::sync::watch;
 
-use crate::link::SessionState;
 use crate::link::diagnose::with_port;
 
-/// Sets `TCP_NODELAY` on each connection that a session makes.
-pub(super) async fn keep(servers: String, mut states: watch::Receiver<SessionState>) -> Infallible {
-    let is_connected = |state: &SessionState| *state == SessionState::Connected;
-    while states.wait_for(is_connected).await.is_ok() {
-        set_nodelay(&servers).await;
-        if states.changed().await.is_err() {
-            break;
-        }
-    }
-    // The session is over.
-    std::future::pending().await
-}
-
 /// Sets `TCP_NODELAY` on the connections to any of these servers.
-async fn set_nodelay(servers: &str) {
+pub(super) async fn set_nodelay(servers: &str) {
     let mut addresses = Vec::new();
     for server in servers.split(',') {
         match lookup_host(with_port(server)).await {

@@ -14,8 +14,6 @@
 //! stands alone. Invariant: without an answer (a list of allowed words, a firewall, silence)
 //! nothing is proved. It delays no request.
 
-use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -24,7 +22,6 @@ use tokio::time::sleep;
 use zookeeper_client as zk;
 
 use crate::latch::Latch;
-use crate::link::SessionState;
 use crate::link::diagnose;
 use crate::link::diagnose::ServerMode;
 
@@ -75,36 +72,13 @@ impl Standalone {
     }
 }
 
-/// Asks the only server of a session on each of its connections.
-pub(super) async fn prove(
-    standalone: Arc<Standalone>,
-    server: Option<String>,
-    mut states: watch::Receiver<SessionState>,
-    session_timeout: Duration,
-) -> Infallible {
-    let Some(server) = server else {
-        return std::future::pending().await;
-    };
-    let is_connected = |state: &SessionState| *state == SessionState::Connected;
-    while states.wait_for(is_connected).await.is_ok() {
-        let connection = standalone.current();
-        tokio::select! {
-            is_proved = ask(&server, session_timeout) => {
-                // If that connection is lost by now, it proves nothing.
-                if is_proved {
-                    standalone.proved.send_replace(connection);
-                }
-                if states.changed().await.is_err() {
-                    break;
-                }
-            }
-            changed = states.changed() => if changed.is_err() {
-                break;
-            },
-        }
+/// Asks the only server of a session on a connection that is there.
+pub(super) async fn prove(standalone: &Standalone, server: &str, session_timeout: Duration) {
+    let connection = standalone.current();
+    // If that connection is lost by the end, it proves nothing.
+    if ask(server, session_timeout).await {
+        standalone.proved.send_replace(connection);
     }
-    // The session is over.
-    std::future::pending().await
 }
 
 /// Whether the server stands alone. Asks until there is an answer.
@@ -138,11 +112,10 @@ mod tests {
         let server = EmbeddedServer::start().await.unwrap();
         let client = zk::Client::connect(&server.connect_string()).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let standalone = Arc::new(Standalone::new(client.state_watcher()));
+        let standalone = Standalone::new(client.state_watcher());
         let mut proofs = standalone.proofs();
-        let (_told, states) = watch::channel(SessionState::Connected);
         let address = listener.local_addr().unwrap().to_string();
-        let asking = prove(Arc::clone(&standalone), Some(address), states, SOON);
+        let asking = prove(&standalone, &address, SOON);
         let answering = async {
             let (mut question, _) = listener.accept().await.unwrap();
             question.read_exact(&mut [0; 4]).await.unwrap();
@@ -158,12 +131,7 @@ mod tests {
             drop(question);
             proofs.changed().await.unwrap();
         };
-        let both = async {
-            tokio::select! {
-                never = asking => match never {},
-                () = answering => {}
-            }
-        };
+        let both = async { tokio::join!(asking, answering) };
         timeout(SOON, both).await.unwrap();
         standalone.connection()
     }

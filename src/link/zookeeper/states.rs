@@ -3,6 +3,7 @@
 //! Invariant: the link's states end with `Over`, because the crate's always end in a terminal
 //! state. A state proves nothing.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +11,9 @@ use tokio::sync::{Notify, watch};
 use tracing::Instrument;
 use zookeeper_client as zk;
 
-use super::standalone::Standalone;
-use super::{BROKEN, Target, nodelay, standalone};
+use super::nodelay::set_nodelay;
+use super::standalone::{Standalone, prove};
+use super::{BROKEN, Target};
 use crate::link::SessionState;
 use crate::link::pacer::Pacer;
 
@@ -25,9 +27,17 @@ pub(super) fn follow(
     standalone: Arc<Standalone>,
 ) -> watch::Receiver<SessionState> {
     let (sender, receiver) = watch::channel(state(theirs.peek_state()));
-    let quicken = nodelay::keep(target.servers.clone(), receiver.clone());
-    let only = target.only_server().map(str::to_owned);
-    let prove = standalone::prove(standalone, only, receiver.clone(), session_timeout);
+    let (servers, only) = (
+        target.servers.clone(),
+        target.only_server().map(str::to_owned),
+    );
+    let states = receiver.clone();
+    let quicken = on_connections(states.clone(), async move || set_nodelay(&servers).await);
+    let prove = on_connections(states, async move || {
+        if let Some(only) = &only {
+            prove(&standalone, only, session_timeout).await;
+        }
+    });
     let follow = async move {
         // After a terminal state the crate's watcher never answers again.
         while !matches!(*sender.borrow(), SessionState::Over(_)) {
@@ -49,6 +59,28 @@ pub(super) fn follow(
     };
     tokio::spawn(both.instrument(tracing::debug_span!("session_states")));
     receiver
+}
+
+/// Does this on each connection of a session, until it is done or the connection is lost.
+async fn on_connections(
+    mut states: watch::Receiver<SessionState>,
+    act: impl AsyncFn(),
+) -> Infallible {
+    let is_connected = |state: &SessionState| *state == SessionState::Connected;
+    while states.wait_for(is_connected).await.is_ok() {
+        let act_and_stay = async {
+            act().await;
+            std::future::pending().await
+        };
+        tokio::select! {
+            () = act_and_stay => {}
+            changed = states.changed() => if changed.is_err() {
+                break;
+            },
+        }
+    }
+    // The session is over.
+    std::future::pending().await
 }
 
 fn state(theirs: zk::SessionState) -> SessionState {

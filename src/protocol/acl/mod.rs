@@ -282,11 +282,7 @@ fn rights_of(letters: &str) -> Result<u8, Error> {
 }
 
 fn invalid(given: &str, why: &str) -> Error {
-    Error::InvalidOption {
-        what: "access list",
-        given: given.to_owned(),
-        why: why.to_owned(),
-    }
+    Error::invalid("access list", given, why)
 }
 
 /// The proof of an identity. Its `Debug` shows the scheme only.

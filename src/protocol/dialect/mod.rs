@@ -17,6 +17,7 @@ mod tests;
 
 use uuid::Uuid;
 
+use super::kind::LockKind;
 use super::permits;
 use super::permits::{HELD, LIMIT};
 use super::ticket::{Recipe, Ticket, TicketData, in_order, is_hex, is_revoked, parse_digits};
@@ -44,31 +45,16 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    pub(crate) fn lock(self) -> Recipe {
-        match self {
-            Self::Curator => Recipe::Lock,
-            Self::Kazoo => Recipe::KazooLock,
-        }
-    }
-
-    pub(crate) fn read(self) -> Recipe {
-        match self {
-            Self::Curator => Recipe::Read,
-            Self::Kazoo => Recipe::KazooRead,
-        }
-    }
-
-    pub(crate) fn write(self) -> Recipe {
-        match self {
-            Self::Curator => Recipe::Write,
-            Self::Kazoo => Recipe::KazooWrite,
-        }
-    }
-
-    pub(crate) fn lead(self) -> Recipe {
-        match self {
-            Self::Curator => Recipe::Lead,
-            Self::Kazoo => Recipe::KazooLock,
+    /// What a ticket for that is taken for. Semaphores are for ourselves alone.
+    pub(crate) fn recipe(self, kind: &LockKind) -> Recipe {
+        match (self, kind) {
+            (Self::Curator, LockKind::Read) => Recipe::Read,
+            (Self::Curator, LockKind::Write) => Recipe::Write,
+            (Self::Curator, LockKind::Lead) => Recipe::Lead,
+            (Self::Kazoo, LockKind::Read) => Recipe::KazooRead,
+            (Self::Kazoo, LockKind::Write) => Recipe::KazooWrite,
+            (Self::Kazoo, LockKind::Lock | LockKind::Lead) => Recipe::KazooLock,
+            (Self::Curator, _) | (_, LockKind::Permit | LockKind::Other(_)) => Recipe::Lock,
         }
     }
 }

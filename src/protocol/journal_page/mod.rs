@@ -146,7 +146,7 @@ pub(crate) struct PageLine {
 
 impl PageLine {
     pub(crate) fn ended(mut self, held: Duration, outcome: HoldOutcome) -> Self {
-        self.held_ms = Some(u64::try_from(held.as_millis()).unwrap_or(u64::MAX));
+        self.held_ms = Some(ms(held));
         let (word, why) = outcome.to_words();
         (self.ending, self.why) = (Some(word), why);
         self
@@ -232,6 +232,11 @@ impl Page {
     pub(crate) fn entries(self) -> Vec<JournalEntry> {
         self.0.into_iter().map(PageLine::entry).collect()
     }
+}
+
+/// The milliseconds of a duration.
+pub(crate) fn ms(long: Duration) -> u64 {
+    u64::try_from(long.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The moment so many milliseconds after the Unix epoch, if the platform can say it.

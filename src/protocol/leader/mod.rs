@@ -63,24 +63,25 @@ impl fmt::Debug for Leader {
 
 impl Leader {
     /// The owner of the first ticket, by the ticket and the directory as they were at one moment.
-    pub(crate) fn of(first: &FirstSnapshot<'_>, directory_data: &[u8]) -> Self {
-        let line = TicketData::parse(first.data);
+    pub(crate) fn of(ticket: &Ticket, first: FirstSeen<'_>, directory_data: &[u8]) -> Self {
+        let (czxid, session, data) = first;
+        let line = TicketData::parse(data);
         let proclaimed = match DirectoryData::parse(directory_data) {
             // Another one's is of the past.
-            DirectoryData::Proclaimed(proclaimed) if proclaimed.czxid == first.czxid => {
+            DirectoryData::Proclaimed(proclaimed) if proclaimed.czxid == czxid => {
                 Some(proclaimed.value)
             }
             _ => None,
         };
         let stood_with = || match &line {
             Some(line) => line.value.clone().unwrap_or_default(),
-            None => String::from_utf8_lossy(first.data).into_owned(),
+            None => String::from_utf8_lossy(data).into_owned(),
         };
         Self {
-            token: Token::new(first.czxid),
+            token: Token::new(czxid),
             value: proclaimed.unwrap_or_else(stood_with),
-            node: first.ticket.name.clone(),
-            session: first.session.into(),
+            node: ticket.name.clone(),
+            session: session.into(),
             host: line.as_ref().map(|line| line.host.clone()),
             pid: line.as_ref().map(|line| line.pid),
             label: line.and_then(|line| line.label),
@@ -88,14 +89,8 @@ impl Leader {
     }
 }
 
-/// The first ticket of a queue, as a read saw it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct FirstSnapshot<'a> {
-    pub(crate) ticket: &'a Ticket,
-    pub(crate) czxid: i64,
-    pub(crate) session: i64,
-    pub(crate) data: &'a [u8],
-}
+/// The first ticket of a queue, as a read saw it: its identity, its session and its data.
+pub(crate) type FirstSeen<'a> = (i64, i64, &'a [u8]);
 
 /// The ticket that leads, by the children of the directory.
 pub(crate) fn candidate<'a>(children: impl IntoIterator<Item = &'a str>) -> Option<Ticket> {
@@ -194,10 +189,6 @@ impl LeaderWatch {
         self.first = First::Unknown;
     }
 
-    pub(crate) fn made(&mut self) {
-        self.start_over();
-    }
-
     /// There is no directory, and so no leader.
     pub(crate) fn directory_missing(&mut self) {
         self.directory = LeaderDirectory::Missing;
@@ -264,7 +255,7 @@ impl LeaderWatch {
         &mut self,
         directory: i64,
         directory_data: &[u8],
-        found: Option<(i64, i64, &[u8])>,
+        found: Option<FirstSeen<'_>>,
     ) -> bool {
         if self.directory != LeaderDirectory::Watched(directory) {
             self.start_over();
@@ -279,15 +270,9 @@ impl LeaderWatch {
             return false;
         };
         match found {
-            Some((czxid, session, data)) if czxid == *watched => {
+            Some(first) if first.0 == *watched => {
                 *is_read = true;
-                let first = FirstSnapshot {
-                    ticket,
-                    czxid,
-                    session,
-                    data,
-                };
-                let leader = Leader::of(&first, directory_data);
+                let leader = Leader::of(ticket, first, directory_data);
                 self.show(Some(leader));
                 true
             }

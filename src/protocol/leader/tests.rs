@@ -144,13 +144,7 @@ impl Place {
     fn leader(&self) -> Option<Leader> {
         let directory = self.directory.as_ref()?;
         let (ticket, czxid, data) = directory.tickets.first()?;
-        let first = FirstSnapshot {
-            ticket,
-            czxid: *czxid,
-            session: 7,
-            data,
-        };
-        Some(Leader::of(&first, &directory.data))
+        Some(Leader::of(ticket, (*czxid, 7, data), &directory.data))
     }
 }
 
@@ -191,7 +185,7 @@ fn goes_on(watch: &mut LeaderWatch, place: &mut Place) -> bool {
     };
     if step == LeaderStep::Make {
         place.ensure();
-        watch.made();
+        watch.start_over();
         return true;
     }
     let Some(node) = &place.directory else {

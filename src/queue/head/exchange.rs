@@ -9,20 +9,19 @@ use uuid::Uuid;
 use super::super::now_ms;
 use super::super::place::{Exchange, Exchanged};
 use super::{Head, HeadSnapshot, Tried};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::link::{Code, Write};
 use crate::protocol::mark::{DirectoryData, Mark, ReleasePlan};
 use crate::protocol::permits;
 use crate::protocol::ticket::{Mode, Ticket, TicketData};
-use crate::protocol::walk::REMOVED;
 use crate::session::Failure;
 
 impl Head<'_> {
     /// Takes the permits, if nothing has changed since the snapshot.
     pub(super) async fn exchange(&mut self, snapshot: &HeadSnapshot, held: i32) -> Result<Tried> {
-        let Some((ticket, czxid)) = self.place.ticket() else {
-            return Err(Error::place_lost(self.name, "the place was given up"));
-        };
+        let held_at = &*self.permits.held.path;
+        let seated = self.place.seated();
+        let (ticket, czxid) = seated.map_err(|lost| self.failed(held_at, lost))?;
         let attempt = Uuid::new_v4();
         let line = TicketData {
             attempt,
@@ -57,10 +56,9 @@ impl Head<'_> {
         };
         match self.place.exchange(exchange).await {
             Ok(Exchanged::Done) => Ok(Tried::Taken),
-            Ok(Exchanged::Gone) => Err(Error::place_lost(self.name, REMOVED)),
             Ok(Exchanged::Nothing) => Ok(Tried::Again),
             Ok(Exchanged::Refused(at, code)) => self.refused(at, code, marks).await,
-            Err(failure) => Err(self.failed(&self.permits.held.path, failure)),
+            Err(failure) => Err(self.failed(held_at, failure)),
         }
     }
 
@@ -83,9 +81,9 @@ impl Head<'_> {
             (LIMIT | QUEUE, Code::NoNode | Code::BadVersion) | (_, Code::NoNode) => {}
             (at, code) => {
                 let path = match at {
-                    LIMIT => &*self.permits.limit,
-                    PERMIT => &*self.permits.held.path,
-                    _ => &**self.place.directory(),
+                    LIMIT => &self.permits.limit,
+                    PERMIT => &self.permits.held.path,
+                    _ => self.place.directory(),
                 };
                 return Err(self.failed(path, Failure::Answered(code)));
             }
@@ -97,11 +95,7 @@ impl Head<'_> {
 /// Refused unless the node is still at this version. Writes its data, if there are any.
 fn unchanged<'a>(path: &'a str, version: i32, data: Option<&'a Vec<u8>>) -> Write<'a> {
     match data {
-        Some(data) => Write::Set {
-            path,
-            data,
-            version,
-        },
+        Some(data) => Write::set(path, data, version),
         None => Write::Check { path, version },
     }
 }

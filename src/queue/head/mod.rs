@@ -10,11 +10,12 @@ mod exchange;
 
 use super::permits::{Limit, PermitPool};
 use super::place::TicketPlace;
-use super::verified_read::{Unverified, VerifiedRead};
+use super::verified_read::VerifiedRead;
 use super::{Queue, WAITING};
 use crate::error::{Error, Result};
 use crate::link::{Change, Code, Node, Read};
 use crate::name::LockName;
+use crate::protocol::departure::Departure;
 use crate::protocol::permits;
 use crate::protocol::permits::PermitVerdict;
 use crate::protocol::ticket::TicketData;
@@ -70,7 +71,7 @@ impl<'a> Head<'a> {
         // The version of the queue counts the heads that took permits in it; the first of them has
         // moved the limit's version on. A head that gives up must not count among them: a request
         // that saw an older queue, of the same version, would be let through.
-        place.forgo_mark();
+        place.leaves(Departure::forgo_mark);
         let mut held = place.slot().take();
         let limit = held.part(queue.pool.sent_len(permits.limit.len()));
         Self {
@@ -235,11 +236,10 @@ impl<'a> Head<'a> {
     /// Reads the ticket, its directory and what else is asked for, all at one moment.
     async fn verified_read(&mut self, more: &[Read<'_>]) -> Result<VerifiedRead> {
         let read = self.place.verified_read(more, false).await;
-        if matches!(read, Err(Unverified::Lost(_))) {
-            self.place.leave_in_doubt();
+        if matches!(read, Err(Failure::Lost(_))) {
+            self.place.leaves(Departure::leave_in_doubt);
         }
-        let (session, directory) = (self.place.session(), self.place.directory());
-        read.map_err(|error| error.while_trying(WAITING, session, self.name, directory))
+        read.map_err(|failure| self.failed(self.place.directory(), failure))
     }
 
     fn failed(&self, path: &str, failure: Failure) -> Error {

@@ -9,7 +9,7 @@ use futures_util::future::{join_all, try_join_all};
 use tracing::Span;
 use uuid::Uuid;
 
-use super::{CREATING, CreateAnswer, Identified, Joined, Joining, Made, Room};
+use super::{CREATING, Identified, Joined, Joining, Made, Room};
 use crate::error::{Error, Result};
 use crate::link::{Code, Fault, Found, Node, Read};
 use crate::protocol::answer::Answer;
@@ -24,14 +24,14 @@ use crate::session::{Failure, Session, failed};
 impl Joining<'_> {
     /// Settles a create, whatever its outcome. Apart from the wait for it, and on the heap wherever
     /// it is rare to wait again, so that a crowd that joins takes little memory.
-    pub(super) async fn settle(&self, asked: CreateAnswer) -> Result<Joined> {
-        let CreateAnswer {
-            session,
-            attempt,
-            places,
-            answer,
-        } = asked;
-        let (at, fault) = match answer {
+    pub(super) async fn settle(
+        &self,
+        session: Arc<Session>,
+        attempt: Uuid,
+        places: Vec<TicketPlace>,
+        answer: Result<Made, Fault>,
+    ) -> Result<Joined> {
+        let fault = match answer {
             Ok(Made::One(created, directory)) => {
                 let recognised = session.recognise(created.owner);
                 recognised.map_err(|end| self.ended(end))?;
@@ -43,9 +43,9 @@ impl Joining<'_> {
                 let identified = Box::pin(self.identify(&session, attempt, &paths)).await?;
                 return self.walk(session, places, identified).await;
             }
-            Err(refused) => refused,
+            Err(fault) => fault,
         };
-        if let Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why) = &fault {
+        if let Some(why) = fault.unclear() {
             tracing::debug!(why, "a create has no result");
         }
         let after = AfterCreate::from(Answer::from(&fault));
@@ -53,15 +53,18 @@ impl Joining<'_> {
             return Box::pin(self.adopt(session, attempt, places)).await;
         }
         let room = Room::again(session, places);
-        match (after, fault) {
-            (AfterCreate::MakeDirectories, _) => Ok(Joined::NoDirectory(room)),
-            (AfterCreate::WaitForCounter, _) => Ok(Joined::CounterRanOut(at, room)),
-            (AfterCreate::Refused, Fault::Answered(code)) => {
+        let (at, code) = match fault {
+            Fault::Refused(at, code) => (at, Some(code)),
+            Fault::Answered(code) => (0, Some(code)),
+            Fault::Unknown(_) => (0, None),
+        };
+        match code {
+            Some(code) if after == AfterCreate::Refused => {
                 let queue = self.queues.get(at).unwrap_or(self.first);
                 let (path, failure) = (&*queue.directory.path, Failure::Answered(code));
                 Err(failed(&room.session, CREATING, &queue.name, path, failure))
             }
-            _ => Ok(Joined::Nothing(room)),
+            _ => Ok(Joined::Nothing(after, at, room)),
         }
     }
 
@@ -74,7 +77,10 @@ impl Joining<'_> {
     ) -> Result<Joined> {
         let found = self.find_out(&session, attempt).await?;
         match Adoption::of(found) {
-            Adoption::Nothing => Ok(Joined::Nothing(Room::again(session, places))),
+            Adoption::Nothing => {
+                let room = Room::again(session, places);
+                Ok(Joined::Nothing(AfterCreate::Again, 0, room))
+            }
             Adoption::All(identified) => self.walk(session, places, identified).await,
             Adoption::Part(found) => self.give_up_rest(places, found).await,
         }
@@ -126,7 +132,7 @@ impl Joining<'_> {
         // As many as there are: a waiter is large, and most are alone.
         let mut waiters = Vec::with_capacity(places.len());
         for ((queue, place), directory) in self.queues.iter().zip(places).zip(directories) {
-            let mut waiter = queue.waiter(place)?;
+            let mut waiter = Waiter::new(queue, place)?;
             if let Some((at, directory)) = directory {
                 waiter.speculated(at, &directory);
             }
@@ -205,7 +211,11 @@ impl Joining<'_> {
     ) -> Result<Joined> {
         self.leave(places).await?;
         self.wait_out(at, session).await?;
-        Ok(Joined::Nothing(self.reserve().await?))
+        Ok(Joined::Nothing(
+            AfterCreate::Again,
+            0,
+            self.reserve().await?,
+        ))
     }
 
     /// Removes the tickets that a create made where others of the same transaction are gone
@@ -226,6 +236,10 @@ impl Joining<'_> {
             }
         }
         self.leave(there).await?;
-        Ok(Joined::Nothing(self.reserve().await?))
+        Ok(Joined::Nothing(
+            AfterCreate::Again,
+            0,
+            self.reserve().await?,
+        ))
     }
 }

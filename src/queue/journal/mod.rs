@@ -10,7 +10,6 @@
 //! twice is one line. A line cannot be written with the release: a page is another node, and its
 //! version would be one more reason to refuse a release.
 
-mod open_hold;
 mod record;
 mod writer;
 
@@ -22,12 +21,12 @@ use std::sync::Arc;
 use super::acl;
 use super::directory::Directory;
 use crate::error::Result;
-use crate::link::{Code, Create, Found, Read};
+use crate::link::{Code, Create};
 use crate::name::LockName;
 use crate::protocol::journal_page;
 use crate::protocol::journal_page::{JournalEntry, Page};
 use crate::session::pool::Pool;
-use crate::session::{Failure, Session, failed, unexpected};
+use crate::session::{Failure, Session, failed};
 
 const READING: &str = "read the journal of";
 
@@ -52,22 +51,13 @@ async fn read_page(
 ) -> Result<Option<(Page, i32)>> {
     let failed = |failure| failed(session, doing, name, path, failure);
     loop {
-        let found = session
-            .read(|link| link.multi_read(&[Read::Data(path)]))
-            .await;
-        let code = match found.map_err(failed)?.into_iter().next() {
-            Some(Found::Node(node)) => {
-                if !acl::check(session, name, path, &node).await? {
-                    continue;
-                }
-                match Page::parse(&node.data) {
-                    Some(page) => return Ok(Some((page, node.version))),
-                    None => Code::Other("it holds another program's data".into()),
-                }
-            }
-            Some(Found::Failed(Code::NoNode)) => return Ok(None),
-            other => return Err(failed(unexpected(other))),
+        let Some(node) = session.node(path).await.map_err(failed)? else {
+            return Ok(None);
         };
-        return Err(failed(Failure::Answered(code)));
+        if acl::check(session, name, path, &node).await? {
+            let why = || Code::Other("it holds another program's data".into());
+            let page = Page::parse(&node.data).ok_or_else(|| failed(Failure::Answered(why())));
+            return page.map(|page| Some((page, node.version)));
+        }
     }
 }

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
-use super::open_hold::OpenHold;
-use super::writer::JournalWriter;
+use super::writer::{JournalWriter, OpenHold};
 use crate::name::LockName;
-use crate::protocol::journal_page::{HoldOutcome, PageLine};
+use crate::protocol::journal_page::{HoldOutcome, PageLine, ms};
 use crate::protocol::kind::LockKind;
 use crate::protocol::ticket::TicketData;
 use crate::queue::now_ms;
@@ -19,24 +18,12 @@ use crate::session::heartbeat::LossWatch;
 /// The line of a hold that has not begun.
 #[derive(Debug)]
 pub(crate) struct Draft {
-    journal: Arc<JournalWriter>,
-    line: Arc<TicketData>,
-    kind: LockKind,
+    pub(in crate::queue) journal: Arc<JournalWriter>,
+    pub(in crate::queue) line: Arc<TicketData>,
+    pub(in crate::queue) kind: LockKind,
 }
 
 impl Draft {
-    pub(in crate::queue) fn new(
-        journal: &Arc<JournalWriter>,
-        line: &Arc<TicketData>,
-        kind: LockKind,
-    ) -> Self {
-        Self {
-            journal: Arc::clone(journal),
-            line: Arc::clone(line),
-            kind,
-        }
-    }
-
     /// The hold has begun.
     pub(crate) fn begin(
         self,
@@ -101,7 +88,7 @@ impl Record {
     pub(crate) fn is_released(&mut self) {
         if self.released.is_none() {
             self.released = Some(self.hold.began.elapsed());
-            let mut pending = self.journal.pending();
+            let mut pending = self.journal.pending.lock();
             self.is_ours = pending.open.remove(&self.hold.line.id).is_some();
             pending.releasing += usize::from(self.is_ours);
             self.journal.put_down(pending);
@@ -118,7 +105,7 @@ impl Record {
 
     fn tell(&self) {
         let OpenHold { name, line, .. } = &self.hold;
-        let mut pending = self.journal.pending();
+        let mut pending = self.journal.pending.lock();
         if !pending.is_closed {
             pending.open.insert(line.id, self.hold.clone());
             self.journal.note(pending, name, line.clone());
@@ -134,15 +121,11 @@ impl Drop for Record {
         };
         let OpenHold { name, line, .. } = &self.hold;
         let ended = self.hold.ended(held, outcome);
-        let mut pending = self.journal.pending();
+        let mut pending = self.journal.pending.lock();
         pending.releasing -= usize::from(self.is_ours);
         // Otherwise the closed keeper has written its end.
         if pending.open.remove(&line.id).is_some() || self.is_ours {
             self.journal.note(pending, name, ended);
         }
     }
-}
-
-fn ms(long: Duration) -> u64 {
-    u64::try_from(long.as_millis()).unwrap_or(u64::MAX)
 }

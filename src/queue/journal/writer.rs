@@ -13,7 +13,6 @@ use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 use uuid::Uuid;
 
-use super::open_hold::{OpenHold, why};
 use super::read_page;
 use crate::error::{Error, Result};
 use crate::latch;
@@ -23,7 +22,7 @@ use crate::name::LockName;
 use crate::protocol::journal_page;
 use crate::protocol::journal_page::{HoldOutcome, Page, PageLine};
 use crate::queue::directory::Directory;
-use crate::session::heartbeat::Loss;
+use crate::session::heartbeat::{Loss, LossWatch};
 use crate::session::pool::Pool;
 use crate::session::{End, Session, refused};
 
@@ -50,9 +49,27 @@ pub(crate) struct JournalWriter {
     base: String,
     /// The number of holds on a page.
     most: usize,
-    pending: Latch<PendingLines>,
+    pub(super) pending: Latch<PendingLines>,
     /// Whether all is written, and no hold is being released.
     is_idle: watch::Sender<bool>,
+}
+
+/// A hold that has begun and not ended, with the line that its end completes.
+#[derive(Debug, Clone)]
+pub(super) struct OpenHold {
+    pub(super) name: LockName,
+    pub(super) line: PageLine,
+    pub(super) began: Instant,
+    pub(super) loss_watch: LossWatch,
+}
+
+impl OpenHold {
+    /// Its line with this outcome, unless it was lost before.
+    pub(super) fn ended(&self, held: Duration, outcome: HoldOutcome) -> PageLine {
+        let loss = self.loss_watch.loss();
+        let outcome = loss.map_or(outcome, |loss| HoldOutcome::Lost(why(loss)));
+        self.line.clone().ended(held, outcome)
+    }
 }
 
 /// The lines that are not yet written.
@@ -91,24 +108,20 @@ impl JournalWriter {
     /// closed. Waits until all is written, for at most `limit`.
     pub(crate) async fn close(self: &Arc<Self>, limit: Duration) {
         let open = {
-            let mut pending = self.pending();
+            let mut pending = self.pending.lock();
             pending.is_closed = true;
             std::mem::take(&mut pending.open)
         };
         for hold in open.into_values() {
             let outcome = HoldOutcome::Lost(why(Loss::Ended(End::Closed)));
             let line = hold.ended(hold.began.elapsed(), outcome);
-            self.note(self.pending(), &hold.name, line);
+            self.note(self.pending.lock(), &hold.name, line);
         }
         let mut is_idle = self.is_idle.subscribe();
         let written = is_idle.wait_for(|is_idle| *is_idle);
         if timeout(limit, written).await.is_err() {
             tracing::warn!("the journal was not written in time");
         }
-    }
-
-    pub(super) fn pending(&self) -> Latched<'_, PendingLines> {
-        self.pending.lock()
     }
 
     /// Unlocks the pending lines. `close` is woken after that, if all is written now.
@@ -148,7 +161,7 @@ impl JournalWriter {
 
     /// Keeps a page that could not be written, below the lines that came since.
     fn put_back(&self, name: LockName, mut page: Page) {
-        let mut pending = self.pending();
+        let mut pending = self.pending.lock();
         if let Some(since) = pending.pages.remove(&name) {
             page.put_all(&since);
         } else if pending.pages.len() >= MOST_PAGES {
@@ -211,21 +224,17 @@ impl JournalWriter {
         let data = page.to_bytes();
         let ended = |end: End| end.while_trying(WRITING, name);
         let link = session.link().map_err(ended)?;
-        let asked = link.attempt(&[Write::Set {
-            path,
-            data: &data,
-            version,
-        }]);
+        let writes = [Write::set(path, &data, version)];
         let answer = tokio::select! {
-            answer = asked => answer,
+            answer = link.multi(&writes) => answer,
             end = session.ended() => return Err(ended(end)),
         };
         match answer {
-            Ok(Ok(_)) => Ok(true),
-            Ok(Err((_, Code::BadVersion | Code::NoNode)))
+            Ok(_) => Ok(true),
+            Err(Fault::Refused(_, Code::BadVersion | Code::NoNode))
             | Err(Fault::Unknown(_) | Fault::Answered(Code::NotNow(_))) => Ok(false),
-            Ok(Err((_, code))) | Err(Fault::Answered(code)) => {
-                Err(refused(&*link, WRITING, path, &code))
+            Err(Fault::Refused(_, code) | Fault::Answered(code)) => {
+                Err(refused(session, WRITING, path, &code))
             }
         }
     }
@@ -267,7 +276,7 @@ impl WritingTask {
 
     /// All pending lines. `None` ends the task.
     fn take(&mut self) -> Option<HashMap<LockName, Page>> {
-        let mut pending = self.journal.pending();
+        let mut pending = self.journal.pending.lock();
         if pending.pages.is_empty() {
             self.is_over = true;
             pending.is_writing = false;
@@ -281,8 +290,17 @@ impl WritingTask {
 impl Drop for WritingTask {
     fn drop(&mut self) {
         if !self.is_over {
-            self.journal.pending().is_writing = false;
+            self.journal.pending.lock().is_writing = false;
             self.journal.is_idle.send_replace(true);
         }
+    }
+}
+
+fn why(loss: Loss) -> String {
+    match loss {
+        Loss::Lapsed => "its lease ended".into(),
+        Loss::Ended(End::Closed) => "its keeper was closed".into(),
+        Loss::Ended(End::Over(reason)) => format!("its session ended: {reason}"),
+        Loss::Gone(why) => why.into(),
     }
 }

@@ -50,14 +50,17 @@ impl PermitPool {
                 tracing::debug!(why, "a limit's create has no result");
                 session.reconnected(setbacks.pause()).await.map_err(ended)
             }
-            Err(Fault::Answered(code)) => Err(refused(&*link, MAKING, &self.limit, &code)),
+            Err(Fault::Answered(code) | Fault::Refused(_, code)) => {
+                Err(refused(session, MAKING, &self.limit, &code))
+            }
         };
         again.map(|()| false)
     }
 
     /// Stores another limit. A lost reply is settled by reading: the version lets one of two tries
     /// in.
-    pub(in super::super) async fn resize(&self, session: &Session, new: u32) -> Result<()> {
+    pub(crate) async fn resize(&self, new: u32) -> Result<()> {
+        let session = &*self.home().await?;
         // A server that lags behind may show another limit, and one that is stored already is not
         // written.
         self.catch_up(session).await?;
@@ -86,38 +89,19 @@ impl PermitPool {
         new: u32,
         setbacks: &mut Setbacks,
     ) -> Result<bool> {
-        let ended = |end: End| end.while_trying(RESIZING, &self.name);
-        let link = session.link().map_err(ended)?;
-        let write = Write::Set {
-            path: &self.limit,
-            data: &permits::limit_to_bytes(new),
-            version: old.version,
-        };
-        let answer = tokio::select! {
-            answer = link.attempt(&[write]) => answer,
-            end = session.ended() => return Err(ended(end)),
-        };
-        match answer {
-            Ok(Ok(_)) => {
-                tracing::debug!(old = old.value, new, "resized");
-                return Ok(true);
-            }
+        let data = permits::limit_to_bytes(new);
+        let write = Write::set(&self.limit, &data, old.version);
+        let unclear = "a resize has an unknown outcome";
+        let written = session.write(&[write], setbacks, unclear).await;
+        let is_written = written.map_err(|failure| self.failed(session, RESIZING, failure))?;
+        if is_written {
+            tracing::debug!(old = old.value, new, "resized");
+        } else {
             // Another resize was faster, or our own try whose reply was lost; or this server lags
             // behind.
-            Ok(Err((_, Code::BadVersion | Code::NoNode))) => {
-                let back = session.reconnected(setbacks.pause_after_a_race()).await;
-                back.map_err(ended)?;
-                self.catch_up(session).await?;
-            }
-            Err(Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why)) => {
-                tracing::debug!(why, "a resize has an unknown outcome");
-                session.reconnected(setbacks.pause()).await.map_err(ended)?;
-            }
-            Ok(Err((_, code))) | Err(Fault::Answered(code)) => {
-                return Err(refused(&*link, RESIZING, &self.limit, &code));
-            }
+            self.catch_up(session).await?;
         }
-        Ok(false)
+        Ok(is_written)
     }
 
     /// As [`stored`](Self::stored). If this call has stored the limit itself, beside a lock that
@@ -150,10 +134,10 @@ impl PermitPool {
             .map(|(path, version)| Write::Delete { path, version });
         let writes = [no_queue, queue, limit];
         let answer = tokio::select! {
-            answer = link.attempt(&writes) => answer,
+            answer = link.multi(&writes) => answer,
             _ = session.ended() => return,
         };
-        let is_gone = matches!(answer, Ok(Ok(_)));
+        let is_gone = answer.is_ok();
         tracing::debug!(name = %self.name, is_gone, "a limit beside a lock is taken back");
     }
 }

@@ -22,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::name::LockName;
 use crate::protocol::permits;
 use crate::protocol::permits::{HELD, LIMIT};
+use crate::session::pool::Pool;
 use crate::session::setbacks::Setbacks;
 use crate::session::{Failure, Session, failed};
 pub(super) use snapshot::Limit;
@@ -30,6 +31,7 @@ const LOOKING: &str = "look at";
 /// Where a semaphore's permits are, and how many there may be.
 #[derive(Debug)]
 pub(crate) struct PermitPool {
+    sessions: Arc<Pool>,
     name: LockName,
     base: Directory,
     pub(super) held: Directory,
@@ -41,8 +43,9 @@ pub(crate) struct PermitPool {
 }
 
 impl PermitPool {
-    pub(super) fn new(name: LockName, base: Directory, given: u32) -> Self {
+    pub(super) fn new(sessions: &Arc<Pool>, name: LockName, base: Directory, given: u32) -> Self {
         Self {
+            sessions: Arc::clone(sessions),
             name,
             held: base.below(HELD),
             limit: format!("{}/{LIMIT}", base.path).into(),
@@ -61,6 +64,27 @@ impl PermitPool {
     pub(super) fn permit_len(&self) -> usize {
         let name = permits::start_of(u32::MAX).len() + Hyphenated::LENGTH;
         self.held.path.len() + 1 + name
+    }
+
+    /// A session for reads.
+    async fn home(&self) -> Result<Arc<Session>> {
+        self.sessions.home(LOOKING, &self.name).await
+    }
+
+    /// How many permits nobody holds.
+    pub(crate) async fn left(&self) -> Result<u32> {
+        let session = self.home().await?;
+        self.catch_up(&session).await?;
+        let snapshot = self.read(&session).await?;
+        let limit = self.limit_or(&session, snapshot.limit).await?;
+        Ok(permits::left(snapshot.names(), limit))
+    }
+
+    /// The stored limit.
+    pub(crate) async fn stored_limit(&self) -> Result<u32> {
+        let session = self.home().await?;
+        self.catch_up(&session).await?;
+        self.current(&session).await
     }
 
     /// The limit that was read, which this handle takes in, or what it knows of it.
@@ -95,7 +119,7 @@ impl PermitPool {
 
     /// Refuses what is never there. What this handle has not looked for yet is judged by its own
     /// limit and costs nothing; a stored limit may have grown since it was seen.
-    pub(super) async fn check(&self, session: &Session, asked: u32) -> Result<()> {
+    async fn check(&self, session: &Session, asked: u32) -> Result<()> {
         if asked <= self.limit() {
             return Ok(());
         }
@@ -109,13 +133,9 @@ impl PermitPool {
     }
 
     /// As [`check`](Self::check), as far as that needs no look.
-    pub(crate) fn check_own(&self, asked: u32) -> Result<()> {
+    fn check_own(&self, asked: u32) -> Result<()> {
         if asked == 0 {
-            return Err(Error::InvalidOption {
-                what: "permits",
-                given: "0".into(),
-                why: "it must be at least 1".into(),
-            });
+            return Err(Error::invalid("permits", "0", "it must be at least 1"));
         }
         if self.is_unknown() && asked > self.given {
             return Err(self.too_many(asked, self.given));
@@ -124,25 +144,29 @@ impl PermitPool {
     }
 
     /// The stored limit; this handle's own if none is stored.
-    pub(super) async fn current(&self, session: &Session) -> Result<u32> {
+    async fn current(&self, session: &Session) -> Result<u32> {
         if let Some(stored) = self.stored(session).await? {
             self.learn(session, stored).await?;
         }
         Ok(self.limit())
     }
 
-    /// Looks at the stored limit, unless somebody did through this handle, and stores ours if there
-    /// is none.
-    pub(super) async fn introduce(&self, session: &Session) -> Result<()> {
+    /// Sees to it that a limit is stored and that it is ours, and refuses what would never be
+    /// there. It looks at the stored limit, unless somebody did through this handle, and stores
+    /// ours if there is none.
+    pub(super) async fn introduce(&self, asked: u32) -> Result<Arc<Session>> {
+        self.check_own(asked)?;
+        let session = self.home().await?;
         let mut setbacks = Setbacks::default();
         let mut is_ours = false;
         while self.is_unknown() {
-            match self.stored_or_taken_back(session, is_ours).await? {
-                Some(stored) => self.learn(session, stored).await?,
-                None => is_ours = self.store(session, self.given, &mut setbacks).await?,
+            match self.stored_or_taken_back(&session, is_ours).await? {
+                Some(stored) => self.learn(&session, stored).await?,
+                None => is_ours = self.store(&session, self.given, &mut setbacks).await?,
             }
         }
-        Ok(())
+        self.check(&session, asked).await?;
+        Ok(session)
     }
 
     /// Takes in a stored limit that was read. The first one must be this handle's own; then the
@@ -169,11 +193,8 @@ impl PermitPool {
 
     /// Waits until the server has seen everything that was committed before.
     pub(super) async fn catch_up(&self, session: &Session) -> Result<()> {
-        match session.read(|link| link.sync(&self.limit)).await {
-            // What is missing cannot be synced everywhere; that is an answer too.
-            Ok(()) | Err(Failure::Answered(_)) => Ok(()),
-            Err(ended) => Err(self.failed(session, LOOKING, ended)),
-        }
+        let caught_up = session.catch_up(&self.limit).await;
+        caught_up.map_err(|ended| self.failed(session, LOOKING, ended))
     }
 
     fn failed(&self, session: &Session, doing: &'static str, failure: Failure) -> Error {

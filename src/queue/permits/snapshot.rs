@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::link::{Code, Found, Node, Read};
 use crate::protocol::dialect::{check_neighbours, in_doubt};
 use crate::protocol::permits;
-use crate::session::{Failure, Session, failed, unexpected};
+use crate::session::{Failure, Session, children_in, failed, node_in};
 
 /// What Curator's semaphore has below the same name.
 const CURATORS_LEASES: &str = "leases";
@@ -151,13 +151,11 @@ impl PermitPool {
         session: &Session,
         mut found: impl Iterator<Item = Found>,
     ) -> Result<(PermitSnapshot, Result<()>)> {
-        let unreadable =
-            |path: &str, found| failed(session, LOOKING, &self.name, path, unexpected(found));
-        let children = match found.next() {
-            Some(Found::Children(children)) => children,
-            Some(Found::Failed(Code::NoNode)) => Vec::new(),
-            other => return Err(unreadable(&self.held.path, other)),
+        let unread = |path: &Arc<str>| {
+            let path = Arc::clone(path);
+            move |failure| failed(session, LOOKING, &self.name, &path, failure)
         };
+        let children = children_in(found.next()).map_err(unread(&self.held.path))?;
         let (held, limit, beside) = (found.next(), found.next(), found.next());
         let base = found.next();
         let checks = !session.acls.is_open();
@@ -168,20 +166,13 @@ impl PermitPool {
             _ => None,
         });
         let nodes = nodes.collect();
-        let held = match held {
-            Some(Found::Node(node)) => Some(node.version),
-            Some(Found::Failed(Code::NoNode)) => None,
-            other => return Err(unreadable(&self.held.path, other)),
-        };
+        let held = node_in(held).map_err(unread(&self.held.path))?;
         let limit = self.read_limit(session, limit)?;
-        let neighbours = match beside {
-            Some(Found::Children(beside)) => check_neighbours(&self.name, None, &beside),
-            Some(Found::Failed(Code::NoNode)) => Ok(()),
-            other => return Err(unreadable(&self.base.path, other)),
-        };
+        let beside = children_in(beside).map_err(unread(&self.base.path))?;
+        let neighbours = check_neighbours(&self.name, None, &beside.unwrap_or_default());
         let snapshot = PermitSnapshot {
-            children,
-            held,
+            children: children.unwrap_or_default(),
+            held: held.map(|node| node.version),
             limit,
             nodes,
         };
@@ -189,17 +180,17 @@ impl PermitPool {
     }
 
     fn read_limit(&self, session: &Session, found: Option<Found>) -> Result<Option<Limit>> {
-        match found {
-            Some(Found::Node(node)) => {
-                let value = permits::parse_limit(&node.data).ok_or_else(|| {
-                    let why = Code::Other("what is stored there is no limit".into());
-                    self.failed(session, LOOKING, Failure::Answered(why))
-                })?;
-                let version = node.version;
-                Ok(Some(Limit { value, version }))
+        let failed = |failure| self.failed(session, LOOKING, failure);
+        let Some(node) = node_in(found).map_err(failed)? else {
+            return Ok(None);
+        };
+        let version = node.version;
+        match permits::parse_limit(&node.data) {
+            Some(value) => Ok(Some(Limit { value, version })),
+            None => {
+                let why = Code::Other("what is stored there is no limit".into());
+                Err(failed(Failure::Answered(why)))
             }
-            Some(Found::Failed(Code::NoNode)) => Ok(None),
-            other => Err(self.failed(session, LOOKING, unexpected(other))),
         }
     }
 }

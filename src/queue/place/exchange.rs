@@ -8,13 +8,14 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::{PlaceState, TicketPlace};
-use crate::link::{Code, Fault, Found, Read, Write};
+use crate::link::{Code, Fault, Node, Read, Write};
 use crate::protocol::answer::Answer;
 use crate::protocol::exchange::Exchanging;
 use crate::protocol::lease::Moment;
 use crate::protocol::mark::ReleasePlan;
 use crate::protocol::ticket::{Ticket, TicketData};
-use crate::session::{Failure, unexpected};
+use crate::protocol::walk::REMOVED;
+use crate::session::{Failure, node_in};
 
 /// Another ticket in exchange for the one that is there: both and whatever belongs to it in one
 /// transaction.
@@ -42,12 +43,7 @@ pub(crate) enum Exchanged {
     Refused(usize, Code),
     /// Nothing was changed, for no lasting reason.
     Nothing,
-    /// It was done, and the new ticket was removed by somebody else.
-    Gone,
 }
-
-/// What a transaction made, or the write that was refused and why.
-type Attempted = Result<Result<Vec<String>, (usize, Code)>, Fault>;
 
 impl TicketPlace {
     /// Whether an exchange that was dropped on its way was done. `false` also if nobody can tell
@@ -100,7 +96,8 @@ impl TicketPlace {
     }
 
     /// Exchanges the ticket for another. It was seen to be ours a moment ago, and `with` sees to it
-    /// that this has not changed.
+    /// that this has not changed. The ticket is lost if it was done, and somebody else has removed
+    /// the new one.
     ///
     /// # Cancel safety
     ///
@@ -108,18 +105,13 @@ impl TicketPlace {
     /// there. Asked for again, the same exchange goes on where it was.
     pub(crate) async fn exchange(&mut self, exchange: Exchange<'_>) -> Result<Exchanged, Failure> {
         if self.exchanging() == Exchanging::Old {
-            let Some(old) = self.path() else {
-                return Ok(Exchanged::Gone);
-            };
-            let attempted = self.send_exchange(&exchange, &old).await?;
-            self.answer_for(Exchanging::answered(match &attempted {
-                Ok(Ok(_)) => Answer::Done,
-                Ok(Err(_)) => Answer::Refused,
-                Err(fault) => Answer::from(fault),
-            }));
-            match attempted {
-                Ok(Ok(made)) => return self.identify(&exchange, made).await,
-                Ok(Err((at, code))) => return Ok(Exchanged::Refused(at, code)),
+            let old = self.path().ok_or(Failure::Lost(REMOVED))?;
+            let done = self.send_exchange(&exchange, &old).await?;
+            let answer = done.as_ref().err().map_or(Answer::Done, Answer::from);
+            self.answer_for(Exchanging::answered(answer));
+            match done {
+                Ok(made) => return self.identify(&exchange, made).await,
+                Err(Fault::Refused(at, code)) => return Ok(Exchanged::Refused(at, code)),
                 Err(Fault::Answered(Code::NotNow(why))) => {
                     tracing::debug!(why, "exchange again");
                     return Ok(Exchanged::Nothing);
@@ -139,7 +131,7 @@ impl TicketPlace {
         &mut self,
         exchange: &Exchange<'_>,
         old: &str,
-    ) -> Result<Attempted, Failure> {
+    ) -> Result<Result<Vec<String>, Fault>, Failure> {
         let session = Arc::clone(&self.session);
         let link = session.link().map_err(Failure::Ended)?;
         let mut writes = exchange.with.to_vec();
@@ -154,7 +146,7 @@ impl TicketPlace {
         let (roll, directory) = (&session.janitor.roll, Arc::clone(exchange.directory));
         self.coming = Some(Box::new(roll.coming(directory, exchange.attempt)));
         tokio::select! {
-            answer = link.attempt(&writes) => Ok(answer),
+            answer = link.multi(&writes) => Ok(answer),
             end = session.ended() => Err(Failure::Ended(end)),
         }
     }
@@ -172,22 +164,17 @@ impl TicketPlace {
             .unwrap_or_else(|| format!("{}/{}", exchange.directory, exchange.ticket.name));
         let reads = [Read::Data(&path)];
         let (at, found) = session.read_stamped(|link| link.multi_read(&reads)).await;
-        let found = match found?.into_iter().next() {
-            Some(Found::Node(node))
-                if TicketData::was_made_by(
-                    exchange.attempt,
-                    &node.data,
-                    node.owner == session.id(),
-                ) =>
-            {
-                session.recognise(node.owner).map_err(Failure::Ended)?;
-                let name = path.rsplit_once('/').map_or(&*path, |(_, name)| name);
-                Some((name.to_owned(), node.czxid))
-            }
-            Some(Found::Node(_) | Found::Failed(Code::NoNode)) => None,
-            other => return Err(unexpected(other)),
+        let is_ours = |node: &Node| {
+            let is_our_session = node.owner == session.id();
+            TicketData::was_made_by(exchange.attempt, &node.data, is_our_session)
         };
-        Ok(self.found(exchange, at, found))
+        let found = node_in(found?.pop())?.filter(is_ours);
+        if let Some(node) = &found {
+            session.recognise(node.owner).map_err(Failure::Ended)?;
+        }
+        let name = path.rsplit_once('/').map_or(&*path, |(_, name)| name);
+        let found = found.map(|node| (name.to_owned(), node.czxid));
+        self.found(exchange, at, found)
     }
 
     /// Looks for what an exchange made whose reply did not come.
@@ -198,7 +185,7 @@ impl TicketPlace {
         let found = self.session.janitor.find_out(directory, attempt);
         let (at, found) = self.session.heartbeat.stamped(found).await;
         let found = found.map_err(Failure::Ended)?;
-        Ok(self.found(exchange, at, found))
+        self.found(exchange, at, found)
     }
 
     /// Takes in the name and the identity of the new ticket, if it was found.
@@ -207,7 +194,7 @@ impl TicketPlace {
         exchange: &Exchange<'_>,
         at: Moment,
         found: Option<(String, i64)>,
-    ) -> Exchanged {
+    ) -> Result<Exchanged, Failure> {
         let tickets = self.exchanging().found(found.is_some());
         self.answer_for(tickets);
         if let Some((name, czxid)) = found {
@@ -218,11 +205,11 @@ impl TicketPlace {
             self.set_ticket(ticket, czxid);
             self.watches_on = false;
             self.grant(exchange.plan.clone(), at);
-            return Exchanged::Done;
+            return Ok(Exchanged::Done);
         }
         match tickets {
-            Exchanging::Neither => Exchanged::Gone,
-            _ => Exchanged::Nothing,
+            Exchanging::Neither => Err(Failure::Lost(REMOVED)),
+            _ => Ok(Exchanged::Nothing),
         }
     }
 }

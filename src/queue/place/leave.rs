@@ -5,15 +5,15 @@
 
 use std::sync::Arc;
 
-use futures_util::future::{join, join_all};
+use futures_util::future::join_all;
 
 use super::{PlaceState, TicketPlace};
-use crate::link::{Code, Fault, Found, Link, Read, Write};
+use crate::link::{Fault, Found, Link, Read, Write};
 use crate::protocol::answer::Answer;
 use crate::protocol::departure::Departure;
 use crate::protocol::mark::ReleasePlan;
 use crate::session::janitor::{ReleaseOutcome, TicketId, writes};
-use crate::session::{End, Session};
+use crate::session::{Failure, Session};
 
 impl TicketPlace {
     /// Removes the ticket and tells what became of it.
@@ -42,7 +42,7 @@ impl TicketPlace {
     /// Dropped at any await, the janitor goes on with what was begun once the place is dropped.
     pub(crate) async fn leave_first(&mut self) -> ReleaseOutcome {
         let left = Self::leave_each(std::slice::from_mut(self)).await;
-        left.into_iter().next().unwrap_or(ReleaseOutcome::WasGone)
+        left.into_iter().next().unwrap_or(Ok(false))
     }
 
     async fn leave_each(places: &mut [Self]) -> Vec<ReleaseOutcome> {
@@ -52,9 +52,8 @@ impl TicketPlace {
         places.iter_mut().for_each(Self::prepare_to_leave);
         let left = match session.link() {
             Ok(link) => Self::leave_at_once(places, &session, &*link).await,
-            Err(End::Over(reason)) => Some(ReleaseOutcome::Over(reason)),
-            // The session's close removes the tickets.
-            Err(End::Closed) => Some(ReleaseOutcome::Closed),
+            // The session's end removes the tickets.
+            Err(end) => Some(Err(Failure::Ended(end))),
         };
         if let Some(left) = left {
             for place in &mut *places {
@@ -65,10 +64,10 @@ impl TicketPlace {
         let rest = places.iter_mut().map(|place| async move {
             // Whatever a create on its way makes is swept with the drop.
             let Some((id, departure, there)) = place.take_seated() else {
-                return ReleaseOutcome::WasGone;
+                return Ok(false);
             };
             let janitor = &place.session.janitor;
-            janitor.leave_and_tell(id, departure, Some(there)).await
+            janitor.leave(id, departure, Some(there)).await
         });
         join_all(rest).await
     }
@@ -109,7 +108,7 @@ impl TicketPlace {
         for departure in departures {
             departure.answered(answer, tickets);
         }
-        (answer == Answer::Done).then_some(ReleaseOutcome::Now)
+        (answer == Answer::Done).then_some(Ok(true))
     }
 
     /// Reads tickets that were not seen for long, all at once, so that those that are still ours
@@ -120,18 +119,9 @@ impl TicketPlace {
         let paths: Vec<String> = old.iter().filter_map(|place| place.path()).collect();
         let Some(first) = old.first() else { return };
         let reads: Vec<Read<'_>> = paths.iter().map(|path| Read::Data(path)).collect();
-        // Sent back to back; the session answers in order.
-        let (synced, found) = (link.sync(&first.directory), link.multi_read(&reads));
-        let (at, (synced, found)) = session.heartbeat.stamped(join(synced, found)).await;
-        // A directory that is gone cannot be synced, and holds no ticket: that is an answer too.
-        let is_behind = matches!(
-            synced,
-            Err(Fault::Unknown(_) | Fault::Answered(Code::NotNow(_)))
-        );
-        let (false, Ok(found)) = (is_behind, found) else {
-            return;
-        };
-        for (place, found) in old.into_iter().zip(found) {
+        let read = link.read_behind_sync(&first.directory, &reads);
+        let (at, found) = session.heartbeat.stamped(read).await;
+        for (place, found) in old.into_iter().zip(found.unwrap_or_default()) {
             // Each of the others leaves by itself, and finds out what became of it.
             if let (
                 PlaceState::Seated {
@@ -165,8 +155,6 @@ impl TicketPlace {
     /// What was seen long ago may be otherwise by now.
     fn age(&mut self) {
         let now = self.session.heartbeat.now();
-        if let Some(departure) = self.departure() {
-            departure.age(now);
-        }
+        self.leaves(|departure| departure.age(now));
     }
 }

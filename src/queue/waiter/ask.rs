@@ -1,6 +1,9 @@
 //! The waiter's requests: each step of the walk, sent and answered.
 //!
-//! Invariant: an answer is taken in only when it is there. It decides nothing about turns.
+//! Invariants: an answer is taken in only when it is there. A lock delay that has begun, the time
+//! that a holder's resource has after the holder may have crashed, is sat out before the turn is
+//! taken, and the turn is read again after it; none begins after a release that a mark proves. It
+//! decides nothing about turns.
 
 use std::sync::Arc;
 
@@ -12,6 +15,7 @@ use crate::error::Result;
 use crate::link::{Change, Code};
 use crate::protocol::dialect;
 use crate::protocol::dialect::check_neighbours;
+use crate::protocol::lease::Moment;
 use crate::protocol::ticket::TicketData;
 use crate::protocol::walk::{Step, Turn};
 use crate::session::{Failure, failed};
@@ -99,7 +103,7 @@ impl Waiter {
         self.count(&read.directory);
         self.seen = read.at;
         let taken_in = self.walk.take_in(&read.snapshot(&children));
-        taken_in.map_err(|why| self.lost(why))
+        taken_in.map_err(|why| self.failed(Failure::Lost(why)))
     }
 
     /// Reads the nodes whose names do not tell whether they can share the queue. Whether there were
@@ -143,6 +147,40 @@ impl Waiter {
             self.place.grant(turn.plan, self.seen);
             self.is_taken = true;
         }
+    }
+
+    /// The tickets before this one are known to have ended well: no lock delay.
+    pub(crate) fn forgo_delay(&mut self) {
+        self.delay = None;
+    }
+
+    /// Whether the lock delay comes first.
+    pub(super) fn begins_delay(&mut self) -> bool {
+        let Some(delay) = self.delay else {
+            return false;
+        };
+        tracing::debug!(?delay, "the lock delay begins");
+        // A delay without an end is one that an operator ends.
+        let now = self.place.session().heartbeat.now();
+        self.delay_until = Some(now.saturating_add(delay));
+        true
+    }
+
+    /// Waits for the end of the lock delay, and reads again: the ticket must still be there.
+    pub(super) async fn sit_out(&mut self, until: Moment) -> Result<()> {
+        let session = self.place.session();
+        tokio::select! {
+            () = session.heartbeat.until(until) => {}
+            end = session.ended() => return Err(end.while_trying(WAITING, &self.name)),
+        }
+        match self.walk.step() {
+            // Beside this hold only: it may be over before we are in, and then others are before
+            // us.
+            Step::GuestEntry(entry) => self.sat_out = Some(entry.token),
+            _ => self.forgo_delay(),
+        }
+        self.start_over();
+        Ok(())
     }
 }
 

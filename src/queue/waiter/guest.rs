@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::link::{Code, Write};
 use crate::protocol::mark::ReleasePlan;
 use crate::protocol::ticket::TicketData;
-use crate::protocol::walk::{GuestEntry, REMOVED};
+use crate::protocol::walk::GuestEntry;
 use crate::session::{Failure, failed};
 
 impl Waiter {
@@ -29,11 +29,8 @@ impl Waiter {
         let directory = Arc::clone(self.place.directory());
         let host = format!("{directory}/{}", entry.host.name);
         let (path, version) = (&*directory, entry.version);
-        let note = entry.note.as_deref().map(|data| Write::Set {
-            path,
-            data,
-            version,
-        });
+        let note = entry.note.as_deref();
+        let note = note.map(|data| Write::set(path, data, version));
         let exchange = Exchange {
             directory: &directory,
             ticket: entry.host.guest(attempt),
@@ -74,7 +71,6 @@ impl Waiter {
                 let pause = self.setbacks.pause();
                 return self.pause(pause).await;
             }
-            Ok(Exchanged::Gone) => return Err(self.lost(REMOVED)),
             Ok(Exchanged::Refused(0, code)) => (host, Failure::Answered(code)),
             Ok(Exchanged::Refused(_, code)) => (&**self.place.directory(), Failure::Answered(code)),
             Err(failure) => (&**self.place.directory(), failure),

@@ -13,28 +13,28 @@
 //! allocator keeps what a crowd of joining tasks once needed.
 
 mod ask;
-mod delay;
 mod guest;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::WAITING;
 use super::journal::Draft;
 use super::place::TicketPlace;
-use super::verified_read::{Unverified, ticket_in};
+use super::verified_read::ticket_in;
+use super::{Queue, WAITING};
 use crate::error::{Error, Result};
 use crate::link::{Found, Node};
 use crate::metrics::LockMetrics;
 use crate::name::LockName;
+use crate::protocol::departure::Departure;
 use crate::protocol::dialect::check_neighbours;
 use crate::protocol::lease::Moment;
 use crate::protocol::ticket::{Mode, Ticket, TicketData};
 use crate::protocol::walk::{SpeculativeRead, Step, Turn, Walk};
-use crate::session::Session;
 use crate::session::heartbeat::LeaseEntry;
 use crate::session::setbacks::Setbacks;
 use crate::session::watching::WatchSlot;
+use crate::session::{Failure, Session, failed, node_in};
 
 /// A ticket on its way to the grant.
 #[derive(Debug)]
@@ -67,32 +67,30 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    pub(super) fn new(
-        place: TicketPlace,
-        name: LockName,
-        walk: Walk,
-        line: Option<Arc<TicketData>>,
-        delay: Duration,
-        draft: Option<Draft>,
-        metrics: LockMetrics,
-    ) -> Self {
-        Self {
-            place,
-            name,
-            walk,
+    /// The waiter of a ticket that is in the queue.
+    pub(super) fn new(queue: &Queue, place: TicketPlace) -> Result<Self> {
+        let seated = place.seated();
+        let (ticket, czxid) =
+            seated.map_err(|lost| queue.failed_to(WAITING, place.session(), lost))?;
+        let owner = queue.line.owner.as_deref();
+        let forget = queue.directory.is_container();
+        Ok(Self {
+            name: queue.name.clone(),
+            walk: Walk::new(queue.recipe, ticket.clone(), czxid, owner, forget),
             is_taken: false,
             seen: Moment::ZERO,
             setbacks: Setbacks::default(),
-            line,
+            line: owner.map(|_| Arc::clone(&queue.line)),
             since: Instant::now(),
-            delay: Some(delay).filter(|delay| !delay.is_zero()),
+            delay: Some(queue.delay).filter(|delay| !delay.is_zero()),
             delay_until: None,
             sat_out: None,
             knows_neighbours: false,
-            draft: draft.map(Box::new),
-            metrics,
+            draft: queue.draft(queue.recipe.lock_kind()).map(Box::new),
+            metrics: queue.metrics.clone(),
             is_counted: false,
-        }
+            place,
+        })
     }
 
     pub(crate) fn name(&self) -> &LockName {
@@ -164,13 +162,13 @@ impl Waiter {
         directory: &Node,
         mine: Option<Found>,
     ) -> Result<()> {
-        self.in_place(ticket_in(mine, self.walk.czxid()))?;
+        self.in_place(node_in(mine).and_then(|mine| ticket_in(mine, self.walk.czxid())))?;
         let path = Arc::clone(self.place.directory());
         let is_checked = self.place.checks_acl(&self.name, &path, directory).await?;
         let is_same = |turn: &Turn| turn.version == directory.version;
         if is_checked && self.first().is_some_and(is_same) {
             self.seen = at;
-            self.place.seen(at);
+            self.place.leaves(|departure| departure.seen(at));
         } else {
             // Its plan to leave is no longer right.
             self.start_over();
@@ -292,7 +290,7 @@ impl Waiter {
         // A guest stands where its host does.
         let mine = self.place.ticket().map_or(0, |(ticket, _)| ticket.seq);
         let listed = self.place.verified_list(true, &[]).await;
-        let (_, children) = listed.map_err(|error| self.unverified(error))?;
+        let (_, children) = listed.map_err(|failure| self.failed(failure))?;
         check_neighbours(&self.name, Some(self.walk.recipe()), &children)?;
         self.reads_doubts(&children).await?;
         let tickets = children.iter().filter_map(|child| Ticket::parse(child));
@@ -317,19 +315,21 @@ impl Waiter {
 
     /// What a read of our ticket saw. Another ticket in its place ends what was known of ours: by
     /// its name it would be the other one's end.
-    fn in_place<T>(&mut self, read: Result<T, Unverified>) -> Result<T> {
-        if matches!(read, Err(Unverified::Lost(_))) {
-            self.place.leave_in_doubt();
+    fn in_place<T>(&mut self, read: Result<T, Failure>) -> Result<T> {
+        if matches!(read, Err(Failure::Lost(_))) {
+            self.place.leaves(Departure::leave_in_doubt);
         }
-        read.map_err(|error| self.unverified(error))
+        read.map_err(|failure| self.failed(failure))
     }
 
-    fn unverified(&self, error: Unverified) -> Error {
-        let place = &self.place;
-        error.while_trying(WAITING, place.session(), &self.name, place.directory())
-    }
-
-    pub(super) fn lost(&self, why: &'static str) -> Error {
-        self.unverified(Unverified::Lost(why))
+    fn failed(&self, failure: Failure) -> Error {
+        let directory = self.place.directory();
+        failed(
+            self.place.session(),
+            WAITING,
+            &self.name,
+            directory,
+            failure,
+        )
     }
 }

@@ -1,20 +1,13 @@
 //! The guard of an election: the leadership.
 
-use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
-use crate::guard::fenced::Fenced;
-use crate::guard::hold::{GuardState, Hold};
-use crate::guard::lost::Lost;
+use crate::guard::hold::Hold;
 use crate::guard::proclaim;
 use crate::guard::{exclusive_methods, guard_methods, place_methods};
-use crate::name::LockName;
-use crate::owner::Owner;
-use crate::token::Token;
 
 /// A held leadership, from [`Election::campaign`](crate::Election::campaign).
 ///

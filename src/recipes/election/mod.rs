@@ -6,7 +6,6 @@ mod leadership;
 pub use leadership::Leadership;
 
 use std::fmt;
-use std::future::Future;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,6 +20,7 @@ use crate::protocol::leader::Leader;
 use crate::queue::entry::QueueEntry;
 use crate::queue::observe::Observer;
 use crate::recipes::acquire::Acquirer;
+use crate::recipes::options::option_methods;
 
 /// An election: one of the candidates leads at a time, in the order in which they came.
 ///
@@ -65,6 +65,8 @@ impl fmt::Debug for Election {
     }
 }
 
+option_methods!(Election, |election| [&mut election.acquirer]);
+
 impl Election {
     pub(crate) fn new(acquirer: Acquirer) -> Self {
         Self { acquirer }
@@ -73,35 +75,6 @@ impl Election {
     /// The election's name.
     pub fn name(&self) -> &LockName {
         self.acquirer.name()
-    }
-
-    /// As [`Mutex::with_label`](crate::Mutex::with_label).
-    #[must_use]
-    pub fn with_label(mut self, label: impl Into<String>) -> Self {
-        self.acquirer.queue.set_label(label.into());
-        self
-    }
-
-    /// As [`Mutex::with_trace_id`](crate::Mutex::with_trace_id).
-    #[must_use]
-    pub fn with_trace_id(mut self, trace_id: impl Into<String>) -> Self {
-        self.acquirer.queue.set_trace(trace_id.into());
-        self
-    }
-
-    /// As [`Mutex::with_class`](crate::Mutex::with_class).
-    #[must_use]
-    pub fn with_class(mut self, class: &'static str) -> Self {
-        self.acquirer.set_class(class);
-        self
-    }
-
-    /// Whether calls join the queue again, at its end, if the session ends while they wait; default
-    /// `true`. With `false` they fail with [`is_session_over`](Error::is_session_over).
-    #[must_use]
-    pub fn with_rejoin(mut self, rejoins: bool) -> Self {
-        self.acquirer.set_rejoin(rejoins);
-        self
     }
 
     /// Waits for the leadership with a value of at most 64 KiB, without a limit of time. It waits
@@ -261,12 +234,12 @@ impl Election {
 
     fn candidate_with(&self, value: String) -> Acquirer {
         let mut acquirer = self.acquirer.clone();
-        acquirer.queue.set_value(value);
+        acquirer.queue.line().value = Some(value);
         acquirer
     }
 
     fn won(hold: Arc<Hold>) -> Leadership {
-        let leadership = Leadership::new(hold);
+        let leadership = Leadership { hold };
         tracing::info!(
             name = leadership.name().as_str(),
             token = u64::from(leadership.token()),

@@ -1,18 +1,11 @@
 //! The guard of several locks.
 
-use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::error::Result;
-use crate::guard::fenced::Fenced;
 use crate::guard::held_ticket::HeldTicket;
-use crate::guard::hold::{GuardState, Hold};
-use crate::guard::lost::Lost;
+use crate::guard::hold::Hold;
 use crate::guard::{exclusive_methods, guard_methods, revocable_methods};
 use crate::name::LockName;
-use crate::owner::Owner;
-use crate::token::Token;
 
 /// Several locks that are held together.
 ///

@@ -6,7 +6,6 @@ pub use guard::MultiGuard;
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -17,14 +16,14 @@ use crate::brief::Brief;
 use crate::error::{Error, Result};
 use crate::guard::held_ticket::HeldTicket;
 use crate::guard::hold::Hold;
-use crate::guard::local_holds::LocalHolds;
 use crate::metrics::LockMetrics;
 use crate::name::LockName;
 use crate::protocol::kind::SEVERAL;
 use crate::protocol::ticket::Mode;
 use crate::queue::Queue;
 use crate::queue::several::{Awaited, Granted, MOST_BYTES, Several};
-use crate::recipes::acquire::again;
+use crate::recipes::acquire::{Acquirer, again};
+use crate::recipes::options::option_methods;
 use crate::token::Token;
 
 /// The most locks of a set.
@@ -68,9 +67,8 @@ const MOST: usize = 128;
 /// ```
 #[derive(Clone)]
 pub struct MultiLock {
-    queues: Vec<Queue>,
-    local_holds: Arc<LocalHolds>,
-    rejoins: bool,
+    /// At least one.
+    acquirers: Vec<Acquirer>,
 }
 
 impl fmt::Debug for MultiLock {
@@ -83,24 +81,22 @@ impl fmt::Debug for MultiLock {
     }
 }
 
+option_methods!(MultiLock, |lock| &mut lock.acquirers);
+
 impl MultiLock {
-    /// Checks the set. `queue` makes the queue of a name.
+    /// Checks the set. `acquirer` makes the way into the queue of a name.
     pub(crate) fn new(
         names: Vec<LockName>,
-        local_holds: Arc<LocalHolds>,
-        queue: impl Fn(LockName) -> Queue,
+        acquirer: impl Fn(LockName) -> Acquirer,
     ) -> Result<Self> {
         let mut seen = HashSet::new();
         // All tickets of a set have one `czxid`, so two of them in one queue would look the same.
         let names = names.into_iter().filter(|name| seen.insert(name.clone()));
-        let queues: Vec<Queue> = names.map(queue).collect();
-        let refuse = |given: String, why: String| Error::InvalidOption {
-            what: "set of locks",
-            given,
-            why,
-        };
-        let bytes: usize = queues.iter().map(|queue| queue.needs().watched).sum();
-        match queues.len() {
+        let acquirers: Vec<Acquirer> = names.map(acquirer).collect();
+        let refuse = |given: String, why: String| Error::invalid("set of locks", given, why);
+        let needs = acquirers.iter().map(|acquirer| acquirer.queue.needs());
+        let bytes: usize = needs.map(|need| need.watched).sum();
+        match acquirers.len() {
             0 => Err(refuse(String::new(), "it must not be empty".into())),
             count if count > MOST => Err(refuse(
                 format!("{count} names"),
@@ -112,53 +108,13 @@ impl MultiLock {
                     "the paths of its tickets must not be longer than {MOST_BYTES} bytes in all"
                 ),
             )),
-            _ => Ok(Self {
-                queues,
-                local_holds,
-                rejoins: true,
-            }),
+            _ => Ok(Self { acquirers }),
         }
     }
 
     /// The locks' names, each once, in the order in which they were given.
     pub fn names(&self) -> impl Iterator<Item = &LockName> {
-        self.queues.iter().map(Queue::name)
-    }
-
-    /// As [`Mutex::with_label`](crate::Mutex::with_label).
-    #[must_use]
-    pub fn with_label(mut self, label: impl Into<String>) -> Self {
-        let label = label.into();
-        for queue in &mut self.queues {
-            queue.set_label(label.clone());
-        }
-        self
-    }
-
-    /// As [`Mutex::with_trace_id`](crate::Mutex::with_trace_id).
-    #[must_use]
-    pub fn with_trace_id(mut self, trace_id: impl Into<String>) -> Self {
-        let trace_id = trace_id.into();
-        for queue in &mut self.queues {
-            queue.set_trace(trace_id.clone());
-        }
-        self
-    }
-
-    /// As [`Mutex::with_class`](crate::Mutex::with_class), for all of them.
-    #[must_use]
-    pub fn with_class(mut self, class: &'static str) -> Self {
-        for queue in &mut self.queues {
-            queue.set_class(class, &self.local_holds.metrics);
-        }
-        self
-    }
-
-    /// As [`Mutex::with_rejoin`](crate::Mutex::with_rejoin), for all queues.
-    #[must_use]
-    pub fn with_rejoin(mut self, rejoins: bool) -> Self {
-        self.rejoins = rejoins;
-        self
+        self.acquirers.iter().map(Acquirer::name)
     }
 
     /// Waits for all locks, without a limit of time. It waits through disconnects. If the session
@@ -197,7 +153,8 @@ impl MultiLock {
     /// Cancel safe: dropped at any await, nothing is left in any queue.
     pub async fn try_lock(&self) -> Result<Option<MultiGuard>> {
         let waiting = self.metrics().wait();
-        let take = again(self.rejoins, || Several::try_take(&self.queues));
+        let queues = self.queues();
+        let take = again(self.rejoins(), || Several::try_take(&queues));
         let span = self.span();
         let taken = Box::pin(take).instrument(span.clone()).await?;
         if taken.is_some() {
@@ -239,13 +196,10 @@ impl MultiLock {
     }
 
     async fn take(&self, awaited: &Awaited) -> Result<MultiGuard> {
-        for queue in &self.queues {
-            self.local_holds
-                .tasks
-                .warn_of_self(queue.path(), queue.name(), queue.kind());
-        }
+        self.acquirers.iter().for_each(Acquirer::warn_of_self);
         let waiting = self.metrics().wait();
-        let take = again(self.rejoins, || Several::take(&self.queues, awaited));
+        let queues = self.queues();
+        let take = again(self.rejoins(), || Several::take(&queues, awaited));
         // On the heap: it is as large as the way into a queue.
         let span = self.span();
         let granted = Box::pin(take).instrument(span.clone()).await?;
@@ -260,26 +214,32 @@ impl MultiLock {
             .into_iter()
             .map(|(waiter, hold)| HeldTicket::new(waiter, hold))
             .collect();
-        let here = |queue: &Queue| self.local_holds.tasks.enter(queue.path(), queue.kind());
-        let self_waits = self.queues.iter().map(here).collect();
-        MultiGuard::new(Hold::new(
-            all_held,
-            token,
-            Mode::Exclusive,
-            None,
-            self_waits,
-        ))
+        let acquirers = self.acquirers.iter();
+        let self_waits = acquirers.map(|acquirer| acquirer.self_wait(Mode::Exclusive));
+        let self_waits = self_waits.collect();
+        let hold = Hold::new(all_held, token, Mode::Exclusive, None, self_waits);
+        MultiGuard { hold }
     }
 
     /// The metrics of the whole set.
     fn metrics(&self) -> LockMetrics {
-        let metrics = self.queues.first().map(Queue::metrics);
-        metrics.cloned().unwrap_or_default()
+        let first = self.acquirers.first();
+        first.map_or_else(LockMetrics::default, |first| first.queue.metrics.clone())
+    }
+
+    fn rejoins(&self) -> bool {
+        self.acquirers.iter().all(|acquirer| acquirer.rejoins)
+    }
+
+    fn queues(&self) -> Vec<Queue> {
+        let each = self.acquirers.iter();
+        each.map(|acquirer| acquirer.queue.clone()).collect()
     }
 
     /// As the span of one lock, but with the paths of all, and the ticket of the last one.
     fn span(&self) -> Span {
-        let paths: Vec<&str> = self.queues.iter().map(|queue| &**queue.path()).collect();
+        let paths = self.acquirers.iter();
+        let paths: Vec<&str> = paths.map(|acquirer| &**acquirer.queue.path()).collect();
         tracing::debug_span!(
             "acquire",
             path = paths.join(", "),

@@ -15,6 +15,7 @@ use crate::name::LockName;
 use crate::owner::Owner;
 use crate::recipes::acquire::Acquirer;
 use crate::recipes::linger::Linger;
+use crate::recipes::options::option_methods;
 
 /// A fair distributed lock.
 ///
@@ -62,6 +63,8 @@ impl fmt::Debug for Mutex {
     }
 }
 
+option_methods!(Mutex, |mutex| [&mut mutex.acquirer]);
+
 impl Mutex {
     pub(crate) fn new(acquirer: Acquirer) -> Self {
         let linger = None;
@@ -71,36 +74,6 @@ impl Mutex {
     /// The lock's name.
     pub fn name(&self) -> &LockName {
         self.acquirer.name()
-    }
-
-    /// Sets a short text, of at most 1024 bytes, for example the work under the lock. It is written
-    /// into each ticket, and [`Keeper::queue`](crate::Keeper::queue) and `lockkeeper queue` show
-    /// it. A lock call with a longer text is refused.
-    #[must_use]
-    pub fn with_label(mut self, label: impl Into<String>) -> Self {
-        self.acquirer.queue.set_label(label.into());
-        self
-    }
-
-    /// Sets the id of the trace of the work under the lock, of at most 1024 bytes: the trace id of
-    /// W3C's `traceparent`, for example. It is written into each ticket, and
-    /// [`Keeper::queue`](crate::Keeper::queue) shows it. A waiter right behind our ticket has it in
-    /// its own trace, at no cost: as the field `holder_trace` of its span `acquire`, and of the
-    /// event "waits for" (level debug). A lock call with a longer id is refused.
-    #[must_use]
-    pub fn with_trace_id(mut self, trace_id: impl Into<String>) -> Self {
-        self.acquirer.queue.set_trace(trace_id.into());
-        self
-    }
-
-    /// Sets the class by which the feature `metrics` counts waits, holds and losses; default
-    /// `"default"`. Without that feature it has no effect. A class is a sort of work, not a lock:
-    /// `"orders"` for all of `orders/1`, `orders/2`, ... Each class has its own time series, so it
-    /// is part of the program's text. `docs/metrics.md` lists the metrics.
-    #[must_use]
-    pub fn with_class(mut self, class: &'static str) -> Self {
-        self.acquirer.set_class(class);
-        self
     }
 
     /// Locks in the name of an owner. While the owner holds the lock, its other calls get the same
@@ -124,14 +97,6 @@ impl Mutex {
     pub fn with_owner(mut self, owner: &Owner) -> Self {
         self.acquirer.set_owner(owner);
         self.watches_as_it_lingers()
-    }
-
-    /// Whether calls join the queue again, at its end, if the session ends while they wait; default
-    /// `true`. With `false` they fail with [`is_session_over`](Error::is_session_over).
-    #[must_use]
-    pub fn with_rejoin(mut self, rejoins: bool) -> Self {
-        self.acquirer.set_rejoin(rejoins);
-        self
     }
 
     /// Keeps the place for `time` after a release, for the next task of this keeper that locks the
@@ -227,7 +192,10 @@ impl Mutex {
     pub async fn lock(&self) -> Result<Guard> {
         match self.lingers() {
             // On the heap, so that the future of a plain lock stays small.
-            Some(linger) => Box::pin(linger.lock(&self.acquirer)).await,
+            Some(linger) => {
+                let guard = Box::pin(linger.take(&self.acquirer, true)).await?;
+                guard.ok_or_else(|| self.acquirer.queue.lost("the cohort is closed"))
+            }
             None => self.acquirer.lock().await.map(Guard::new),
         }
     }
@@ -247,7 +215,7 @@ impl Mutex {
     /// Cancel safe: dropped at any await, nothing is left in the queue.
     pub async fn try_lock(&self) -> Result<Option<Guard>> {
         match self.lingers() {
-            Some(linger) => Box::pin(linger.try_lock(&self.acquirer)).await,
+            Some(linger) => Box::pin(linger.take(&self.acquirer, false)).await,
             None => Ok(self.acquirer.try_lock().await?.map(Guard::new)),
         }
     }
@@ -282,8 +250,7 @@ impl Mutex {
         acquirer.queue.set_watchful(false);
         let (waiter, waiting, span) = acquirer.enqueue().await?;
         Ok(Place {
-            waiter: Some(waiter),
-            waiting: Some(waiting),
+            waiter: Some((waiter, waiting)),
             acquirer,
             span,
         })
@@ -315,7 +282,7 @@ mod tests {
         let lingering = lock.clone().with_linger(std::time::Duration::from_secs(1));
         let on_heap = lingering
             .lingers()
-            .map(|linger| linger.lock(&lingering.acquirer));
+            .map(|linger| linger.take(&lingering.acquirer, true));
 
         for size in [
             size_of_val(&lock.lock()),

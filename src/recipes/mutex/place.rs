@@ -42,15 +42,14 @@ use crate::recipes::acquire::Acquirer;
 #[must_use = "a place that is dropped leaves the queue"]
 pub struct Place {
     /// `None` once it became a guard.
-    pub(super) waiter: Option<Waiter>,
-    pub(super) waiting: Option<Waiting>,
+    pub(super) waiter: Option<(Waiter, Waiting)>,
     pub(super) acquirer: Acquirer,
     pub(super) span: Span,
 }
 
 impl fmt::Debug for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let node = self.waiter.as_ref().map(|waiter| waiter.node());
+        let node = self.waiter.as_ref().map(|(waiter, _)| waiter.node());
         f.debug_struct("Place")
             .field("name", &self.name())
             .field("node", &node.map(Brief))
@@ -77,13 +76,9 @@ impl Place {
     pub async fn granted(&mut self) -> Result<Guard> {
         let span = self.span.clone();
         let entry = self.waiter()?.granted().instrument(span.clone()).await?;
-        if let Some(waiting) = self.waiting.take() {
-            waiting.granted();
-        }
-        match self.waiter.take() {
-            Some(waiter) => span.in_scope(|| Ok(Guard::new(self.acquirer.hold(waiter, entry)))),
-            None => Err(self.spent()),
-        }
+        let (waiter, waiting) = self.waiter.take().ok_or_else(|| self.spent())?;
+        waiting.granted();
+        Ok(span.in_scope(|| Guard::new(self.acquirer.hold(waiter, entry))))
     }
 
     /// Waits until our place has moved up. If it is our turn, it returns at once, and
@@ -112,13 +107,14 @@ impl Place {
     ///
     /// Cancel safe: it only reads.
     pub async fn position(&self) -> Result<usize> {
-        let waiter = self.waiter.as_ref().ok_or_else(|| self.spent())?;
+        let (waiter, _) = self.waiter.as_ref().ok_or_else(|| self.spent())?;
         Ok(waiter.ahead().await?.len())
     }
 
     fn waiter(&mut self) -> Result<&mut Waiter> {
         let spent = self.spent();
-        self.waiter.as_mut().ok_or(spent)
+        let waiter = self.waiter.as_mut().ok_or(spent);
+        waiter.map(|(waiter, _)| waiter)
     }
 
     fn spent(&self) -> Error {

@@ -1,20 +1,13 @@
 //! The guards of a read-write lock, and their way from the one to the other.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::Acquirers;
 use crate::brief::Brief;
 use crate::error::{Error, Result};
-use crate::guard::fenced::Fenced;
-use crate::guard::hold::{GuardState, Hold};
-use crate::guard::lost::Lost;
+use crate::guard::hold::Hold;
 use crate::guard::{exclusive_methods, guard_methods, place_methods, revocable_methods};
-use crate::name::LockName;
-use crate::owner::Owner;
-use crate::token::Token;
 
 /// A [`RwLock`](crate::RwLock) that is held for reading, perhaps with other readers.
 ///
@@ -39,10 +32,10 @@ pub struct WriteGuard {
     pub(super) acquirers: Arc<Acquirers>,
 }
 
-guard_methods!(@known ReadGuard);
+guard_methods!(ReadGuard);
 revocable_methods!(ReadGuard);
 place_methods!(ReadGuard);
-guard_methods!(@known WriteGuard);
+guard_methods!(WriteGuard);
 revocable_methods!(WriteGuard);
 place_methods!(WriteGuard);
 exclusive_methods!(WriteGuard);

@@ -15,6 +15,7 @@ use crate::guard::hold::Hold;
 use crate::name::LockName;
 use crate::owner::Owner;
 use crate::recipes::acquire::Acquirer;
+use crate::recipes::options::option_methods;
 
 /// A fair distributed read-write lock: many readers together, or one writer.
 ///
@@ -80,6 +81,11 @@ struct Acquirers {
     write: Acquirer,
 }
 
+option_methods!(RwLock, |lock| {
+    let Acquirers { read, write } = Arc::make_mut(&mut lock.acquirers);
+    [read, write]
+});
+
 impl RwLock {
     pub(crate) fn new(read: Acquirer, write: Acquirer) -> Self {
         let acquirers = Arc::new(Acquirers { read, write });
@@ -89,28 +95,6 @@ impl RwLock {
     /// The lock's name.
     pub fn name(&self) -> &LockName {
         self.acquirers.read.name()
-    }
-
-    /// Sets a short text, of at most 1024 bytes, for example the work under the lock. It is written
-    /// into each ticket, and [`Keeper::queue`](crate::Keeper::queue) and `lockkeeper queue` show
-    /// it. A lock call with a longer text is refused.
-    #[must_use]
-    pub fn with_label(self, label: impl Into<String>) -> Self {
-        let label = label.into();
-        self.with(|acquirer| acquirer.queue.set_label(label.clone()))
-    }
-
-    /// As [`Mutex::with_trace_id`](crate::Mutex::with_trace_id).
-    #[must_use]
-    pub fn with_trace_id(self, trace_id: impl Into<String>) -> Self {
-        let trace_id = trace_id.into();
-        self.with(|acquirer| acquirer.queue.set_trace(trace_id.clone()))
-    }
-
-    /// As [`Mutex::with_class`](crate::Mutex::with_class); readers and writers are counted apart.
-    #[must_use]
-    pub fn with_class(self, class: &'static str) -> Self {
-        self.with(|acquirer| acquirer.set_class(class))
     }
 
     /// Locks in the name of an owner. While the owner holds the lock, its other calls get the same
@@ -127,13 +111,6 @@ impl RwLock {
     #[must_use]
     pub fn with_owner(self, owner: &Owner) -> Self {
         self.with(|acquirer| acquirer.set_owner(owner))
-    }
-
-    /// Whether calls join the queue again, at its end, if the session ends while they wait; default
-    /// `true`. With `false` they fail with [`is_session_over`](Error::is_session_over).
-    #[must_use]
-    pub fn with_rejoin(self, rejoins: bool) -> Self {
-        self.with(|acquirer| acquirer.set_rejoin(rejoins))
     }
 
     /// Waits until no writer is before us, without a limit of time. It waits through disconnects.
@@ -237,13 +214,6 @@ impl RwLock {
     /// As [`read`](Self::read).
     pub async fn write_timeout(&self, limit: Duration) -> Result<WriteGuard> {
         self.acquirers.write.within(limit, self.write()).await
-    }
-
-    fn with(mut self, set: impl Fn(&mut Acquirer)) -> Self {
-        let acquirers = Arc::make_mut(&mut self.acquirers);
-        set(&mut acquirers.read);
-        set(&mut acquirers.write);
-        self
     }
 
     fn reader(&self, hold: Arc<Hold>) -> ReadGuard {

@@ -14,6 +14,7 @@ use crate::name::LockName;
 use crate::queue::entry::QueueEntry;
 use crate::queue::permits::PermitPool;
 use crate::recipes::acquire::Acquirer;
+use crate::recipes::options::option_methods;
 
 /// A fair distributed semaphore: it limits parallel work across processes and machines.
 ///
@@ -93,6 +94,8 @@ impl fmt::Debug for Semaphore {
     }
 }
 
+option_methods!(Semaphore, |semaphore| [&mut semaphore.acquirer]);
+
 impl Semaphore {
     pub(crate) fn new(mut acquirer: Acquirer, limit: u32) -> Result<Self> {
         check_limit(limit)?;
@@ -103,37 +106,6 @@ impl Semaphore {
     /// The semaphore's name.
     pub fn name(&self) -> &LockName {
         self.acquirer.name()
-    }
-
-    /// Sets a short text, of at most 1024 bytes, for example the work under the lock. It is written
-    /// into each ticket, and [`Keeper::queue`](crate::Keeper::queue) and [`holders`](Self::holders)
-    /// show it. A lock call with a longer text is refused.
-    #[must_use]
-    pub fn with_label(mut self, label: impl Into<String>) -> Self {
-        self.acquirer.queue.set_label(label.into());
-        self
-    }
-
-    /// As [`Mutex::with_trace_id`](crate::Mutex::with_trace_id).
-    #[must_use]
-    pub fn with_trace_id(mut self, trace_id: impl Into<String>) -> Self {
-        self.acquirer.queue.set_trace(trace_id.into());
-        self
-    }
-
-    /// As [`Mutex::with_class`](crate::Mutex::with_class).
-    #[must_use]
-    pub fn with_class(mut self, class: &'static str) -> Self {
-        self.acquirer.set_class(class);
-        self
-    }
-
-    /// Whether calls join the queue again, at its end, if the session ends while they wait; default
-    /// `true`. With `false` they fail with [`is_session_over`](Error::is_session_over).
-    #[must_use]
-    pub fn with_rejoin(mut self, rejoins: bool) -> Self {
-        self.acquirer.set_rejoin(rejoins);
-        self
     }
 
     /// Waits for a permit, without a limit of time.
@@ -247,7 +219,7 @@ impl Semaphore {
     ///
     /// Cancel safe: it only reads.
     pub async fn available_permits(&self) -> Result<u32> {
-        self.acquirer.queue.permits_left(&self.permits).await
+        self.permits.left().await
     }
 
     /// The stored limit, or the limit of this handle before the first use of the semaphore. It asks
@@ -262,7 +234,7 @@ impl Semaphore {
     ///
     /// Cancel safe: it only reads.
     pub async fn limit(&self) -> Result<u32> {
-        self.acquirer.queue.stored_limit(&self.permits).await
+        self.permits.stored_limit().await
     }
 
     /// The holders of permits, in the order in which they took them. It asks behind a `sync`, as
@@ -298,7 +270,7 @@ impl Semaphore {
     /// Dropped at any await, it may have stored the limit or not.
     pub async fn resize(&self, limit: u32) -> Result<()> {
         check_limit(limit)?;
-        self.acquirer.queue.resize(&self.permits, limit).await
+        self.permits.resize(limit).await
     }
 }
 
@@ -306,11 +278,7 @@ fn check_limit(limit: u32) -> Result<()> {
     if limit > 0 {
         return Ok(());
     }
-    Err(Error::InvalidOption {
-        what: "limit",
-        given: "0".into(),
-        why: "it must be at least 1".into(),
-    })
+    Err(Error::invalid("limit", "0", "it must be at least 1"))
 }
 
 #[cfg(test)]

@@ -1,15 +1,9 @@
 //! The guard of a semaphore: its permits, which are taken and given back together.
 
-use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::error::Result;
-use crate::guard::hold::{GuardState, Hold};
-use crate::guard::lost::Lost;
+use crate::guard::hold::Hold;
 use crate::guard::{guard_methods, place_methods, revocable_methods};
-use crate::name::LockName;
-use crate::owner::Owner;
 
 /// Held permits of a [`Semaphore`](crate::Semaphore), taken and given back all at once.
 ///
@@ -22,7 +16,7 @@ pub struct Permit {
     permits: u32,
 }
 
-guard_methods!(@known Permit);
+guard_methods!(Permit);
 revocable_methods!(Permit);
 place_methods!(Permit);
 

@@ -18,10 +18,10 @@ mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::SessionConfig;
 use super::arrival::stamped;
 use super::clock::Clock;
 use super::ending::{End, EndListener};
@@ -64,13 +64,19 @@ pub(crate) struct Heartbeat {
 }
 
 impl Heartbeat {
-    pub(super) fn new(link: &dyn Link, ending: EndListener, config: &SessionConfig) -> Self {
-        let (clock, tick) = (Arc::clone(&config.access.clock), config.access.tick);
-        let lease = Lease::new(link.session_timeout(), tick, config.opening, clock.now());
+    pub(super) fn new(
+        link: &dyn Link,
+        ending: EndListener,
+        clock: Arc<dyn Clock>,
+        strength: LeaseStrength,
+        tick: Option<Duration>,
+        opening: Moment,
+    ) -> Self {
+        let lease = Lease::new(link.session_timeout(), tick, opening, clock.now());
         let is_leased = lease.valid_until(clock.now()).is_some();
         Self {
             clock,
-            strength: config.access.strength,
+            strength,
             ending,
             states: link.states(),
             state: Latch::new(HeartbeatState::new(lease)),

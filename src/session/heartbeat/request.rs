@@ -7,7 +7,7 @@ use futures_util::future::{BoxFuture, FutureExt, OptionFuture, TryFutureExt};
 
 use super::state::CheckedTicket;
 use super::{Heartbeat, LeaseStrength};
-use crate::link::{Code, Fault, Found, Link, Read, Reply, Write};
+use crate::link::{Fault, Found, Link, Read, Reply, Write};
 use crate::protocol::lease::{By, Moment};
 
 /// The answer to a heartbeat.
@@ -15,7 +15,7 @@ use crate::protocol::lease::{By, Moment};
 pub(super) struct HeartbeatAnswer {
     pub(super) sent: Moment,
     pub(super) batch: Vec<CheckedTicket>,
-    pub(super) answer: Result<Result<(), (usize, Code)>, Fault>,
+    pub(super) answer: Result<(), Fault>,
     pub(super) by: By,
     /// The batch was checked, and not only synced.
     pub(super) is_checked: bool,
@@ -38,8 +38,8 @@ impl HeartbeatAnswer {
         let found = self.found.as_ref().and_then(|found| found.first());
         let is_there = match (found, &self.answer) {
             (Some(Found::Node(node)), _) => node.czxid == first.czxid,
-            (None, Ok(Ok(()))) => self.is_checked,
-            (None, Ok(Err((at, _)))) => self.is_checked && *at > 0,
+            (None, Ok(())) => self.is_checked,
+            (None, Err(Fault::Refused(at, _))) => self.is_checked && *at > 0,
             _ => false,
         };
         is_there.then_some((*reconnects, false))
@@ -56,7 +56,7 @@ impl Heartbeat {
         let is_sync = self.strength == LeaseStrength::Sync || !self.has_tickets();
         let owned: OptionFuture<_> = self.ask_for_owned(link, &batch).into();
         let answer = match is_sync {
-            true => link.sync("/").map_ok(Ok).boxed(),
+            true => link.sync("/"),
             false => check(link, &batch),
         };
         let is_reading = !batch.is_empty() && (is_sync || is_due);
@@ -102,7 +102,7 @@ impl Heartbeat {
 }
 
 /// A commit that changes nothing.
-fn check<'a>(link: &'a dyn Link, batch: &[CheckedTicket]) -> Reply<'a, Result<(), (usize, Code)>> {
+fn check<'a>(link: &'a dyn Link, batch: &[CheckedTicket]) -> Reply<'a, ()> {
     let mut checks: Vec<Write<'_>> = batch
         .iter()
         .map(|ticket| Write::check(&ticket.path))
@@ -110,8 +110,8 @@ fn check<'a>(link: &'a dyn Link, batch: &[CheckedTicket]) -> Reply<'a, Result<()
     if checks.is_empty() {
         checks.push(Write::check("/"));
     }
-    let reply = link.attempt(&checks);
-    reply.map_ok(|done| done.map(drop)).boxed()
+    let reply = link.multi(&checks);
+    reply.map_ok(drop).boxed()
 }
 
 fn read<'a>(link: &'a dyn Link, batch: &[CheckedTicket]) -> BoxFuture<'a, Option<Vec<Found>>> {

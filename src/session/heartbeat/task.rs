@@ -120,7 +120,8 @@ impl Heartbeat {
             // Asked again, about another ticket, until one of them tells.
             None => {}
         }
-        if let Err(Fault::Unknown(why) | Fault::Answered(Code::NotNow(why))) = &heard.answer {
+        let unclear = heard.answer.as_ref().err().and_then(Fault::unclear);
+        if let Some(why) = unclear {
             tracing::debug!(why, "a heartbeat has no answer");
             rounds.unanswered += 1;
             if self.is_connected() && rounds.unanswered >= MOST_UNANSWERED {
@@ -141,7 +142,7 @@ impl Heartbeat {
 /// check hides those behind it.
 fn hear_of_tickets(heard: &HeartbeatAnswer, state: &mut Observed<'_>) -> bool {
     let refused = match &heard.answer {
-        Ok(Err((at, code))) => heard.batch.get(*at).map(|ticket| (*at, ticket, code)),
+        Err(Fault::Refused(at, code)) => heard.batch.get(*at).map(|ticket| (*at, ticket, code)),
         _ => None,
     };
     if let Some((at, ticket, code)) = refused {

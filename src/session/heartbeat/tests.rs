@@ -87,11 +87,7 @@ impl Alive {
     }
 }
 
-fn heard(
-    sent: Moment,
-    batch: Vec<CheckedTicket>,
-    answer: Result<Result<(), (usize, Code)>, Fault>,
-) -> HeartbeatAnswer {
+fn heard(sent: Moment, batch: Vec<CheckedTicket>, answer: Result<(), Fault>) -> HeartbeatAnswer {
     HeartbeatAnswer {
         sent,
         batch,
@@ -103,8 +99,8 @@ fn heard(
     }
 }
 
-fn no_node() -> Result<Result<(), (usize, Code)>, Fault> {
-    Ok(Err((0, Code::NoNode)))
+fn no_node() -> Result<(), Fault> {
+    Err(Fault::Refused(0, Code::NoNode))
 }
 
 #[test]
@@ -113,7 +109,7 @@ fn a_lease_that_ends_while_an_answer_is_taken_in_is_told() {
     let entry = alive.begin_hold(1);
 
     alive.at(1079, 1);
-    let answer = heard(ms(1000), Vec::new(), Ok(Ok(())));
+    let answer = heard(ms(1000), Vec::new(), Ok(()));
     alive.heartbeat.hear(answer, &mut Rounds::default());
 
     alive.at(1100, 0);
@@ -140,7 +136,7 @@ fn a_hidden_ticket_keeps_no_other_from_being_checked() {
 
 #[test]
 fn tickets_that_a_heartbeat_told_nothing_of_come_first_in_the_next_one() {
-    for (answer, first) in [(Ok(Err((5, Code::NoNode))), 6), (unknown(), 0)] {
+    for (answer, first) in [(Err(Fault::Refused(5, Code::NoNode)), 6), (unknown(), 0)] {
         let alive = Alive::new();
         let _holds: Vec<LeaseEntry> = (0..250).map(|number| alive.begin_hold(number)).collect();
         let mut rounds = Rounds::default();
@@ -157,7 +153,7 @@ fn tickets_that_a_heartbeat_told_nothing_of_come_first_in_the_next_one() {
     }
 }
 
-fn unknown() -> Result<Result<(), (usize, Code)>, Fault> {
+fn unknown() -> Result<(), Fault> {
     Err(Fault::Unknown("no answer".into()))
 }
 
@@ -186,7 +182,7 @@ fn a_sync_that_finds_a_broken_ticket_is_no_reason_to_give_the_session_up() {
     let (broken, other) = (alive.begin_hold(1), alive.begin_hold(2));
     let mut rounds = Rounds::default();
     let batch = alive.heartbeat.observed().next_batch().0;
-    let mut answer = heard(ms(10), batch, Ok(Ok(())));
+    let mut answer = heard(ms(10), batch, Ok(()));
     answer.owned = Some((1, Vec::new()));
     answer.found = Some(vec![Found::Failed(Code::NoNode)]);
 
@@ -201,7 +197,7 @@ fn a_ticket_that_is_there_and_another_sessions_ends_ours() {
     let alive = Alive::new();
     let (entry, mut rounds) = (alive.begin_hold(1), Rounds::default());
     let batch = alive.heartbeat.observed().next_batch().0;
-    let mut answer = heard(ms(10), batch, Ok(Ok(())));
+    let mut answer = heard(ms(10), batch, Ok(()));
     answer.owned = Some((1, Vec::new()));
     answer.is_checked = true;
 

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::work::{AT_ONCE, Work};
 use super::{Settled, TicketId, Wanted, Wish};
-use crate::link::{Code, Fault, Found, Read};
+use crate::link::{Fault, Found, Read};
 use crate::protocol::departure::Departure;
 use crate::protocol::permits;
 use crate::protocol::ticket::{Ticket, TicketData};
@@ -60,7 +60,6 @@ impl Work {
             };
             let settled = Ok(Some((id.ticket.clone(), id.czxid)));
             let is_orphan = match wish {
-                Wish::Remove => true,
                 Wish::Own(owner) => owner.send(settled).is_err(),
                 Wish::Know(asker) => {
                     // A caller that no longer waits asks again, or has it removed.
@@ -92,8 +91,8 @@ impl Work {
         // an answer too.
         let any = wanted.keys().next().map_or("/", |directory| &**directory);
         let (synced, listed) = (link.sync(any), link.ephemerals(&common));
-        if let Err(Fault::Unknown(why) | Fault::Answered(Code::NotNow(why))) = synced.await {
-            return Err(why);
+        if let Some(why) = synced.await.as_ref().err().and_then(Fault::unclear) {
+            return Err(why.to_owned());
         }
         let listed = listed.await.map_err(|fault| format!("{fault:?}"))?;
         let in_wanted = |path: &&String| {
@@ -152,10 +151,7 @@ impl Work {
 
 fn owners(wanted: Wanted) -> impl Iterator<Item = oneshot::Sender<Settled>> {
     let wishes = wanted.into_values().flat_map(HashMap::into_values);
-    wishes.filter_map(|wish| match wish {
-        Wish::Remove => None,
-        Wish::Own(owner) | Wish::Know(owner) => Some(owner),
-    })
+    wishes.map(|(Wish::Own(owner) | Wish::Know(owner))| owner)
 }
 
 /// What the paths of everything in these directories start with.

@@ -12,13 +12,12 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{CleanUp, ReleaseOutcome, TicketId, Wanted, send};
-use crate::link::{Code, Fault, Found, Link, Read, SessionState};
+use crate::link::{Code, Fault, Found, Link, Read, Right, SessionState};
 use crate::protocol::answer::Answer;
 use crate::protocol::departure::{Departure, DepartureEnd, DepartureStep, TicketRead};
-
-use crate::session::reconnected;
 use crate::session::roll::Roll;
 use crate::session::setbacks::Setbacks;
+use crate::session::{End, Failure, reconnected};
 
 /// Tickets that are removed at the same time.
 pub(super) const AT_ONCE: usize = 256;
@@ -95,11 +94,7 @@ impl Work {
                 done,
             } => {
                 let removal = async move {
-                    let left = self.remove(&id, departure).await;
-                    if let Some(done) = done {
-                        // The caller may be gone; the ticket is gone all the same.
-                        done.send(left).ok();
-                    }
+                    done.send(self.remove(&id, departure).await).ok();
                     drop(there);
                 };
                 now.removals.push(removal.boxed());
@@ -124,11 +119,11 @@ impl Work {
             let pause = match departure.step() {
                 DepartureStep::Delete(plan) => {
                     let deleted = send(&*self.link, id, &path, plan).await;
-                    if let Err(Fault::Answered(Code::NotNow(why)) | Fault::Unknown(why)) = &deleted
-                    {
+                    let fault = deleted.as_ref().err();
+                    if let Some(why) = fault.and_then(Fault::unclear) {
                         tracing::debug!(ticket = path, why, "a delete has no result");
                     }
-                    let answer = deleted.as_ref().err().map_or(Answer::Done, Answer::from);
+                    let answer = fault.map_or(Answer::Done, Answer::from);
                     departure.answered(answer, 1);
                     (answer == Answer::NotNow).then(|| setbacks.pause())
                 }
@@ -137,49 +132,26 @@ impl Work {
                     departure.read(found);
                     (found == TicketRead::Unknown).then(|| setbacks.pause_after_a_race())
                 }
-                DepartureStep::End(end) => return self.outcome(end, &path),
+                DepartureStep::End(end) => return outcome(end, &path),
             };
             if let Some(pause) = pause {
                 if let Err(reason) = self.reconnected(pause).await {
-                    return ReleaseOutcome::Over(reason);
+                    return Err(Failure::Ended(End::Over(reason)));
                 }
-            }
-        }
-    }
-
-    fn outcome(&self, end: DepartureEnd, path: &str) -> ReleaseOutcome {
-        let servers = || self.link.servers().into();
-        match end {
-            DepartureEnd::Removed => ReleaseOutcome::Now,
-            DepartureEnd::WasGone => ReleaseOutcome::WasGone,
-            DepartureEnd::NotEmpty => ReleaseOutcome::NotEmpty { servers: servers() },
-            DepartureEnd::NoAuth => {
-                tracing::warn!(ticket = path, "no permission to remove a ticket of ours");
-                ReleaseOutcome::Refused { servers: servers() }
             }
         }
     }
 
     /// What stands at the path of a ticket of ours.
     async fn read(&self, id: &TicketId, path: &str) -> TicketRead {
-        let link = &*self.link;
-        // Sent back to back; the session answers in order.
-        let (synced, found) = (
-            link.sync(&id.directory),
-            link.multi_read(&[Read::Data(path)]),
-        );
-        match (synced.await, found.await) {
-            // A directory that is gone cannot be synced, and holds no ticket: that is an answer
-            // too.
-            (Err(Fault::Unknown(_) | Fault::Answered(Code::NotNow(_))), _) | (_, Err(_)) => {
-                TicketRead::Unknown
-            }
-            (_, Ok(found)) => match found.into_iter().next() {
-                Some(Found::Node(node)) => TicketRead::of(Some(node.czxid), id.czxid),
-                Some(Found::Failed(Code::NoNode)) => TicketRead::Gone,
-                Some(Found::Failed(Code::NoAuth(_))) => TicketRead::NoAuth,
-                _ => TicketRead::Unknown,
-            },
+        let read = self
+            .link
+            .read_behind_sync(&id.directory, &[Read::Data(path)]);
+        match read.await.ok().and_then(|mut found| found.pop()) {
+            Some(Found::Node(node)) => TicketRead::of(Some(node.czxid), id.czxid),
+            Some(Found::Failed(Code::NoNode)) => TicketRead::Gone,
+            Some(Found::Failed(Code::NoAuth(_))) => TicketRead::NoAuth,
+            _ => TicketRead::Unknown,
         }
     }
 
@@ -188,4 +160,16 @@ impl Work {
     pub(super) async fn reconnected(&self, pause: Duration) -> Result<(), &'static str> {
         reconnected(&mut self.states.clone(), pause).await
     }
+}
+
+fn outcome(end: DepartureEnd, path: &str) -> ReleaseOutcome {
+    Err(Failure::Answered(match end {
+        DepartureEnd::Removed => return Ok(true),
+        DepartureEnd::WasGone => return Ok(false),
+        DepartureEnd::NotEmpty => Code::NotEmpty,
+        DepartureEnd::NoAuth => {
+            tracing::warn!(ticket = path, "no permission to remove a ticket of ours");
+            Code::NoAuth(Right::Delete)
+        }
+    }))
 }

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{Access, Pool};
 use crate::error::{Error, Result};
-use crate::link::{Code, Fault, Found, Link, Read, diagnose};
+use crate::link::{Code, Fault, Found, Link, Opener, Read, diagnose};
 use crate::session::heartbeat::LeaseStrength;
 
 /// The pause before servers that refused are asked again.
@@ -71,7 +71,7 @@ async fn connect(access: &Access, limit: Duration) -> Result<Arc<dyn Link>> {
             check_granted(access, &*link)?;
             check_strength(access, link.session_timeout())?;
             check_tick(access.tick, link.session_timeout())?;
-            find_chroot(link, opener.chroot()).await
+            find_chroot(link, &**opener).await
         }
         Ok(Err(Fault::Answered(Code::Unauthenticated))) => Err(Error::Unauthenticated {
             servers: opener.servers().to_owned(),
@@ -97,7 +97,7 @@ fn check_granted(access: &Access, link: &dyn Link) -> Result<()> {
     Err(Error::Refused {
         doing: "keep a session at",
         path: "/".into(),
-        servers: link.servers().into(),
+        servers: access.opener.servers().into(),
         why: format!(
             "a server granted a session timeout of {granted:?}, which is not between {LEAST_GRANTED:?} and {most:?}: this is no ZooKeeper that works"
         ),
@@ -111,47 +111,42 @@ fn check_strength(access: &Access, granted: Duration) -> Result<()> {
     if access.strength == LeaseStrength::Quorum || granted <= asked {
         return Ok(());
     }
-    Err(Error::InvalidOption {
-        what: "session timeout",
-        given: format!("{asked:?}"),
-        why: format!(
-            "the servers raised it to their minimum, {granted:?}, which is two of their ticks, and LeaseStrength::Sync needs four: ask for {:?} or use LeaseStrength::Quorum",
-            granted * 2
-        ),
-    })
+    let why = format!(
+        "the servers raised it to their minimum, {granted:?}, which is two of their ticks, and LeaseStrength::Sync needs four: ask for {:?} or use LeaseStrength::Quorum",
+        granted * 2
+    );
+    Err(Error::invalid("session timeout", format!("{asked:?}"), why))
 }
 
 /// Servers with such a tick do not grant a session timeout of less than two of them.
 pub(crate) fn check_tick(tick: Option<Duration>, timeout: Duration) -> Result<()> {
     match tick {
-        Some(tick) if tick.is_zero() || tick > timeout / 2 => Err(Error::InvalidOption {
-            what: "tick time",
-            given: format!("{tick:?}"),
-            why: format!(
+        Some(tick) if tick.is_zero() || tick > timeout / 2 => {
+            let why = format!(
                 "it is the tickTime of the servers, which grant session timeouts of at least two of them, and this one is {timeout:?}"
-            ),
-        }),
+            );
+            Err(Error::invalid("tick time", format!("{tick:?}"), why))
+        }
         _ => Ok(()),
     }
 }
 
 /// A missing chroot connects, and only then fails with a bare "no such node".
-async fn find_chroot(link: Arc<dyn Link>, chroot: &str) -> Result<Arc<dyn Link>> {
-    if chroot.is_empty() {
+async fn find_chroot(link: Arc<dyn Link>, opener: &dyn Opener) -> Result<Arc<dyn Link>> {
+    if opener.chroot().is_empty() {
         return Ok(link);
     }
-    let servers = link.servers().to_owned();
     // Without a sync, a server that lags behind would deny a chroot that was made a moment ago.
     let (synced, found) = (link.sync("/"), link.multi_read(&[Read::Data("/")]));
     synced.await.ok();
     match found.await {
         Ok(found) if found.first() == Some(&Found::Failed(Code::NoNode)) => {
             Err(Error::ChrootMissing {
-                chroot: chroot.into(),
-                servers,
+                chroot: opener.chroot().into(),
+                servers: opener.servers().into(),
             })
         }
-        Ok(_) | Err(Fault::Answered(_)) => Ok(link),
+        Ok(_) | Err(Fault::Answered(_) | Fault::Refused(..)) => Ok(link),
         Err(Fault::Unknown(why)) => {
             tracing::debug!(why, "could not find out whether the chroot is there");
             Ok(link)

@@ -26,7 +26,7 @@ use super::setbacks::Setbacks;
 use super::watching::sent_len;
 use super::{End, Session};
 use crate::error::Result;
-use crate::latch::{Latch, Latched};
+use crate::latch::Latch;
 use crate::link::size::{self, TooLarge};
 use crate::link::{Opener, Write};
 use crate::protocol::lease::Moment;
@@ -181,11 +181,11 @@ impl Pool {
         self.begin_to_close();
         let limit = self.session_timeout();
         // They stay in the list, for another close if this one is dropped.
-        let sessions = self.sessions().all();
+        let sessions = self.sessions.lock().all();
         let alive = self.alive.lock().take();
         drop(alive);
         join_all(sessions.iter().map(|session| session.close(limit))).await;
-        let home = self.sessions().home.take();
+        let home = self.sessions.lock().home.take();
         drop((sessions, home));
         // Sessions whose last place went a moment ago are no longer in the list, but their janitors
         // may still work.
@@ -221,7 +221,7 @@ impl Pool {
     /// Bytes that all sessions watch, or are about to.
     #[cfg(test)]
     pub(crate) fn watched_bytes(&self) -> usize {
-        let all = self.sessions().all();
+        let all = self.sessions.lock().all();
         let watched = all.iter().map(|session| {
             session
                 .watched_bytes
@@ -240,15 +240,11 @@ impl Pool {
         sent_len(self.access.opener.chroot().len(), path)
     }
 
-    fn sessions(&self) -> Latched<'_, Sessions> {
-        self.sessions.lock()
-    }
-
     /// Room in a session that is there, or else the session that is being opened.
     fn room_or_opening(self: &Arc<Self>, need: Need) -> Result<Reservation, Opening> {
         // Dropped after the latch is open again: one of them may be the last of its session.
         let mut further = Vec::new();
-        let mut sessions = self.sessions();
+        let mut sessions = self.sessions.lock();
         sessions
             .further
             .retain(|session| session.strong_count() > 0);

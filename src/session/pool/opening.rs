@@ -18,7 +18,7 @@ use crate::protocol::lease::Moment;
 use crate::session::monitor;
 use crate::session::monitor::SessionEvent;
 use crate::session::setbacks::Setbacks;
-use crate::session::{End, Session, SessionConfig};
+use crate::session::{End, Session};
 
 /// The pause between two tries to open a session when no call needs one.
 const REOPEN_PAUSE: Duration = Duration::from_secs(1);
@@ -58,7 +58,7 @@ impl Pool {
     fn pause_after_the_last(&self) -> Duration {
         let now = self.access.clock.now();
         let timeout = self.session_timeout();
-        let mut sessions = self.sessions();
+        let mut sessions = self.sessions.lock();
         let is_over = |home: &Arc<Session>| home.end().is_some();
         if !sessions.home.as_ref().is_some_and(is_over) {
             return Duration::ZERO;
@@ -73,7 +73,7 @@ impl Pool {
         let pause = self.pause_after_the_last();
         sleep(pause).await;
         let opening = self.access.clock.now();
-        let is_first = self.sessions().home.is_none();
+        let is_first = self.sessions.lock().home.is_none();
         let connected = self.connect(is_first).await;
         let started = connected.and_then(|link| self.start(link, opening));
         let is_home = self.keep(started.as_ref().ok(), opening);
@@ -87,19 +87,14 @@ impl Pool {
     fn start(&self, link: Arc<dyn Link>, opening: Moment) -> Result<Arc<Session>> {
         *self.granted.lock() = link.session_timeout();
         let alive = self.alive.lock().clone();
-        let config = SessionConfig {
-            closing: self.closing.subscribe(),
-            alive: alive.ok_or_else(closed)?,
-            access: self.access.clone(),
-            opening,
-        };
-        Ok(Session::start(link, config))
+        let (alive, closing) = (alive.ok_or_else(closed)?, self.closing.subscribe());
+        Ok(Session::start(link, &self.access, opening, closing, alive))
     }
 
     /// Keeps the session that was opened, if one was, and if the pool is not closing. Whether it is
     /// the home session.
     fn keep(&self, session: Option<&Arc<Session>>, opening: Moment) -> Result<bool> {
-        let mut sessions = self.sessions();
+        let mut sessions = self.sessions.lock();
         let over = sessions.opening.take();
         // Read under the latch under which `close` lists the sessions: one of the two sees the
         // other.

@@ -46,7 +46,7 @@ struct Request {
 enum Operation {
     Write(Vec<Action>),
     /// A write that tells which of its actions was refused.
-    Attempt(Vec<Action>),
+    Multi(Vec<Action>),
     Read(Vec<(bool, String)>),
     Watch(String),
     WatchChildren(String),
@@ -58,7 +58,6 @@ enum Answer {
     Done,
     /// The nodes that were created.
     Written(Vec<(String, Created)>),
-    Refused(usize, Code),
     Found(Vec<Found>),
     Watching(Node, Watch),
     WatchingChildren(Vec<String>, Watch),
@@ -153,7 +152,7 @@ impl SimLink {
         let (answer, answered) = oneshot::channel();
         let call = CALL.try_with(|call| *call).ok();
         let deletes = match &operation {
-            Operation::Write(actions) | Operation::Attempt(actions) => actions
+            Operation::Write(actions) | Operation::Multi(actions) => actions
                 .iter()
                 .filter_map(|action| match action {
                     Action::Delete { path, .. } => {
@@ -190,10 +189,6 @@ impl Link for SimLink {
 
     fn session_timeout(&self) -> Duration {
         SESSION_TIMEOUT
-    }
-
-    fn servers(&self) -> &str {
-        "simulated:2181"
     }
 
     fn create<'a>(&'a self, path: &'a str, data: &[u8], kind: Create) -> Reply<'a, Created> {
@@ -245,17 +240,8 @@ impl Link for SimLink {
     }
 
     fn multi(&self, writes: &[Write<'_>]) -> Reply<'_, Vec<String>> {
-        self.send(Operation::Write(actions(writes)), |answer| match answer {
+        self.send(Operation::Multi(actions(writes)), |answer| match answer {
             Answer::Written(created) => Some(paths(created)),
-            _ => None,
-        })
-    }
-
-    fn attempt(&self, writes: &[Write<'_>]) -> Reply<'_, Result<Vec<String>, (usize, Code)>> {
-        let attempt = Operation::Attempt(actions(writes));
-        self.send(attempt, |answer| match answer {
-            Answer::Written(created) => Some(Ok(paths(created))),
-            Answer::Refused(at, code) => Some(Err((at, code))),
             _ => None,
         })
     }
@@ -646,7 +632,7 @@ impl Server {
     /// What the old server still did. The client never saw it, so the next server may be at a
     /// prefix without it.
     fn perform_unseen(&self, request: &Request) {
-        if let Operation::Write(actions) | Operation::Attempt(actions) = &request.operation {
+        if let Operation::Write(actions) | Operation::Multi(actions) = &request.operation {
             let author = Author::Session(self.id);
             let written = self.world.commit(author, self.id, request.call, actions);
             // Nobody is told of a refusal either.
@@ -725,10 +711,10 @@ impl Server {
             Operation::Write(actions) => {
                 self.write(request.call, actions).map_err(|(_, code)| code)
             }
-            Operation::Attempt(actions) => Ok(match self.write(request.call, actions) {
-                Err((at, code)) => Answer::Refused(at, code),
-                Ok(answer) => answer,
-            }),
+            Operation::Multi(actions) => {
+                let written = self.write(request.call, actions);
+                return written.map_err(|(at, code)| Fault::Refused(at, code));
+            }
             Operation::Read(reads) => {
                 self.world.log(Entry::VerifiedRead {
                     session: self.id,

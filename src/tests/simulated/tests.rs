@@ -113,21 +113,16 @@ fn a_refused_write_takes_all_others_of_its_multi_back() {
         ] {
             let writes = [ephemeral("/b/place-", true), refused];
             assert_eq!(
-                link.attempt(&writes).await,
-                Ok(Err((1, expected.clone()))),
-                "{refused:?}"
-            );
-            assert_eq!(
                 link.multi(&writes).await,
-                Err(Fault::Answered(expected)),
+                Err(Fault::Refused(1, expected)),
                 "{refused:?}"
             );
         }
 
         assert!(children(&*link, "/b").await.is_empty());
-        let made = link.attempt(&[ephemeral("/b/place-", true)]).await;
+        let made = link.multi(&[ephemeral("/b/place-", true)]).await;
         let first = vec!["/b/place-0000000000".to_owned()];
-        assert_eq!(made, Ok(Ok(first)), "no number was used up");
+        assert_eq!(made, Ok(first), "no number was used up");
     });
 }
 
@@ -240,7 +235,7 @@ fn in_a_storm_a_multi_happens_as_a_whole_or_not_at_all() {
             ];
             link.multi(&directories).await.ok();
             let writes = [ephemeral("/a/place-", true), ephemeral("/b/place-", true)];
-            let answer = link.attempt(&writes).await;
+            let answer = link.multi(&writes).await;
             // What is on its way arrives.
             sleep(LONG).await;
 
@@ -264,8 +259,10 @@ fn in_a_storm_a_multi_happens_as_a_whole_or_not_at_all() {
                 "seed {seed}: {made:?}"
             );
             match answer {
-                Ok(Ok(paths)) => assert!(is_made && paths == places, "seed {seed}: {paths:?}"),
-                Ok(Err(refusal)) => assert_eq!((is_made, refusal), (false, (0, Code::NoNode))),
+                Ok(paths) => assert!(is_made && paths == places, "seed {seed}: {paths:?}"),
+                Err(Fault::Refused(at, code)) => {
+                    assert_eq!((is_made, at, code), (false, 0, Code::NoNode))
+                }
                 Err(Fault::Unknown(_)) if is_made => kept_quiet += 1,
                 Err(Fault::Unknown(_)) => lost += 1,
                 Err(other) => panic!("seed {seed}: {other:?}"),

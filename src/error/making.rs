@@ -1,4 +1,5 @@
-//! How errors are made, and the parts of messages that depend on a number.
+//! Errors that several parts of the library make, each in one way, and the parts of messages that
+//! depend on a number.
 
 use std::time::Duration;
 
@@ -11,6 +12,16 @@ impl Error {
             *name = lock.to_string();
         }
         self
+    }
+
+    /// An option has an illegal value.
+    pub(crate) fn invalid(
+        what: &'static str,
+        given: impl Into<String>,
+        why: impl Into<String>,
+    ) -> Self {
+        let (given, why) = (given.into(), why.into());
+        Self::InvalidOption { what, given, why }
     }
 
     /// A ticket is no longer ours, for this reason.
