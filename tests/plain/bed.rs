@@ -1,6 +1,8 @@
 //! What the cases stand on: a kind of lock, and its server.
 
 use std::fmt;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,17 +19,30 @@ pub const TTL: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy)]
 pub struct Case {
     pub name: &'static str,
+    /// The kinds it runs on; none for all.
+    pub kinds: &'static [&'static str],
     pub run: fn(Arc<Bed>, String) -> BoxFuture<'static, ()>,
 }
 
-/// Makes cases of async functions.
+impl Case {
+    pub fn is_for(&self, kind: &str) -> bool {
+        self.kinds.is_empty() || self.kinds.contains(&kind)
+    }
+}
+
+/// Makes cases of async functions: for all kinds of lock, or for those that are named first.
 #[macro_export]
 macro_rules! cases {
     ($($name:ident),* $(,)?) => {
+        $crate::cases![[] $($name),*];
+    };
+    ([$($kind:literal),*] $($name:ident),* $(,)?) => {
         pub const CASES: &[$crate::bed::Case] = &[$($crate::bed::Case {
             name: stringify!($name),
+            kinds: KINDS_OF_CASES,
             run: |bed, name| Box::pin($name(bed, name)),
         }),*];
+        const KINDS_OF_CASES: &[&str] = &[$($kind),*];
     };
 }
 
@@ -40,6 +55,7 @@ pub struct Bed {
 enum Server {
     Memory(Memory),
     Redis(Daemon),
+    Memcached(Daemon),
 }
 
 /// All kinds, with their servers started; or the store in memory alone.
@@ -62,6 +78,7 @@ impl Bed {
     fn start(kind: &'static str) -> Result<Self, String> {
         let server = match kind.split_once('+') {
             Some(("redis", _)) => Server::Redis(daemon::redis(&[])?),
+            Some(("memcached", _)) => Server::Memcached(daemon::memcached(&[])?),
             _ => return Err(format!("no server is known for {kind}")),
         };
         Ok(Self { kind, server })
@@ -71,7 +88,7 @@ impl Bed {
     pub async fn keeper(&self) -> PlainKeeper<dyn PlainStore> {
         match &self.server {
             Server::Memory(memory) => PlainKeeper::new(memory.clone()).erased(),
-            Server::Redis(daemon) => {
+            Server::Redis(daemon) | Server::Memcached(daemon) => {
                 let url = format!("{}://{}", self.kind, daemon.address());
                 connect(&url).await.unwrap()
             }
@@ -98,7 +115,25 @@ impl Bed {
                 let removed: i64 = removed.unwrap();
                 assert_eq!(removed, 1, "{name} was there");
             }
+            Server::Memcached(_) => {
+                let answer = self.memcached(&format!("delete {name}\r\n"));
+                assert_eq!(answer, "DELETED\r\n", "{name} was there");
+            }
         }
+    }
+}
+
+impl Bed {
+    /// Asks memcached for something whose answer is one line.
+    pub fn memcached(&self, request: &str) -> String {
+        let Server::Memcached(daemon) = &self.server else {
+            panic!("{self:?} is no memcached");
+        };
+        let mut stream = TcpStream::connect(daemon.address()).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer).unwrap();
+        answer
     }
 }
 
