@@ -8,6 +8,8 @@ use crate::error::{Error, Result};
 pub const KINDS: &[(&str, &str)] = &[
     ("redis+setnx", "redis"),
     ("redis+fenced", "redis"),
+    ("redis+redisson", "redis"),
+    ("redis+redlock", "redis"),
     ("memcached+add", "memcached"),
 ];
 
@@ -24,6 +26,10 @@ pub async fn connect(url: &str) -> Result<PlainKeeper<dyn PlainStore>> {
         "redis+setnx" => Ok(super::redis::SetNx::connect(url).await?.erased()),
         #[cfg(feature = "redis")]
         "redis+fenced" => Ok(super::redis::FencedSetNx::connect(url).await?.erased()),
+        #[cfg(feature = "redis")]
+        "redis+redisson" => Ok(super::redis::Redisson::connect(url).await?.erased()),
+        #[cfg(feature = "redis")]
+        "redis+redlock" => Ok(super::redis::Redlock::connect(url).await?.erased()),
         #[cfg(feature = "memcached")]
         "memcached+add" => Ok(super::memcached::MemcachedAdd::connect(url).await?.erased()),
         other => Err(refused(other)),

@@ -105,9 +105,8 @@ impl Bed {
     pub async fn remove(&self, name: &str) {
         match &self.server {
             Server::Memory(memory) => memory.remove(name),
-            Server::Redis(daemon) => {
-                let client = redis::Client::open(format!("redis://{}", daemon.address())).unwrap();
-                let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+            Server::Redis(_) => {
+                let mut connection = self.redis().await;
                 let removed = redis::cmd("DEL")
                     .arg(name)
                     .query_async(&mut connection)
@@ -124,6 +123,19 @@ impl Bed {
 }
 
 impl Bed {
+    /// Redis, for what a case asks of it without a lock.
+    pub fn redis_client(&self) -> redis::Client {
+        let Server::Redis(daemon) = &self.server else {
+            panic!("{self:?} is not on one Redis");
+        };
+        redis::Client::open(format!("redis://{}", daemon.address())).unwrap()
+    }
+
+    pub async fn redis(&self) -> redis::aio::MultiplexedConnection {
+        let client = self.redis_client();
+        client.get_multiplexed_async_connection().await.unwrap()
+    }
+
     /// Asks memcached for something whose answer is one line.
     pub fn memcached(&self, request: &str) -> String {
         let Server::Memcached(daemon) = &self.server else {

@@ -17,6 +17,7 @@ mod counted;
 mod holds;
 mod memcached;
 mod memory;
+mod redisson;
 mod tries;
 mod waits;
 

@@ -1,6 +1,12 @@
 //! Plain locks on Redis.
 
 mod connection;
+mod redisson;
+mod redlock;
 mod setnx;
+mod votes;
+mod wakeups;
 
+pub use redisson::Redisson;
+pub use redlock::Redlock;
 pub use setnx::{FencedSetNx, SetNx};
