@@ -10,6 +10,7 @@ pub const KINDS: &[(&str, &str)] = &[
     ("redis+fenced", "redis"),
     ("redis+redisson", "redis"),
     ("redis+redlock", "redis"),
+    ("redis+tair", "redis"),
     ("memcached+add", "memcached"),
 ];
 
@@ -30,6 +31,8 @@ pub async fn connect(url: &str) -> Result<PlainKeeper<dyn PlainStore>> {
         "redis+redisson" => Ok(super::redis::Redisson::connect(url).await?.erased()),
         #[cfg(feature = "redis")]
         "redis+redlock" => Ok(super::redis::Redlock::connect(url).await?.erased()),
+        #[cfg(feature = "redis")]
+        "redis+tair" => Ok(super::redis::Tair::connect(url).await?.erased()),
         #[cfg(feature = "memcached")]
         "memcached+add" => Ok(super::memcached::MemcachedAdd::connect(url).await?.erased()),
         other => Err(refused(other)),

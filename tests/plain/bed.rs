@@ -4,13 +4,14 @@ use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use lockkeeper::compat::{KINDS, PlainKeeper, PlainMutex, PlainStore, connect};
 use testbench::daemon::{self, Daemon};
 
 use crate::memory::Memory;
+use crate::tair::TairStandIn;
 
 /// Long enough for a busy machine, and short enough to be waited for.
 pub const TTL: Duration = Duration::from_secs(2);
@@ -55,6 +56,9 @@ pub struct Bed {
 enum Server {
     Memory(Memory),
     Redis(Daemon),
+    /// Several independent ones, and when all may be counted.
+    Redlock(Vec<Daemon>, Instant),
+    Tair(TairStandIn),
     Memcached(Daemon),
 }
 
@@ -77,6 +81,11 @@ pub fn beds() -> Result<Vec<Arc<Bed>>, String> {
 impl Bed {
     fn start(kind: &'static str) -> Result<Self, String> {
         let server = match kind.split_once('+') {
+            Some(("redis", "redlock")) => {
+                let servers: Result<_, _> = (0..3).map(|_| daemon::redis(&[])).collect();
+                Server::Redlock(servers?, Instant::now() + Duration::from_secs(32))
+            }
+            Some(("redis", "tair")) => Server::Tair(TairStandIn::start()?),
             Some(("redis", _)) => Server::Redis(daemon::redis(&[])?),
             Some(("memcached", _)) => Server::Memcached(daemon::memcached(&[])?),
             _ => return Err(format!("no server is known for {kind}")),
@@ -89,10 +98,22 @@ impl Bed {
         match &self.server {
             Server::Memory(memory) => PlainKeeper::new(memory.clone()).erased(),
             Server::Redis(daemon) | Server::Memcached(daemon) => {
-                let url = format!("{}://{}", self.kind, daemon.address());
-                connect(&url).await.unwrap()
+                self.connect(&daemon.address().to_string()).await
+            }
+            Server::Tair(server) => self.connect(&server.address().to_string()).await,
+            Server::Redlock(daemons, counted) => {
+                // The longest ttl of the cases after its start, a server is counted.
+                tokio::time::sleep_until((*counted).into()).await;
+                let servers = daemons.iter().map(|one| one.address().to_string());
+                self.connect(&servers.collect::<Vec<_>>().join(",")).await
             }
         }
+    }
+
+    async fn connect(&self, servers: &str) -> PlainKeeper<dyn PlainStore> {
+        connect(&format!("{}://{servers}", self.kind))
+            .await
+            .unwrap()
     }
 
     /// A lock of a client of its own.
@@ -114,6 +135,17 @@ impl Bed {
                 let removed: i64 = removed.unwrap();
                 assert_eq!(removed, 1, "{name} was there");
             }
+            Server::Redlock(daemons, _) => {
+                for daemon in daemons {
+                    let url = format!("redis://{}", daemon.address());
+                    let client = redis::Client::open(url).unwrap();
+                    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+                    let mut delete = redis::cmd("DEL");
+                    let _removed: i64 =
+                        delete.arg(name).query_async(&mut connection).await.unwrap();
+                }
+            }
+            Server::Tair(server) => assert!(server.remove(name), "{name} was there"),
             Server::Memcached(_) => {
                 let answer = self.memcached(&format!("delete {name}\r\n"));
                 assert_eq!(answer, "DELETED\r\n", "{name} was there");
@@ -123,6 +155,13 @@ impl Bed {
 }
 
 impl Bed {
+    pub fn tair(&self) -> &TairStandIn {
+        let Server::Tair(server) = &self.server else {
+            panic!("{self:?} is not on Tair");
+        };
+        server
+    }
+
     /// Redis, for what a case asks of it without a lock.
     pub fn redis_client(&self) -> redis::Client {
         let Server::Redis(daemon) = &self.server else {

@@ -18,6 +18,8 @@ mod holds;
 mod memcached;
 mod memory;
 mod redisson;
+mod redlock;
+mod tair;
 mod tries;
 mod waits;
 
@@ -42,7 +44,16 @@ fn main() -> ExitCode {
             return ExitCode::from(101);
         }
     };
-    let cases: Vec<Case> = [holds::CASES, tries::CASES, waits::CASES, memcached::CASES].concat();
+    let cases: Vec<Case> = [
+        holds::CASES,
+        tries::CASES,
+        waits::CASES,
+        memcached::CASES,
+        redisson::CASES,
+        redlock::CASES,
+        tair::CASES,
+    ]
+    .concat();
     let mut trials = Vec::new();
     for bed in &beds {
         for case in cases.iter().filter(|case| case.is_for(bed.kind)) {
