@@ -11,7 +11,7 @@ use futures_util::future::{BoxFuture, FutureExt, join_all};
 
 use super::connection::Connection;
 use super::setnx::check_name;
-use super::votes::{Tally, Vote, ask_all, extend, free, set, set_again};
+use super::votes::{Tally, Vote, ask_all, extend, free, limit, set, set_again};
 use crate::compat::mutex::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
 use crate::error::{Error, Result, StoreProblem};
@@ -26,7 +26,7 @@ const SHORTEST_TTL: Duration = Duration::from_millis(500);
 /// [`SetNx`](super::SetNx) lock, and who has a majority of them holds.
 ///
 /// It survives the loss of a minority of the servers. Each server is asked at the same time, and
-/// has a tenth of the ttl to answer, at most a second.
+/// has a tenth of the ttl to answer, at most a second; a renewal or a release has twice as much.
 ///
 /// # Rules
 ///
@@ -128,7 +128,7 @@ impl Redlock {
     }
 
     async fn set(&self, attempt: &Attempt) -> StoreResult<Acquired> {
-        let mut votes = ask_all(&self.masters, attempt, set);
+        let mut votes = ask_all(&self.masters, attempt, limit(attempt.ttl), set);
         let mut tally = Tally::new(self.masters.len());
         while let Some((_, vote)) = votes.recv().await {
             tally.count(vote);
@@ -136,18 +136,18 @@ impl Redlock {
                 // The others get it later, or not at all.
                 return Ok(Acquired::Yes { token: None });
             }
-            if tally.cannot_win() {
+            if tally.is_taken() {
                 break;
             }
         }
         // Everywhere, also where nothing was answered.
-        let mut freed = ask_all(&self.masters, attempt, free);
+        let mut freed = ask_all(&self.masters, attempt, limit(attempt.ttl), free);
         while freed.recv().await.is_some() {}
         tally.refused()
     }
 
     async fn extend(&self, attempt: &Attempt) -> StoreResult<bool> {
-        let mut votes = ask_all(&self.masters, attempt, extend);
+        let mut votes = ask_all(&self.masters, attempt, limit(attempt.ttl) * 2, extend);
         let mut tally = Tally::new(self.masters.len());
         let mut without = Vec::new();
         while let Some((master, vote)) = votes.recv().await {
@@ -167,7 +167,7 @@ impl Redlock {
     }
 
     async fn free(&self, attempt: &Attempt) -> StoreResult<bool> {
-        let mut votes = ask_all(&self.masters, attempt, free);
+        let mut votes = ask_all(&self.masters, attempt, limit(attempt.ttl) * 2, free);
         let mut tally = Tally::new(self.masters.len());
         while let Some((_, vote)) = votes.recv().await {
             tally.count(vote);
@@ -223,7 +223,6 @@ impl PlainStore for Redlock {
 mod tests {
     use super::*;
     use crate::compat::lease::PlainLease;
-    use crate::compat::redis::votes::limit;
 
     #[test]
     fn the_lease_ends_before_the_validity_of_redlock() {

@@ -47,13 +47,14 @@ pub(super) fn limit(ttl: Duration) -> Duration {
 pub(super) fn ask_all(
     masters: &[Arc<Connection>],
     attempt: &Attempt,
+    limit: Duration,
     ballot: Ballot,
 ) -> mpsc::UnboundedReceiver<(Arc<Connection>, Vote)> {
     let (voted, votes) = mpsc::unbounded_channel();
     for master in masters {
         let (master, attempt, voted) = (Arc::clone(master), attempt.clone(), voted.clone());
         tokio::spawn(async move {
-            let answer = timeout(limit(attempt.ttl), ballot(&master, &attempt)).await;
+            let answer = timeout(limit, ballot(&master, &attempt)).await;
             let answer = answer.unwrap_or(Err(StoreProblem::NoAnswer));
             let vote = answer.unwrap_or_else(Vote::Uncounted);
             // The caller may know enough already.
@@ -169,9 +170,11 @@ impl Tally {
         self.yes >= self.majority()
     }
 
-    /// Whatever the others say, there is no majority.
-    pub(super) fn cannot_win(&self) -> bool {
-        self.of - self.no - self.uncounted.len() < self.majority()
+    /// A majority is counted, no majority can be for it, and another client has some of it.
+    pub(super) fn is_taken(&self) -> bool {
+        self.no > 0
+            && self.yes + self.no >= self.majority()
+            && self.of - self.no - self.uncounted.len() < self.majority()
     }
 
     /// So many servers say no that those without an answer cannot make a majority.
@@ -181,7 +184,7 @@ impl Tally {
 
     /// Why there is no grant: another client has it or some of it, or too few can be counted.
     pub(super) fn refused(self) -> StoreResult<Acquired> {
-        if self.no > 0 && self.yes + self.no >= self.majority() {
+        if self.is_taken() {
             return Ok(Acquired::No { left: self.left });
         }
         if let Some(refusal) = self.refusal() {
@@ -220,10 +223,10 @@ mod tests {
     #[test]
     fn a_majority_is_of_all_servers_and_not_of_those_that_answer() {
         let young = || Vote::Uncounted(StoreProblem::Unreachable("young".into()));
-        for (of, votes, has, cannot, denied) in [
+        for (of, votes, has, taken, denied) in [
             (3, vec![Vote::Yes], false, false, false),
             (3, vec![Vote::Yes, Vote::Yes], true, false, false),
-            (3, vec![Vote::Yes, young(), young()], false, true, false),
+            (3, vec![Vote::Yes, young(), young()], false, false, false),
             (3, vec![Vote::No(None), Vote::No(None)], false, true, true),
             (4, vec![Vote::Yes, Vote::Yes], false, false, false),
             (4, vec![Vote::No(None), Vote::No(None)], false, true, true),
@@ -238,7 +241,7 @@ mod tests {
         ] {
             let tally = tally(of, &votes);
             assert_eq!(tally.has_majority(), has, "{tally:?}");
-            assert_eq!(tally.cannot_win(), cannot, "{tally:?}");
+            assert_eq!(tally.is_taken(), taken, "{tally:?}");
             assert_eq!(tally.is_denied(), denied, "{tally:?}");
         }
     }
