@@ -5,7 +5,14 @@ use super::store::PlainStore;
 use crate::error::{Error, Result};
 
 /// Each kind of plain lock: its scheme, and the feature that it needs.
-pub const KINDS: &[(&str, &str)] = &[("redis+setnx", "redis"), ("redis+fenced", "redis")];
+pub const KINDS: &[(&str, &str)] = &[
+    ("redis+setnx", "redis"),
+    ("redis+fenced", "redis"),
+    ("redis+redisson", "redis"),
+    ("redis+redlock", "redis"),
+    ("redis+tair", "redis"),
+    ("memcached+add", "memcached"),
+];
 
 /// Connects to a store by the scheme of the URL, for a program whose user chooses the kind of lock.
 ///
@@ -20,6 +27,14 @@ pub async fn connect(url: &str) -> Result<PlainKeeper<dyn PlainStore>> {
         "redis+setnx" => Ok(super::redis::SetNx::connect(url).await?.erased()),
         #[cfg(feature = "redis")]
         "redis+fenced" => Ok(super::redis::FencedSetNx::connect(url).await?.erased()),
+        #[cfg(feature = "redis")]
+        "redis+redisson" => Ok(super::redis::Redisson::connect(url).await?.erased()),
+        #[cfg(feature = "redis")]
+        "redis+redlock" => Ok(super::redis::Redlock::connect(url).await?.erased()),
+        #[cfg(feature = "redis")]
+        "redis+tair" => Ok(super::redis::Tair::connect(url).await?.erased()),
+        #[cfg(feature = "memcached")]
+        "memcached+add" => Ok(super::memcached::MemcachedAdd::connect(url).await?.erased()),
         other => Err(refused(other)),
     }
 }

@@ -19,6 +19,8 @@ mod connect;
 mod guard;
 mod hold;
 mod lease;
+#[cfg(feature = "memcached")]
+pub mod memcached;
 mod mutex;
 #[cfg(feature = "redis")]
 pub mod redis;

@@ -1,14 +1,17 @@
 //! What the cases stand on: a kind of lock, and its server.
 
 use std::fmt;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use lockkeeper::compat::{KINDS, PlainKeeper, PlainMutex, PlainStore, connect};
 use testbench::daemon::{self, Daemon};
 
 use crate::memory::Memory;
+use crate::tair::TairStandIn;
 
 /// Long enough for a busy machine, and short enough to be waited for.
 pub const TTL: Duration = Duration::from_secs(2);
@@ -17,17 +20,30 @@ pub const TTL: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy)]
 pub struct Case {
     pub name: &'static str,
+    /// The kinds it runs on; none for all.
+    pub kinds: &'static [&'static str],
     pub run: fn(Arc<Bed>, String) -> BoxFuture<'static, ()>,
 }
 
-/// Makes cases of async functions.
+impl Case {
+    pub fn is_for(&self, kind: &str) -> bool {
+        self.kinds.is_empty() || self.kinds.contains(&kind)
+    }
+}
+
+/// Makes cases of async functions: for all kinds of lock, or for those that are named first.
 #[macro_export]
 macro_rules! cases {
     ($($name:ident),* $(,)?) => {
+        $crate::cases![[] $($name),*];
+    };
+    ([$($kind:literal),*] $($name:ident),* $(,)?) => {
         pub const CASES: &[$crate::bed::Case] = &[$($crate::bed::Case {
             name: stringify!($name),
+            kinds: KINDS_OF_CASES,
             run: |bed, name| Box::pin($name(bed, name)),
         }),*];
+        const KINDS_OF_CASES: &[&str] = &[$($kind),*];
     };
 }
 
@@ -40,6 +56,10 @@ pub struct Bed {
 enum Server {
     Memory(Memory),
     Redis(Daemon),
+    /// Several independent ones, and when all may be counted.
+    Redlock(Vec<Daemon>, Instant),
+    Tair(TairStandIn),
+    Memcached(Daemon),
 }
 
 /// All kinds, with their servers started; or the store in memory alone.
@@ -61,7 +81,13 @@ pub fn beds() -> Result<Vec<Arc<Bed>>, String> {
 impl Bed {
     fn start(kind: &'static str) -> Result<Self, String> {
         let server = match kind.split_once('+') {
+            Some(("redis", "redlock")) => {
+                let servers: Result<_, _> = (0..3).map(|_| daemon::redis(&[])).collect();
+                Server::Redlock(servers?, Instant::now() + Duration::from_secs(32))
+            }
+            Some(("redis", "tair")) => Server::Tair(TairStandIn::start()?),
             Some(("redis", _)) => Server::Redis(daemon::redis(&[])?),
+            Some(("memcached", _)) => Server::Memcached(daemon::memcached(&[])?),
             _ => return Err(format!("no server is known for {kind}")),
         };
         Ok(Self { kind, server })
@@ -71,11 +97,23 @@ impl Bed {
     pub async fn keeper(&self) -> PlainKeeper<dyn PlainStore> {
         match &self.server {
             Server::Memory(memory) => PlainKeeper::new(memory.clone()).erased(),
-            Server::Redis(daemon) => {
-                let url = format!("{}://{}", self.kind, daemon.address());
-                connect(&url).await.unwrap()
+            Server::Redis(daemon) | Server::Memcached(daemon) => {
+                self.connect(&daemon.address().to_string()).await
+            }
+            Server::Tair(server) => self.connect(&server.address().to_string()).await,
+            Server::Redlock(daemons, counted) => {
+                // The longest ttl of the cases after its start, a server is counted.
+                tokio::time::sleep_until((*counted).into()).await;
+                let servers = daemons.iter().map(|one| one.address().to_string());
+                self.connect(&servers.collect::<Vec<_>>().join(",")).await
             }
         }
+    }
+
+    async fn connect(&self, servers: &str) -> PlainKeeper<dyn PlainStore> {
+        connect(&format!("{}://{servers}", self.kind))
+            .await
+            .unwrap()
     }
 
     /// A lock of a client of its own.
@@ -88,9 +126,8 @@ impl Bed {
     pub async fn remove(&self, name: &str) {
         match &self.server {
             Server::Memory(memory) => memory.remove(name),
-            Server::Redis(daemon) => {
-                let client = redis::Client::open(format!("redis://{}", daemon.address())).unwrap();
-                let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+            Server::Redis(_) => {
+                let mut connection = self.redis().await;
                 let removed = redis::cmd("DEL")
                     .arg(name)
                     .query_async(&mut connection)
@@ -98,7 +135,56 @@ impl Bed {
                 let removed: i64 = removed.unwrap();
                 assert_eq!(removed, 1, "{name} was there");
             }
+            Server::Redlock(daemons, _) => {
+                for daemon in daemons {
+                    let url = format!("redis://{}", daemon.address());
+                    let client = redis::Client::open(url).unwrap();
+                    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+                    let mut delete = redis::cmd("DEL");
+                    let _removed: i64 =
+                        delete.arg(name).query_async(&mut connection).await.unwrap();
+                }
+            }
+            Server::Tair(server) => assert!(server.remove(name), "{name} was there"),
+            Server::Memcached(_) => {
+                let answer = self.memcached(&format!("delete {name}\r\n"));
+                assert_eq!(answer, "DELETED\r\n", "{name} was there");
+            }
         }
+    }
+}
+
+impl Bed {
+    pub fn tair(&self) -> &TairStandIn {
+        let Server::Tair(server) = &self.server else {
+            panic!("{self:?} is not on Tair");
+        };
+        server
+    }
+
+    /// Redis, for what a case asks of it without a lock.
+    pub fn redis_client(&self) -> redis::Client {
+        let Server::Redis(daemon) = &self.server else {
+            panic!("{self:?} is not on one Redis");
+        };
+        redis::Client::open(format!("redis://{}", daemon.address())).unwrap()
+    }
+
+    pub async fn redis(&self) -> redis::aio::MultiplexedConnection {
+        let client = self.redis_client();
+        client.get_multiplexed_async_connection().await.unwrap()
+    }
+
+    /// Asks memcached for something whose answer is one line.
+    pub fn memcached(&self, request: &str) -> String {
+        let Server::Memcached(daemon) = &self.server else {
+            panic!("{self:?} is no memcached");
+        };
+        let mut stream = TcpStream::connect(daemon.address()).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer).unwrap();
+        answer
     }
 }
 

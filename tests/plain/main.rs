@@ -15,7 +15,11 @@
 mod bed;
 mod counted;
 mod holds;
+mod memcached;
 mod memory;
+mod redisson;
+mod redlock;
+mod tair;
 mod tries;
 mod waits;
 
@@ -40,10 +44,19 @@ fn main() -> ExitCode {
             return ExitCode::from(101);
         }
     };
-    let cases: Vec<Case> = [holds::CASES, tries::CASES, waits::CASES].concat();
+    let cases: Vec<Case> = [
+        holds::CASES,
+        tries::CASES,
+        waits::CASES,
+        memcached::CASES,
+        redisson::CASES,
+        redlock::CASES,
+        tair::CASES,
+    ]
+    .concat();
     let mut trials = Vec::new();
     for bed in &beds {
-        for case in &cases {
+        for case in cases.iter().filter(|case| case.is_for(bed.kind)) {
             let (bed, case) = (Arc::clone(bed), *case);
             let name = format!("{}::{}", bed.kind, case.name);
             trials.push(Trial::test(name, move || run(&bed, case)));

@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, kill_process};
 use tempfile::TempDir;
+
+pub use rustix::process::Signal;
 
 use crate::ports;
 
@@ -131,6 +133,23 @@ pub fn redis(more: &[&str]) -> Result<Daemon, String> {
                 .args(["--bind", "127.0.0.1", "--save", "", "--dir"])
                 .arg(folder)
                 .args(["--port", &port.to_string()])
+                .args(&more);
+            command
+        }),
+    )
+}
+
+/// A memcached server with little memory.
+pub fn memcached(more: &[&str]) -> Result<Daemon, String> {
+    let more: Vec<String> = more.iter().map(|&word| word.to_owned()).collect();
+    Daemon::start(
+        "memcached",
+        Box::new(move |_, port| {
+            let mut command = Command::new("memcached");
+            // It refuses root without a user; for other users it does not look at it.
+            command
+                .args(["-u", "root", "-l", "127.0.0.1", "-m", "16"])
+                .args(["-p", &port.to_string()])
                 .args(&more);
             command
         }),

@@ -28,16 +28,21 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects to the server of a URL with this scheme.
-    pub(super) async fn open(url: &str, scheme: &str) -> Result<Self> {
+    /// For the server of a URL with this scheme. The first request connects.
+    pub(super) fn new(url: &str, scheme: &str) -> Result<Self> {
         let client = client(url, scheme)?;
         let info = client.get_connection_info();
-        let connection = Self {
+        Ok(Self {
             server: format!("{}/{}", info.addr(), info.redis_settings().db()),
             client,
             current: Mutex::new(None),
-        };
-        let opened = connection.get().await;
+        })
+    }
+
+    /// The same, connected.
+    pub(super) async fn open(url: &str, scheme: &str) -> Result<Self> {
+        let connection = Self::new(url, scheme)?;
+        let opened = connection.connected().await;
         opened.map_err(|problem| Error::Store {
             name: "the store".into(),
             doing: "connect to",
@@ -45,6 +50,15 @@ impl Connection {
             problem,
         })?;
         Ok(connection)
+    }
+
+    /// Connects, if there is no connection.
+    pub(super) async fn connected(&self) -> StoreResult<()> {
+        self.get().await.map(drop)
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
     }
 
     pub(super) fn server(&self) -> &str {

@@ -194,13 +194,13 @@ impl Connection {
         }
     }
 
-    async fn renew(&self, attempt: &Attempt) -> StoreResult<bool> {
+    pub(super) async fn renew(&self, attempt: &Attempt) -> StoreResult<bool> {
         let mut script = RENEW.key(&*attempt.name);
         script.arg(&*attempt.secret).arg(millis(attempt.ttl));
         self.script(&script).await
     }
 
-    async fn release(&self, attempt: &Attempt) -> StoreResult<bool> {
+    pub(super) async fn release(&self, attempt: &Attempt) -> StoreResult<bool> {
         let mut script = RELEASE.key(&*attempt.name);
         self.script(script.arg(&*attempt.secret)).await
     }

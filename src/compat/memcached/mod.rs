@@ -1,0 +1,6 @@
+//! Plain locks on memcached.
+
+mod add;
+mod client;
+
+pub use add::MemcachedAdd;

@@ -1,0 +1,158 @@
+//! TairString of Tair: `EXSET key secret NX PX ttl`, and the version that each value has.
+//!
+//! Invariants: a lock never exists without its ttl. It is renewed and freed only at the version at
+//! which its value was ours, so no other client's lock is touched.
+
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use redis::cmd;
+use uuid::Uuid;
+
+use super::connection::Connection;
+use super::setnx::{SHORTEST_TTL, check_name, millis};
+use crate::compat::mutex::PlainKeeper;
+use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
+use crate::error::{Result, StoreProblem};
+
+/// Locks of Tair's TairString (also an open module for Redis): `EXSET key secret NX PX ttl`.
+///
+/// A value there has a version, which each write counts up. A renewal is an `EXSET` at the version
+/// at which the value was ours, as `EXCAS` has no ttl; a release is an `EXCAD` at that version. A
+/// key that is made anew begins at version 1, so that a stranger's lock could have the version of
+/// an old one: a hold of this library begins at a random version.
+///
+/// The tests run on a stand-in that has these commands, and not on Tair itself.
+///
+/// # What it cannot do
+///
+/// A key that was set with `SET` is another type, so a [`SetNx`](super::SetNx) lock and one of
+/// these with the same name are refused by each other. It is not fair, has no token, and is lost
+/// where the server loses data, as with [`SetNx`](super::SetNx).
+#[derive(Debug)]
+pub struct Tair {
+    connection: Connection,
+}
+
+impl Tair {
+    /// Connects to `redis+tair://[user:password@]host[:port][/database]`.
+    ///
+    /// # Errors
+    ///
+    /// As [`SetNx::connect`](super::SetNx::connect). A server without TairString is told at the
+    /// first use of a lock.
+    pub async fn connect(url: &str) -> Result<PlainKeeper<Self>> {
+        let connection = Connection::open(url, "redis+tair").await?;
+        Ok(PlainKeeper::new(Self { connection }))
+    }
+
+    async fn why_taken(&self, name: &str) -> StoreResult<Acquired> {
+        let mut pttl = cmd("PTTL");
+        let left: i64 = self.connection.call(pttl.arg(name)).await?;
+        // -2 for a key that is gone by now, -1 for one without a ttl.
+        let left = left.try_into().ok().map(Duration::from_millis);
+        Ok(Acquired::No { left })
+    }
+
+    /// The version at which the lock is the attempt's.
+    async fn version(&self, attempt: &Attempt) -> StoreResult<Option<i64>> {
+        let mut get = cmd("EXGET");
+        let value = self.connection.call(get.arg(&*attempt.name)).await;
+        let value: Option<(Vec<u8>, i64)> = match value {
+            // Another client has set something else.
+            Err(StoreProblem::OtherContent(_)) => None,
+            value => value.map_err(no_module)?,
+        };
+        Ok(value
+            .filter(|(secret, _)| secret == attempt.secret.as_bytes())
+            .map(|(_, version)| version))
+    }
+}
+
+impl PlainStore for Tair {
+    fn server(&self) -> &str {
+        self.connection.server()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            survives_restart: true,
+            ..Capabilities::of("redis+tair")
+        }
+    }
+
+    fn shortest_ttl(&self) -> Duration {
+        SHORTEST_TTL
+    }
+
+    fn check_name(&self, name: &str) -> Result<(), &'static str> {
+        check_name(name)
+    }
+
+    fn acquire<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<Acquired>> {
+        async move {
+            let mut set = cmd("EXSET");
+            set.arg(&*attempt.name).arg(&*attempt.secret);
+            set.arg("PX").arg(millis(attempt.ttl)).arg("NX");
+            // Far from the end of the numbers, as each renewal counts it up.
+            let (random, _) = Uuid::new_v4().as_u64_pair();
+            set.arg("ABS").arg(random >> 2);
+            match self.connection.call(&set).await.map_err(no_module)? {
+                Some(()) => Ok(Acquired::Yes { token: None }),
+                None => self.why_taken(&attempt.name).await,
+            }
+        }
+        .boxed()
+    }
+
+    fn renew<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<bool>> {
+        async move {
+            while let Some(version) = self.version(attempt).await? {
+                let mut set = cmd("EXSET");
+                set.arg(&*attempt.name).arg(&*attempt.secret);
+                set.arg("PX").arg(millis(attempt.ttl)).arg("XX");
+                set.arg("VER").arg(version);
+                match self.connection.call::<Option<()>>(&set).await {
+                    Ok(set) => return Ok(set.is_some()),
+                    // By another client, or by an earlier request of ours that came late.
+                    Err(StoreProblem::Refused(why)) if is_stale(&why) => {}
+                    Err(problem) => return Err(problem),
+                }
+            }
+            Ok(false)
+        }
+        .boxed()
+    }
+
+    fn release<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<bool>> {
+        async move {
+            while let Some(version) = self.version(attempt).await? {
+                let mut delete = cmd("EXCAD");
+                delete.arg(&*attempt.name).arg(version);
+                match self.connection.call(&delete).await? {
+                    1 => return Ok(true),
+                    // Another version: it is read again.
+                    0 => {}
+                    // -1: it is gone.
+                    _ => return Ok(false),
+                }
+            }
+            Ok(false)
+        }
+        .boxed()
+    }
+}
+
+fn is_stale(why: &str) -> bool {
+    why.to_ascii_lowercase().contains("version is stale")
+}
+
+/// What an unknown command means.
+fn no_module(problem: StoreProblem) -> StoreProblem {
+    match problem {
+        StoreProblem::Refused(why) if why.to_ascii_lowercase().contains("unknown command") => {
+            StoreProblem::WrongServer("it has no TairString, which is Tair's".into())
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,200 @@
+//! What is special to memcached's `add`.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lockkeeper::Error;
+use lockkeeper::compat::{StoreProblem, connect};
+use testbench::daemon;
+use tokio::time::{sleep, timeout};
+
+use crate::bed::{Bed, TTL};
+
+crate::cases![
+    ["memcached+add"]
+    a_name_that_memcached_cannot_hold_is_refused,
+    a_key_of_another_program_is_a_held_lock,
+    a_ttl_is_never_shorter_than_asked,
+    a_restarted_server_has_forgotten_the_hold,
+    what_is_no_memcached_is_told_so,
+    a_wrong_password_is_denied,
+    a_stopped_server_does_not_shift_the_answers,
+];
+
+async fn a_name_that_memcached_cannot_hold_is_refused(bed: Arc<Bed>, _name: String) {
+    let keeper = bed.keeper().await;
+    for name in ["a b", "a\r\nflush_all", "a\0", "a\u{a0}b", &"a".repeat(251)] {
+        let error = keeper.mutex(name).unwrap_err();
+        assert!(matches!(error, Error::InvalidName { .. }), "{error}");
+    }
+    let longest = format!("{:-<250}", uuid::Uuid::new_v4());
+    for name in [&*longest, "käse/été"] {
+        let guard = keeper.mutex(name).unwrap().lock().await.unwrap();
+        guard.release().await.unwrap();
+    }
+    let lock = keeper.mutex("a").unwrap();
+    let error = lock.with_ttl(Duration::from_millis(999)).unwrap_err();
+    assert!(error.is_invalid(), "{error}");
+}
+
+/// As `add` of Django and pymemcache writes it, with any value.
+async fn a_key_of_another_program_is_a_held_lock(bed: Arc<Bed>, name: String) {
+    let lock = bed.lock(&name).await;
+    for value in ["1".to_owned(), "x".repeat(100_000)] {
+        bed.memcached(&format!("add {name} 0 0 {}\r\n{value}\r\n", value.len()));
+        assert!(lock.try_lock().await.unwrap().is_none());
+        bed.remove(&name).await;
+
+        let guard = lock.try_lock().await.unwrap().expect("it is free");
+        let answer = bed.memcached(&format!("add {name} 0 9 1\r\n1\r\n"));
+        assert_eq!(answer, "NOT_STORED\r\n");
+        let answer = bed.memcached(&format!("set {name} 0 9 {}\r\n{value}\r\n", value.len()));
+        assert_eq!(answer, "STORED\r\n");
+        assert!(guard.check().await.unwrap_err().is_lost());
+        assert!(guard.release().await.unwrap_err().is_lost());
+        assert!(lock.try_lock().await.unwrap().is_none());
+        bed.remove(&name).await;
+    }
+}
+
+/// memcached's clock steps once a second, so an item lives less than it was given.
+async fn a_ttl_is_never_shorter_than_asked(bed: Arc<Bed>, name: String) {
+    let ttl = Duration::from_secs(1);
+    for part in 0..4 {
+        let name = format!("{name}/{part}");
+        let lock = bed.keeper().await.mutex(&name).unwrap();
+        let store = bed.keeper().await;
+        let attempt = lockkeeper::compat::Attempt {
+            name: name.as_str().into(),
+            secret: "secret".into(),
+            ttl,
+        };
+        // At another part of the server's second.
+        sleep(Duration::from_millis(250)).await;
+        let begun = Instant::now();
+        store.store().acquire(&attempt).await.unwrap();
+        while lock.try_lock().await.unwrap().is_none() {
+            assert!(begun.elapsed() < ttl * 4, "it is never free");
+            sleep(Duration::from_millis(5)).await;
+        }
+        assert!(begun.elapsed() >= ttl, "{:?}", begun.elapsed());
+    }
+}
+
+async fn a_restarted_server_has_forgotten_the_hold(_bed: Arc<Bed>, name: String) {
+    let mut server = daemon::memcached(&[]).unwrap();
+    let url = format!("memcached+add://{}", server.address());
+    let lock = connect(&url).await.unwrap().mutex(&name).unwrap();
+    let lock = lock.with_ttl(TTL).unwrap();
+    let guard = lock.lock().await.unwrap();
+
+    server.kill();
+    server.launch().unwrap();
+
+    let lost = timeout(TTL, guard.lost()).await.expect("at the renewal");
+    assert!(lost.is_lost(), "{lost}");
+    let next = lock.lock_timeout(TTL).await.unwrap();
+    next.release().await.unwrap();
+}
+
+async fn what_is_no_memcached_is_told_so(_bed: Arc<Bed>, _name: String) {
+    let begun = Instant::now();
+    for words in [
+        &b"-ERR unknown command 'mn'\r\n"[..],
+        b"HTTP/1.1 400 no\r\n\r\n",
+        b"ERROR\r\n",
+        &[0; 5000],
+    ] {
+        let error = connect(&format!("memcached+add://{}", says(words)))
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(problem(&error), StoreProblem::WrongServer(_)),
+            "{error}"
+        );
+    }
+    let redis = daemon::redis(&[]).unwrap();
+    let error = connect(&format!("memcached+add://{}", redis.address()))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(problem(&error), StoreProblem::WrongServer(_)),
+        "{error}"
+    );
+    // One that says nothing.
+    let error = connect(&format!("memcached+add://{}", says(b"")))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(problem(&error), StoreProblem::Unreachable(_)),
+        "{error}"
+    );
+    assert!(begun.elapsed() < Duration::from_secs(10));
+}
+
+async fn a_wrong_password_is_denied(_bed: Arc<Bed>, name: String) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("users");
+    std::fs::write(&file, "me:secret\n").unwrap();
+    let server = daemon::memcached(&["-Y", file.to_str().unwrap()]).unwrap();
+    for login in ["", "me:wrong@", "you:secret@"] {
+        let url = format!("memcached+add://{login}{}", server.address());
+        let error = connect(&url).await.unwrap_err();
+        assert!(
+            matches!(problem(&error), StoreProblem::Denied(_)),
+            "{error}"
+        );
+        assert!(!error.to_string().contains("wrong@"), "{error}");
+    }
+    let url = format!("memcached+add://me:secret@{}", server.address());
+    let lock = connect(&url).await.unwrap().mutex(&name).unwrap();
+    lock.lock().await.unwrap().release().await.unwrap();
+}
+
+/// Calls that gave up leave their answers on the connection; each answer is still its request's.
+async fn a_stopped_server_does_not_shift_the_answers(_bed: Arc<Bed>, name: String) {
+    let server = daemon::memcached(&[]).unwrap();
+    let url = format!("memcached+add://{}", server.address());
+    let keeper = connect(&url).await.unwrap();
+    let lock = keeper.mutex(&name).unwrap();
+    let held = lock.lock().await.unwrap();
+    let other = keeper.mutex(format!("{name}/other")).unwrap();
+    for _ in 0..5 {
+        server.signal(daemon::Signal::STOP);
+        for _ in 0..10 {
+            let late = Duration::from_millis(5);
+            assert!(timeout(late, other.lock()).await.is_err());
+        }
+        server.signal(daemon::Signal::CONT);
+        assert!(lock.try_lock().await.unwrap().is_none());
+        held.check().await.unwrap();
+        let next = other.lock_timeout(Duration::from_secs(5)).await;
+        next.expect("nothing is left").release().await.unwrap();
+    }
+    held.release().await.unwrap();
+}
+
+fn problem(error: &Error) -> &StoreProblem {
+    match error {
+        Error::Store { problem, .. } => problem,
+        other => panic!("{other}"),
+    }
+}
+
+/// A server that says this to the first words of each client, and then waits.
+fn says(words: &[u8]) -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, words) = (listener.local_addr().unwrap(), words.to_vec());
+    std::thread::spawn(move || {
+        let mut clients = Vec::new();
+        for client in listener.incoming() {
+            let mut client = client.unwrap();
+            client.read(&mut [0; 64]).map(drop).unwrap_or_default();
+            client.write_all(&words).unwrap_or_default();
+            clients.push(client);
+        }
+    });
+    address
+}
