@@ -5,7 +5,12 @@ use super::store::PlainStore;
 use crate::error::{Error, Result};
 
 /// Each kind of plain lock: its scheme, and the feature that it needs.
-pub const KINDS: &[(&str, &str)] = &[("redis+setnx", "redis"), ("redis+fenced", "redis")];
+pub const KINDS: &[(&str, &str)] = &[
+    ("redis+setnx", "redis"),
+    ("redis+fenced", "redis"),
+    ("postgres+row", "postgres"),
+    ("mysql+row", "mysql"),
+];
 
 /// Connects to a store by the scheme of the URL, for a program whose user chooses the kind of lock.
 ///
@@ -20,6 +25,10 @@ pub async fn connect(url: &str) -> Result<PlainKeeper<dyn PlainStore>> {
         "redis+setnx" => Ok(super::redis::SetNx::connect(url).await?.erased()),
         #[cfg(feature = "redis")]
         "redis+fenced" => Ok(super::redis::FencedSetNx::connect(url).await?.erased()),
+        #[cfg(feature = "postgres")]
+        "postgres+row" => Ok(super::sql::UniqueRow::connect(url).await?.erased()),
+        #[cfg(feature = "mysql")]
+        "mysql+row" => Ok(super::sql::UniqueRow::connect(url).await?.erased()),
         other => Err(refused(other)),
     }
 }

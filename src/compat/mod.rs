@@ -22,6 +22,8 @@ mod lease;
 mod mutex;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub mod sql;
 mod store;
 
 pub use crate::error::StoreProblem;

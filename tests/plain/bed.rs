@@ -9,6 +9,7 @@ use lockkeeper::compat::{KINDS, PlainKeeper, PlainMutex, PlainStore, connect};
 use testbench::daemon::{self, Daemon};
 
 use crate::memory::Memory;
+use crate::sql::Database;
 
 /// Long enough for a busy machine, and short enough to be waited for.
 pub const TTL: Duration = Duration::from_secs(2);
@@ -40,6 +41,7 @@ pub struct Bed {
 enum Server {
     Memory(Memory),
     Redis(Daemon),
+    Sql(Database),
 }
 
 /// All kinds, with their servers started; or the store in memory alone.
@@ -62,6 +64,7 @@ impl Bed {
     fn start(kind: &'static str) -> Result<Self, String> {
         let server = match kind.split_once('+') {
             Some(("redis", _)) => Server::Redis(daemon::redis(&[])?),
+            Some(("postgres" | "mysql", _)) => Server::Sql(Database::start(kind)?),
             _ => return Err(format!("no server is known for {kind}")),
         };
         Ok(Self { kind, server })
@@ -75,6 +78,15 @@ impl Bed {
                 let url = format!("{}://{}", self.kind, daemon.address());
                 connect(&url).await.unwrap()
             }
+            Server::Sql(database) => connect(&database.url()).await.unwrap(),
+        }
+    }
+
+    /// The database of a kind in one.
+    pub fn database(&self) -> &Database {
+        match &self.server {
+            Server::Sql(database) => database,
+            _ => panic!("{} is in no database", self.kind),
         }
     }
 
@@ -88,6 +100,7 @@ impl Bed {
     pub async fn remove(&self, name: &str) {
         match &self.server {
             Server::Memory(memory) => memory.remove(name),
+            Server::Sql(database) => database.remove(name).await,
             Server::Redis(daemon) => {
                 let client = redis::Client::open(format!("redis://{}", daemon.address())).unwrap();
                 let mut connection = client.get_multiplexed_async_connection().await.unwrap();

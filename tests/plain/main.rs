@@ -16,6 +16,7 @@ mod bed;
 mod counted;
 mod holds;
 mod memory;
+mod sql;
 mod tries;
 mod waits;
 
@@ -64,7 +65,8 @@ fn run(bed: &Arc<Bed>, case: Case) -> Result<(), Failed> {
         .worker_threads(2)
         .enable_all()
         .build()?;
-    let name = format!("{}/{}", case.name, uuid::Uuid::new_v4().simple());
+    // As short as the shortest column for a name.
+    let name = format!("{:.30}/{}", case.name, uuid::Uuid::new_v4().simple());
     let case = (case.run)(Arc::clone(bed), name);
     let limited = async { tokio::time::timeout(LIMIT, case).await };
     let ended = runtime.block_on(async { tokio::spawn(limited).await });
