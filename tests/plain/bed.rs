@@ -18,15 +18,25 @@ pub const TTL: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy)]
 pub struct Case {
     pub name: &'static str,
+    /// The kinds that it is for.
+    pub is_for: fn(&str) -> bool,
     pub run: fn(Arc<Bed>, String) -> BoxFuture<'static, ()>,
 }
 
-/// Makes cases of async functions.
+/// Makes cases of async functions; `if` says for which kinds.
 #[macro_export]
 macro_rules! cases {
+    (if $is_for:expr; $($name:ident),* $(,)?) => {
+        &[$($crate::bed::Case {
+            name: stringify!($name),
+            is_for: $is_for,
+            run: |bed, name| Box::pin($name(bed, name)),
+        }),*]
+    };
     ($($name:ident),* $(,)?) => {
         pub const CASES: &[$crate::bed::Case] = &[$($crate::bed::Case {
             name: stringify!($name),
+            is_for: |_| true,
             run: |bed, name| Box::pin($name(bed, name)),
         }),*];
     };

@@ -17,6 +17,9 @@ mod counted;
 mod holds;
 mod memory;
 mod sql;
+mod sql_errors;
+mod sql_peers;
+mod sql_sessions;
 mod tries;
 mod waits;
 
@@ -41,10 +44,13 @@ fn main() -> ExitCode {
             return ExitCode::from(101);
         }
     };
-    let cases: Vec<Case> = [holds::CASES, tries::CASES, waits::CASES].concat();
+    let mut cases: Vec<Case> = [holds::CASES, tries::CASES, waits::CASES].concat();
+    for special in [sql_errors::CASES, sql_peers::CASES, sql_sessions::CASES] {
+        cases.extend(special.iter().copied().flatten());
+    }
     let mut trials = Vec::new();
     for bed in &beds {
-        for case in &cases {
+        for case in cases.iter().filter(|case| (case.is_for)(bed.kind)) {
             let (bed, case) = (Arc::clone(bed), *case);
             let name = format!("{}::{}", bed.kind, case.name);
             trials.push(Trial::test(name, move || run(&bed, case)));

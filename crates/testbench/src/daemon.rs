@@ -189,8 +189,14 @@ pub fn mariadb(more: &[&str]) -> Result<Daemon, String> {
             command.args(["--no-defaults", "--bind-address=127.0.0.1", &datadir]);
             command.arg(format!("--port={port}"));
             command.arg(format!("--socket={}", folder.join("socket").display()));
-            command.arg(format!("--init-file={}", folder.join("first.sql").display()));
-            command.args(["--innodb-flush-log-at-trx-commit=2", "--max-connections=500"]);
+            command.arg(format!(
+                "--init-file={}",
+                folder.join("first.sql").display()
+            ));
+            command.args([
+                "--innodb-flush-log-at-trx-commit=2",
+                "--max-connections=500",
+            ]);
             command.args(&more);
             command
         }),
@@ -199,7 +205,9 @@ pub fn mariadb(more: &[&str]) -> Result<Daemon, String> {
 
 /// Debian keeps the programs of each version in a folder of its own, beside the path.
 fn postgres_bin() -> PathBuf {
-    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
+    let versions = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten();
     let bins = versions.flatten().map(|version| version.path().join("bin"));
     bins.max().unwrap_or_default()
 }

@@ -7,6 +7,12 @@
 //! A table is never made in silence. `create_table` of a kind makes it, and each kind documents
 //! the statement.
 
+#[cfg(feature = "postgres")]
+mod advisory;
+mod forupdate;
+#[cfg(feature = "mysql")]
+mod getlock;
+mod held;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]
@@ -15,6 +21,17 @@ mod row;
 mod schema;
 mod server;
 mod session;
+mod shedlock;
+mod spring;
 mod url;
+mod version;
 
+#[cfg(feature = "postgres")]
+pub use advisory::AdvisoryLock;
+pub use forupdate::ForUpdate;
+#[cfg(feature = "mysql")]
+pub use getlock::GetLock;
 pub use row::UniqueRow;
+pub use shedlock::ShedLock;
+pub use spring::SpringLock;
+pub use version::{VersionColumn, VersionConflict, VersionedRow};

@@ -38,10 +38,12 @@ pub(super) fn options(url: &SqlUrl) -> Result<(Opts, String)> {
 
 impl MySqlSession {
     pub(super) async fn open(opts: &Opts) -> StoreResult<Self> {
-        let conn = Conn::new(opts.clone()).await.map_err(|error| match problem(&error) {
-            StoreProblem::NoAnswer => StoreProblem::Unreachable(error.to_string()),
-            other => other,
-        })?;
+        let conn = Conn::new(opts.clone())
+            .await
+            .map_err(|error| match problem(&error) {
+                StoreProblem::NoAnswer => StoreProblem::Unreachable(error.to_string()),
+                other => other,
+            })?;
         let mut session = Self {
             conn,
             is_broken: false,
@@ -70,9 +72,10 @@ impl MySqlSession {
         let was_broken = std::mem::replace(&mut self.is_broken, true);
         let rows: Result<Vec<Row>, Error> = self.conn.exec(sql, params).await;
         let rows = self.judge(rows, was_broken)?;
+        let matched = matched(&self.conn.info());
         Ok(Answer {
             rows: rows.into_iter().map(cells).collect(),
-            affected: self.conn.affected_rows(),
+            affected: matched.unwrap_or_else(|| self.conn.affected_rows()),
             last_id: self.conn.last_insert_id(),
         })
     }
@@ -96,6 +99,12 @@ impl MySqlSession {
             }
         }
     }
+}
+
+/// How many rows an UPDATE has found, also those that have had the new values before.
+fn matched(info: &str) -> Option<u64> {
+    let rest = info.strip_prefix("Rows matched: ")?;
+    rest.split_whitespace().next()?.parse().ok()
 }
 
 fn cells(row: Row) -> Vec<Option<String>> {

@@ -21,6 +21,8 @@ type Cause = Box<dyn std::error::Error + Sync + Send>;
 #[derive(Debug)]
 pub(super) struct PostgresSession {
     client: Client,
+    /// No pooler is between.
+    pub(super) is_straight: bool,
 }
 
 /// The options of a URL, and the server's name without user and password.
@@ -46,19 +48,28 @@ pub(super) fn config(url: &SqlUrl) -> Result<(Config, String)> {
 
 impl PostgresSession {
     pub(super) async fn open(config: &Config) -> StoreResult<Self> {
-        let opened = config.connect(NoTls).await;
-        let (client, connection) = opened.map_err(|error| at_connect(&error))?;
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(error = told(&error), "a connection to PostgreSQL ended");
+        // A statement that waits for a row must not happen long after its caller has gone. The
+        // settings come with the connection: a pooler refuses them, ignores them, or gives them to
+        // a connection that is not ours alone. Set later, they would stay there for others.
+        let marker = uuid::Uuid::new_v4().simple();
+        let given = config.get_options().unwrap_or_default();
+        let options = format!(
+            "{given} -c lock_timeout=2s -c statement_timeout=10s -c lockkeeper.marker={marker}"
+        );
+        let client = match connect(config.clone().options(options)).await {
+            Err(StoreProblem::Refused(why)) if why.contains("startup parameter") => {
+                connect(config).await?
             }
-        });
-        let session = Self { client };
-        // A statement that waits for a row must not happen long after its caller has gone.
-        let set = "SELECT current_setting('transaction_read_only'), \
-                   set_config('lock_timeout', '2s', false), \
-                   set_config('statement_timeout', '10s', false)";
-        let answer = session.run(set, &[]).await?;
+            other => other?,
+        };
+        let mut session = Self {
+            client,
+            is_straight: false,
+        };
+        let asked = "SELECT current_setting('transaction_read_only'), \
+                     current_setting('lockkeeper.marker', true)";
+        let answer = session.run(asked, &[]).await?;
+        session.is_straight = answer.cell(1) == Some(&*marker.to_string());
         match answer.cell(0) {
             Some("off") => Ok(session),
             _ => Err(StoreProblem::Replica),
@@ -72,7 +83,9 @@ impl PostgresSession {
     pub(super) async fn run(&self, sql: &str, params: &[&str]) -> StoreResult<Answer> {
         use futures_util::TryStreamExt;
         let params: Vec<Text<'_>> = params.iter().map(|param| Text(param)).collect();
-        let params = params.iter().map(|param| (param as &(dyn ToSql + Sync), Type::UNKNOWN));
+        let params = params
+            .iter()
+            .map(|param| (param as &(dyn ToSql + Sync), Type::UNKNOWN));
         let rows = self.client.query_typed_raw(sql, params).await;
         let rows = rows.map_err(|error| problem(&error))?;
         let mut answer = Answer::default();
@@ -88,6 +101,17 @@ impl PostgresSession {
         let done = self.client.batch_execute(sql).await;
         done.map_err(|error| problem(&error))
     }
+}
+
+async fn connect(config: &Config) -> StoreResult<Client> {
+    let opened = config.connect(NoTls).await;
+    let (client, connection) = opened.map_err(|error| at_connect(&error))?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(error = told(&error), "a connection to PostgreSQL ended");
+        }
+    });
+    Ok(client)
 }
 
 /// A parameter in its text form: the server knows its type.
@@ -126,7 +150,8 @@ impl<'a> FromSql<'a> for Cell {
     }
 
     fn accepts(ty: &Type) -> bool {
-        matches!(*ty, Type::BOOL | Type::INT2 | Type::INT4 | Type::INT8) || <String as FromSql<'_>>::accepts(ty)
+        matches!(*ty, Type::BOOL | Type::INT2 | Type::INT4 | Type::INT8)
+            || <String as FromSql<'_>>::accepts(ty)
     }
 }
 
@@ -195,8 +220,8 @@ fn problem(error: &tokio_postgres::Error) -> StoreProblem {
         "57P01" | "57P02" | "57P05" | "25P03" => StoreProblem::NoAnswer,
         "25006" => StoreProblem::Replica,
         "42501" => StoreProblem::Denied(text),
-        "42P01" | "42703" | "42P10" | "42804" | "42883" | "42846" | "3D000" | "3F000"
-        | "22001" | "22P02" | "22008" | "23502" => StoreProblem::Schema(text),
+        "42P01" | "42703" | "42P10" | "42804" | "42883" | "42846" | "3D000" | "3F000" | "22001"
+        | "22P02" | "22008" | "23502" => StoreProblem::Schema(text),
         "42704" => StoreProblem::WrongServer(format!("it needs PostgreSQL 14 or newer ({text})")),
         // Nothing has happened, and it may go on soon.
         "55P03" | "57014" | "40001" | "40P01" | "57P03" | "53300" => {

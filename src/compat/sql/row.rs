@@ -128,12 +128,16 @@ impl UniqueRow {
 
     /// The rest of the other's ttl. In PostgreSQL the statement has told it.
     async fn taken(&self, attempt: &Attempt, left: Option<Duration>) -> StoreResult<Acquired> {
-        let sql = self.server.dialect().pick(None, Some(&self.table.name)).map(|table| {
-            format!(
-                "SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires) DIV 1000 \
+        let sql = self
+            .server
+            .dialect()
+            .pick(None, Some(&self.table.name))
+            .map(|table| {
+                format!(
+                    "SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires) DIV 1000 \
                  FROM {table} WHERE name = ?"
-            )
-        });
+                )
+            });
         let Some(sql) = sql else {
             return Ok(Acquired::No { left });
         };
@@ -243,7 +247,7 @@ fn parts(url: &str) -> Result<(SqlServer, Table)> {
             ("token".into(), &["bigint"]),
             (
                 "expires".into(),
-                dialect.pick(&["timestamp with time zone"], &["datetime"]),
+                dialect.pick(&["timestamp with time zone"], &["datetime(6)"]),
             ),
         ],
         key: vec!["name".into()],

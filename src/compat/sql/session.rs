@@ -35,7 +35,9 @@ impl Answer {
     /// Milliseconds, which may be below zero.
     pub(super) fn millis(&self, column: usize) -> Option<std::time::Duration> {
         let left: i64 = self.cell(column)?.parse().ok()?;
-        Some(std::time::Duration::from_millis(left.try_into().unwrap_or(0)))
+        Some(std::time::Duration::from_millis(
+            left.try_into().unwrap_or(0),
+        ))
     }
 }
 
@@ -66,6 +68,16 @@ impl SqlSession {
             Self::Postgres(_) => Dialect::Postgres,
             #[cfg(feature = "mysql")]
             Self::MySql(_) => Dialect::MySql,
+        }
+    }
+
+    /// Whether it is known that no pooler is between.
+    #[cfg(feature = "postgres")]
+    pub(super) fn is_straight(&self) -> bool {
+        match self {
+            Self::Postgres(session) => session.is_straight,
+            #[cfg(feature = "mysql")]
+            Self::MySql(_) => false,
         }
     }
 

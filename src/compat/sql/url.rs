@@ -129,9 +129,10 @@ pub(super) fn identifier(name: &str) -> Result<String> {
 
 fn asks_for_tls(key: &str, value: &str) -> bool {
     match key {
-        "sslmode" | "ssl-mode" | "ssl_mode" => {
-            !matches!(&*value.to_lowercase(), "disable" | "disabled" | "prefer" | "preferred")
-        }
+        "sslmode" | "ssl-mode" | "ssl_mode" => !matches!(
+            &*value.to_lowercase(),
+            "disable" | "disabled" | "prefer" | "preferred"
+        ),
         "sslnegotiation" | "sslrootcert" | "sslcert" => true,
         "require_ssl" | "verify_ca" | "verify_identity" => value == "true",
         _ => false,
