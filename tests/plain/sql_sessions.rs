@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use lockkeeper::Error;
 use lockkeeper::compat::sql::{ForUpdate, VersionColumn};

@@ -181,7 +181,8 @@ pub fn mariadb(more: &[&str]) -> Result<Daemon, String> {
                 own("mysql", folder);
                 let mut init = as_user("mysql", Path::new("mariadb-install-db"));
                 init.args(["--no-defaults", "--auth-root-authentication-method=normal"]);
-                prepare(init.args(["--skip-test-db", &datadir]));
+                init.args(["--innodb-log-file-size=8M", "--skip-test-db"]);
+                prepare(init.arg(&datadir));
                 let first = "CREATE DATABASE IF NOT EXISTS test;\n";
                 std::fs::write(folder.join("first.sql"), first).expect("the folder is ours");
             }

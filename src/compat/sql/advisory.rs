@@ -58,7 +58,7 @@ impl AdvisoryLock {
         if parsed.dialect != Dialect::Postgres {
             return Err(refused(url, "MariaDB and MySQL have mysql+getlock".into()));
         }
-        let server = Arc::new(SqlServer::of(&parsed)?);
+        let server = SqlServer::of(&parsed)?;
         let session = server.open().await.and_then(straight);
         let session =
             session.map_err(|problem| server.failed("connect to", "the store", problem))?;

@@ -65,7 +65,7 @@ impl ForUpdate {
         let (server, table) = parts(url)?;
         table.check(&server).await?;
         Ok(PlainKeeper::new(Self {
-            server: Arc::new(server),
+            server,
             table,
             held: HeldSessions::default(),
         }))
@@ -402,7 +402,7 @@ fn step(
     .boxed()
 }
 
-fn parts(url: &str) -> Result<(SqlServer, Table)> {
+fn parts(url: &str) -> Result<(Arc<SqlServer>, Table)> {
     let url = SqlUrl::parse(url, "forupdate", &["table", "column"])?;
     let name = url.identifier("table", "lockkeeper_rows")?;
     let column = url.identifier("column", "name")?;

@@ -55,7 +55,7 @@ impl GetLock {
         if parsed.dialect != Dialect::MySql {
             return Err(refused(url, "PostgreSQL has postgres+advisory".into()));
         }
-        let server = Arc::new(SqlServer::of(&parsed)?);
+        let server = SqlServer::of(&parsed)?;
         let session = server.open().await;
         let session =
             session.map_err(|problem| server.failed("connect to", "the store", problem))?;

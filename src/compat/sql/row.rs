@@ -3,6 +3,7 @@
 //! Invariants: only the database's clock is read. A grant is one statement, and so is each change
 //! of one: the row is the lock. A released row stays, so its token grows.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -45,7 +46,7 @@ const LONGEST_NAME: usize = 255;
 /// such a step.
 #[derive(Debug)]
 pub struct UniqueRow {
-    server: SqlServer,
+    server: Arc<SqlServer>,
     table: Table,
     host: String,
 }
@@ -224,7 +225,7 @@ impl PlainStore for UniqueRow {
     }
 }
 
-fn parts(url: &str) -> Result<(SqlServer, Table)> {
+fn parts(url: &str) -> Result<(Arc<SqlServer>, Table)> {
     let url = SqlUrl::parse(url, "row", &["table"])?;
     let name = url.identifier("table", "lockkeeper_locks")?;
     let dialect = url.dialect;

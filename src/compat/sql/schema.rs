@@ -1,5 +1,7 @@
 //! Tables of locks: what they must have, and how they are made.
 
+use std::sync::Arc;
+
 use super::server::SqlServer;
 use super::url::Dialect;
 use crate::compat::store::StoreResult;
@@ -20,12 +22,12 @@ pub(super) struct Table {
 
 impl Table {
     /// Whether the table is as it must be.
-    pub(super) async fn check(&self, server: &SqlServer) -> Result<()> {
+    pub(super) async fn check(&self, server: &Arc<SqlServer>) -> Result<()> {
         let checked = self.find_fault(server).await;
         checked.map_err(|problem| server.failed("use", &self.name, self.explain(problem)))
     }
 
-    pub(super) async fn create(&self, server: &SqlServer) -> Result<()> {
+    pub(super) async fn create(&self, server: &Arc<SqlServer>) -> Result<()> {
         let made = server.run(&self.create, &[]).await;
         made.map_err(|problem| server.failed("create", &self.name, problem))?;
         Ok(())
@@ -42,7 +44,7 @@ impl Table {
         }
     }
 
-    async fn find_fault(&self, server: &SqlServer) -> StoreResult<()> {
+    async fn find_fault(&self, server: &Arc<SqlServer>) -> StoreResult<()> {
         let names: Vec<&str> = self.columns.iter().map(|(name, _)| &**name).collect();
         // It tells a missing table, a missing column and a missing right apart.
         let probe = format!("SELECT {} FROM {} WHERE 1 = 0", names.join(", "), self.name);
@@ -75,7 +77,7 @@ impl Table {
         self.check_key(server).await
     }
 
-    async fn check_key(&self, server: &SqlServer) -> StoreResult<()> {
+    async fn check_key(&self, server: &Arc<SqlServer>) -> StoreResult<()> {
         let sql = server.dialect().pick(
             "SELECT 1 FROM pg_index i WHERE indrelid = $1::regclass AND indisunique \
              AND indpred IS NULL AND $2 = (SELECT string_agg(attname, ',' ORDER BY attname) \

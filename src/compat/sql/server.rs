@@ -3,9 +3,10 @@
 //! Invariants: a connection that was dropped in a statement is not used again. A statement is sent
 //! once: only the caller knows whether it may be sent again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use tokio::time::timeout;
 
 use super::session::{Answer, SqlSession};
@@ -43,7 +44,7 @@ impl std::fmt::Debug for Login {
 
 impl SqlServer {
     /// Nothing is sent.
-    pub(super) fn of(url: &SqlUrl) -> Result<Self> {
+    pub(super) fn of(url: &SqlUrl) -> Result<Arc<Self>> {
         let (login, server) = match url.dialect {
             #[cfg(feature = "postgres")]
             Dialect::Postgres => {
@@ -56,12 +57,12 @@ impl SqlServer {
                 (Login::MySql(opts), server)
             }
         };
-        Ok(Self {
+        Ok(Arc::new(Self {
             server,
             login,
             idle: Latch::default(),
             width: Semaphore::new(WIDTH),
-        })
+        }))
     }
 
     pub(super) fn server(&self) -> &str {
@@ -87,31 +88,58 @@ impl SqlServer {
         }
     }
 
-    /// Runs one statement on any connection.
-    pub(super) async fn run(&self, sql: &str, params: &[&str]) -> StoreResult<Answer> {
-        let _turn = self.turn().await?;
-        let mut session = self.take().await?;
-        let answer = session.run(sql, params).await;
-        self.put_back(session);
-        answer
+    /// Runs one statement on any connection. If the caller is dropped, a statement that was sent
+    /// ends in its own time and its connection is kept; one that was not sent is not sent.
+    pub(super) async fn run(self: &Arc<Self>, sql: &str, params: &[&str]) -> StoreResult<Answer> {
+        let server = Arc::clone(self);
+        let sql = sql.to_owned();
+        let params: Vec<String> = params.iter().map(|&param| param.to_owned()).collect();
+        let (done, answered) = oneshot::channel();
+        tokio::spawn(async move {
+            let answer = async {
+                let _turn = server.turn().await?;
+                let mut session = server.take().await?;
+                if done.is_closed() {
+                    server.put_back(session);
+                    return Err(StoreProblem::NoAnswer);
+                }
+                let params: Vec<&str> = params.iter().map(|param| &**param).collect();
+                let answer = session.run(&sql, &params).await;
+                server.put_back(session);
+                answer
+            };
+            let answer = answer.await;
+            done.send(answer).unwrap_or_default();
+        });
+        answered.await.unwrap_or(Err(StoreProblem::NoAnswer))
     }
 
     /// One of the few that may try at a time.
-    pub(super) async fn turn(&self) -> StoreResult<tokio::sync::SemaphorePermit<'_>> {
+    pub(super) async fn turn(&self) -> StoreResult<SemaphorePermit<'_>> {
         let turn = self.width.acquire().await;
         turn.map_err(|_| StoreProblem::Unreachable("the client is closed".into()))
     }
 
-    /// A connection for its taker alone.
-    pub(super) async fn take(&self) -> StoreResult<SqlSession> {
+    /// A connection for its taker alone. One that is opened for a taker that is dropped is kept:
+    /// on a slow server, no try would ever end otherwise.
+    pub(super) async fn take(self: &Arc<Self>) -> StoreResult<SqlSession> {
         loop {
             let idle = self.idle.lock().pop();
             match idle {
                 Some(session) if session.is_closed() => drop(session),
                 Some(session) => return Ok(session),
-                None => return self.open().await,
+                None => break,
             }
         }
+        let server = Arc::clone(self);
+        let (done, opened) = oneshot::channel();
+        tokio::spawn(async move {
+            if let Err(Ok(session)) = done.send(server.open().await) {
+                server.put_back(session);
+            }
+        });
+        let gone = || Err(StoreProblem::Unreachable("the runtime ends".into()));
+        opened.await.unwrap_or_else(|_| gone())
     }
 
     pub(super) fn put_back(&self, session: SqlSession) {

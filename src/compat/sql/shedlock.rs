@@ -2,6 +2,7 @@
 //!
 //! Invariant: only the database's clock is read, in UTC, as `usingDbTime()` does.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -37,7 +38,7 @@ const LONGEST_NAME: usize = 64;
 /// lost where the database loses a commit.
 #[derive(Debug)]
 pub struct ShedLock {
-    server: SqlServer,
+    server: Arc<SqlServer>,
     table: Table,
     host: String,
 }
@@ -185,7 +186,7 @@ impl PlainStore for ShedLock {
     }
 }
 
-fn parts(url: &str) -> Result<(SqlServer, Table)> {
+fn parts(url: &str) -> Result<(Arc<SqlServer>, Table)> {
     let url = SqlUrl::parse(url, "shedlock", &["table"])?;
     let name = url.identifier("table", "shedlock")?;
     let table = Table {

@@ -3,6 +3,7 @@
 //! Invariants: a lock is expired when its `CREATED_DATE` is older than the table's ttl, as Spring
 //! Integration 6 judges it. Only the database's clock is read, in UTC.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -41,7 +42,7 @@ const THEIR_TTL: u64 = 10_000;
 /// told to. It is lost where the database loses a commit.
 #[derive(Debug)]
 pub struct SpringLock {
-    server: SqlServer,
+    server: Arc<SqlServer>,
     table: Table,
     region: String,
     /// What the others take for the ttl, in milliseconds.

@@ -2,6 +2,8 @@
 //!
 //! Invariant: a row is written only at the version that was read. Nothing is held.
 
+use std::sync::Arc;
+
 use super::server::SqlServer;
 use super::url::{SqlUrl, identifier};
 use crate::error::Result;
@@ -13,7 +15,7 @@ use crate::error::Result;
 /// It needs an integer column that each writer counts up.
 #[derive(Debug)]
 pub struct VersionColumn {
-    server: SqlServer,
+    server: Arc<SqlServer>,
     table: String,
     key: String,
     version: String,
