@@ -12,6 +12,16 @@ pub const KINDS: &[(&str, &str)] = &[
     ("redis+redlock", "redis"),
     ("redis+tair", "redis"),
     ("memcached+add", "memcached"),
+    ("postgres+row", "postgres"),
+    ("postgres+forupdate", "postgres"),
+    ("postgres+shedlock", "postgres"),
+    ("postgres+spring", "postgres"),
+    ("postgres+advisory", "postgres"),
+    ("mysql+row", "mysql"),
+    ("mysql+forupdate", "mysql"),
+    ("mysql+shedlock", "mysql"),
+    ("mysql+spring", "mysql"),
+    ("mysql+getlock", "mysql"),
 ];
 
 /// Connects to a store by the scheme of the URL, for a program whose user chooses the kind of lock.
@@ -35,6 +45,28 @@ pub async fn connect(url: &str) -> Result<PlainKeeper<dyn PlainStore>> {
         "redis+tair" => Ok(super::redis::Tair::connect(url).await?.erased()),
         #[cfg(feature = "memcached")]
         "memcached+add" => Ok(super::memcached::MemcachedAdd::connect(url).await?.erased()),
+        #[cfg(feature = "postgres")]
+        scheme if scheme.starts_with("postgres+") => in_sql(scheme, url).await,
+        #[cfg(feature = "mysql")]
+        scheme if scheme.starts_with("mysql+") => in_sql(scheme, url).await,
+        other => Err(refused(other)),
+    }
+}
+
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+async fn in_sql(scheme: &str, url: &str) -> Result<PlainKeeper<dyn PlainStore>> {
+    use super::sql;
+    match scheme {
+        "postgres+row" | "mysql+row" => Ok(sql::UniqueRow::connect(url).await?.erased()),
+        "postgres+forupdate" | "mysql+forupdate" => {
+            Ok(sql::ForUpdate::connect(url).await?.erased())
+        }
+        "postgres+shedlock" | "mysql+shedlock" => Ok(sql::ShedLock::connect(url).await?.erased()),
+        "postgres+spring" | "mysql+spring" => Ok(sql::SpringLock::connect(url).await?.erased()),
+        #[cfg(feature = "postgres")]
+        "postgres+advisory" => Ok(sql::AdvisoryLock::connect(url).await?.erased()),
+        #[cfg(feature = "mysql")]
+        "mysql+getlock" => Ok(sql::GetLock::connect(url).await?.erased()),
         other => Err(refused(other)),
     }
 }

@@ -5,8 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::hold::PlainHold;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use super::store::failed;
 use super::store::{FencedStore, PlainStore};
 use crate::brief::Brief;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use crate::error::StoreProblem;
 use crate::error::{Error, Result};
 use crate::guard::hold::GuardState;
 use crate::token::Token;
@@ -157,6 +161,18 @@ impl<S: PlainStore + ?Sized> PlainGuard<S> {
             },
             loss = watched.lost() => Err(watched.error(loss)),
         }
+    }
+
+    /// What the locks of a store need to do more with a hold.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    pub(super) fn store(&self) -> &S {
+        &self.hold().store
+    }
+
+    /// The error of a call for this hold.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    pub(super) fn failed(&self, doing: &'static str, problem: StoreProblem) -> Error {
+        failed(self.store(), doing, self.name(), problem)
     }
 
     /// The number of this grant, where the kind of lock has one.

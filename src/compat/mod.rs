@@ -24,6 +24,8 @@ pub mod memcached;
 mod mutex;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub mod sql;
 mod store;
 
 pub use crate::error::StoreProblem;

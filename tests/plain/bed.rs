@@ -11,6 +11,7 @@ use lockkeeper::compat::{KINDS, PlainKeeper, PlainMutex, PlainStore, connect};
 use testbench::daemon::{self, Daemon};
 
 use crate::memory::Memory;
+use crate::sql::Database;
 use crate::tair::TairStandIn;
 
 /// Long enough for a busy machine, and short enough to be waited for.
@@ -20,27 +21,29 @@ pub const TTL: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy)]
 pub struct Case {
     pub name: &'static str,
-    /// The kinds it runs on; none for all.
-    pub kinds: &'static [&'static str],
+    /// The kinds that it is for.
+    pub is_for: fn(&str) -> bool,
     pub run: fn(Arc<Bed>, String) -> BoxFuture<'static, ()>,
 }
 
-impl Case {
-    pub fn is_for(&self, kind: &str) -> bool {
-        self.kinds.is_empty() || self.kinds.contains(&kind)
-    }
-}
-
-/// Makes cases of async functions: for all kinds of lock, or for those that are named first.
+/// Makes cases of async functions: for all kinds of lock, for those that are named first, or for
+/// those of which `if` says so.
 #[macro_export]
 macro_rules! cases {
+    (if $is_for:expr; $($name:ident),* $(,)?) => {
+        &[$($crate::bed::Case {
+            name: stringify!($name),
+            is_for: $is_for,
+            run: |bed, name| Box::pin($name(bed, name)),
+        }),*]
+    };
     ($($name:ident),* $(,)?) => {
         $crate::cases![[] $($name),*];
     };
     ([$($kind:literal),*] $($name:ident),* $(,)?) => {
         pub const CASES: &[$crate::bed::Case] = &[$($crate::bed::Case {
             name: stringify!($name),
-            kinds: KINDS_OF_CASES,
+            is_for: |kind| KINDS_OF_CASES.is_empty() || KINDS_OF_CASES.contains(&kind),
             run: |bed, name| Box::pin($name(bed, name)),
         }),*];
         const KINDS_OF_CASES: &[&str] = &[$($kind),*];
@@ -60,6 +63,7 @@ enum Server {
     Redlock(Vec<Daemon>, Instant),
     Tair(TairStandIn),
     Memcached(Daemon),
+    Sql(Database),
 }
 
 /// All kinds, with their servers started; or the store in memory alone.
@@ -88,6 +92,7 @@ impl Bed {
             Some(("redis", "tair")) => Server::Tair(TairStandIn::start()?),
             Some(("redis", _)) => Server::Redis(daemon::redis(&[])?),
             Some(("memcached", _)) => Server::Memcached(daemon::memcached(&[])?),
+            Some(("postgres" | "mysql", _)) => Server::Sql(Database::start(kind)?),
             _ => return Err(format!("no server is known for {kind}")),
         };
         Ok(Self { kind, server })
@@ -107,6 +112,15 @@ impl Bed {
                 let servers = daemons.iter().map(|one| one.address().to_string());
                 self.connect(&servers.collect::<Vec<_>>().join(",")).await
             }
+            Server::Sql(database) => connect(&database.url()).await.unwrap(),
+        }
+    }
+
+    /// The database of a kind in one.
+    pub fn database(&self) -> &Database {
+        match &self.server {
+            Server::Sql(database) => database,
+            _ => panic!("{} is in no database", self.kind),
         }
     }
 
@@ -126,6 +140,7 @@ impl Bed {
     pub async fn remove(&self, name: &str) {
         match &self.server {
             Server::Memory(memory) => memory.remove(name),
+            Server::Sql(database) => database.remove(name).await,
             Server::Redis(_) => {
                 let mut connection = self.redis().await;
                 let removed = redis::cmd("DEL")

@@ -19,6 +19,10 @@ mod memcached;
 mod memory;
 mod redisson;
 mod redlock;
+mod sql;
+mod sql_errors;
+mod sql_peers;
+mod sql_sessions;
 mod tair;
 mod tries;
 mod waits;
@@ -44,7 +48,7 @@ fn main() -> ExitCode {
             return ExitCode::from(101);
         }
     };
-    let cases: Vec<Case> = [
+    let mut cases: Vec<Case> = [
         holds::CASES,
         tries::CASES,
         waits::CASES,
@@ -54,9 +58,12 @@ fn main() -> ExitCode {
         tair::CASES,
     ]
     .concat();
+    for special in [sql_errors::CASES, sql_peers::CASES, sql_sessions::CASES] {
+        cases.extend(special.iter().copied().flatten());
+    }
     let mut trials = Vec::new();
     for bed in &beds {
-        for case in cases.iter().filter(|case| case.is_for(bed.kind)) {
+        for case in cases.iter().filter(|case| (case.is_for)(bed.kind)) {
             let (bed, case) = (Arc::clone(bed), *case);
             let name = format!("{}::{}", bed.kind, case.name);
             trials.push(Trial::test(name, move || run(&bed, case)));
@@ -77,7 +84,8 @@ fn run(bed: &Arc<Bed>, case: Case) -> Result<(), Failed> {
         .worker_threads(2)
         .enable_all()
         .build()?;
-    let name = format!("{}/{}", case.name, uuid::Uuid::new_v4().simple());
+    // As short as the shortest column for a name.
+    let name = format!("{:.30}/{}", case.name, uuid::Uuid::new_v4().simple());
     let case = (case.run)(Arc::clone(bed), name);
     let limited = async { tokio::time::timeout(LIMIT, case).await };
     let ended = runtime.block_on(async { tokio::spawn(limited).await });

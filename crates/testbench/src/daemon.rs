@@ -155,3 +155,105 @@ pub fn memcached(more: &[&str]) -> Result<Daemon, String> {
         }),
     )
 }
+
+/// A PostgreSQL server with a superuser `postgres` and its database, without a password. `more` is
+/// added to its configuration.
+pub fn postgres(more: &[&str]) -> Result<Daemon, String> {
+    let more: Vec<String> = more.iter().map(|&word| word.to_owned()).collect();
+    Daemon::start(
+        "postgresql",
+        Box::new(move |folder, port| {
+            let bin = postgres_bin();
+            let data = folder.join("data");
+            if !data.exists() {
+                own("postgres", folder);
+                let mut init = as_user("postgres", &bin.join("initdb"));
+                init.args(["-U", "postgres", "-A", "trust", "-N", "-E", "UTF8", "-D"]);
+                prepare(init.arg(&data));
+            }
+            // A server that was killed leaves it, and the number may be another process's now. Its
+            // processes end as soon as they see that it is gone.
+            if std::fs::remove_file(data.join("postmaster.pid")).is_ok() {
+                std::thread::sleep(Duration::from_millis(500));
+            }
+            let mut command = as_user("postgres", &bin.join("postgres"));
+            command.arg("-D").arg(&data).args(["-p", &port.to_string()]);
+            command.args(["-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-k"]);
+            command.arg(folder);
+            for option in &more {
+                command.args(["-c", option]);
+            }
+            command
+        }),
+    )
+}
+
+/// A MariaDB server with a user `root` from anywhere, without a password, and a database `test`.
+pub fn mariadb(more: &[&str]) -> Result<Daemon, String> {
+    let more: Vec<String> = more.iter().map(|&word| word.to_owned()).collect();
+    Daemon::start(
+        "mariadb-server",
+        Box::new(move |folder, port| {
+            let data = folder.join("data");
+            let datadir = format!("--datadir={}", data.display());
+            if !data.exists() {
+                own("mysql", folder);
+                let mut init = as_user("mysql", Path::new("mariadb-install-db"));
+                init.args(["--no-defaults", "--auth-root-authentication-method=normal"]);
+                init.args(["--innodb-log-file-size=8M", "--skip-test-db"]);
+                prepare(init.arg(&datadir));
+                let first = "CREATE DATABASE IF NOT EXISTS test;\n";
+                std::fs::write(folder.join("first.sql"), first).expect("the folder is ours");
+            }
+            let mut command = as_user("mysql", Path::new("mariadbd"));
+            command.args(["--no-defaults", "--bind-address=127.0.0.1", &datadir]);
+            command.arg(format!("--port={port}"));
+            command.arg(format!("--socket={}", folder.join("socket").display()));
+            command.arg(format!(
+                "--init-file={}",
+                folder.join("first.sql").display()
+            ));
+            command.args([
+                "--innodb-flush-log-at-trx-commit=2",
+                "--max-connections=500",
+            ]);
+            command.args(&more);
+            command
+        }),
+    )
+}
+
+/// Debian keeps the programs of each version in a folder of its own, beside the path.
+fn postgres_bin() -> PathBuf {
+    let versions = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten();
+    let bins = versions.flatten().map(|version| version.path().join("bin"));
+    bins.max().unwrap_or_default()
+}
+
+/// These servers refuse to run as root: then they run as a user of their own.
+fn as_user(user: &str, program: &Path) -> Command {
+    if !rustix::process::geteuid().is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", user, "--regid", user, "--clear-groups"]);
+    command.arg("--").arg(program);
+    command
+}
+
+fn own(user: &str, folder: &Path) {
+    if rustix::process::geteuid().is_root() {
+        prepare(Command::new("chown").arg(user).arg(folder));
+    }
+}
+
+/// Runs a step before the server; what went wrong is told when the server does not listen.
+fn prepare(command: &mut Command) {
+    match command.stdin(Stdio::null()).output() {
+        Ok(output) if output.status.success() => (),
+        Ok(output) => eprintln!("{command:?}: {}", String::from_utf8_lossy(&output.stderr)),
+        Err(error) => eprintln!("{command:?}: {error}"),
+    }
+}

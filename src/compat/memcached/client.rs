@@ -192,7 +192,7 @@ async fn line(stream: &mut BufReader<TcpStream>) -> StoreResult<String> {
     let mut limited = stream.take(LONGEST_LINE);
     let read = limited.read_until(b'\n', &mut line).await;
     read.map_err(|_| StoreProblem::NoAnswer)?;
-    match line.strip_suffix(b"\r\n").map(str::from_utf8) {
+    match line.strip_suffix(b"\r\n").map(std::str::from_utf8) {
         Some(Ok(line)) => Ok(line.to_owned()),
         None if (line.len() as u64) < LONGEST_LINE && !line.ends_with(b"\n") => {
             Err(StoreProblem::NoAnswer)

@@ -1,0 +1,417 @@
+//! `SELECT ... FOR UPDATE`: a row that is locked by an open transaction.
+//!
+//! Invariants: each hold is a transaction on a connection of its own. It is committed only when
+//! asked for, and then with all that it has changed. A hold whose transaction has ended is lost.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt};
+
+use super::held::HeldSessions;
+use super::row::{SHORTEST_TTL, check_name, millis};
+use super::schema::Table;
+use super::server::SqlServer;
+use super::session::{Answer, SqlSession};
+use super::url::{Dialect, SqlUrl};
+use crate::compat::guard::PlainGuard;
+use crate::compat::mutex::PlainKeeper;
+use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
+use crate::error::{Result, StoreProblem};
+
+const LONGEST_NAME: usize = 255;
+
+/// `SELECT ... FOR UPDATE NOWAIT`, shared with each program that locks the same row.
+///
+/// The rows are those of the table `lockkeeper_rows` with the key `name`, or of any table that the
+/// options `table` and `column` of the URL name. A row that is missing is made first and stays.
+/// The column must be unique. `create_table` makes
+///
+/// ```sql
+/// CREATE TABLE lockkeeper_rows (name varchar(255) PRIMARY KEY) -- varbinary in MariaDB and MySQL
+/// ```
+///
+/// The guard is an open transaction. [`PlainGuard::execute`] runs statements in it, and
+/// [`PlainGuard::commit`] commits them together with the release: another client cannot hold before
+/// they are there. Each held lock takes one of the server's connections.
+///
+/// The lease is PostgreSQL's `idle_in_transaction_session_timeout`, or `wait_timeout` of MariaDB and
+/// MySQL (whole seconds). The server ends the connection of a silent client after the ttl, and with
+/// it all that was not committed.
+///
+/// # What it cannot do
+///
+/// It is not fair and has no token: what needs one is better done in the transaction, which a lost
+/// guard cannot commit. No hold survives a restart or a fail-over of the server. A long hold is a
+/// long transaction: PostgreSQL cannot vacuum what is newer.
+#[derive(Debug)]
+pub struct ForUpdate {
+    server: Arc<SqlServer>,
+    table: Table,
+    held: HeldSessions,
+}
+
+impl ForUpdate {
+    /// Connects to `postgres+forupdate://[user[:password]@]host[:port]/database` or
+    /// `mysql+forupdate://...`, with the options `table` and `column`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`](crate::Error::InvalidOption) for a URL that is none;
+    /// [`Error::Store`](crate::Error::Store) if there is no such database that writes, if it does
+    /// not accept the user, or if the table is not there or its key is not unique.
+    pub async fn connect(url: &str) -> Result<PlainKeeper<Self>> {
+        let (server, table) = parts(url)?;
+        table.check(&server).await?;
+        Ok(PlainKeeper::new(Self {
+            server,
+            table,
+            held: HeldSessions::default(),
+        }))
+    }
+
+    /// Makes the table that this URL names.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect); also if it is there already.
+    pub async fn create_table(url: &str) -> Result<()> {
+        let (server, table) = parts(url)?;
+        table.create(&server).await
+    }
+
+    async fn take(&self, attempt: &Attempt) -> StoreResult<Acquired> {
+        let _turn = self.server.turn().await?;
+        let mut session = self.server.take().await?;
+        let mut taken = self.try_take(&mut session, attempt).await;
+        if matches!(taken, Err(StoreProblem::NoAnswer)) {
+            // It had ended while nobody used it. A lock that it still got ended with it.
+            session = self.server.open().await?;
+            taken = self.try_take(&mut session, attempt).await;
+        }
+        match taken? {
+            Some(mark) => {
+                self.held.insert(attempt, session, mark);
+                Ok(Acquired::Yes { token: None })
+            }
+            None => {
+                self.server.put_back(session);
+                Ok(Acquired::No { left: None })
+            }
+        }
+    }
+
+    /// Locks the row. It returns the number of the transaction, or `None` if another one has it. On
+    /// an error the session is dropped, and its transaction with it.
+    async fn try_take(
+        &self,
+        session: &mut SqlSession,
+        attempt: &Attempt,
+    ) -> StoreResult<Option<String>> {
+        for has_made_row in [false, true] {
+            begin(session, attempt.ttl).await?;
+            let found = match self.select(session, &attempt.name).await {
+                Err(problem) if is_row_taken(&problem) => {
+                    session.batch("ROLLBACK").await?;
+                    return Ok(None);
+                }
+                found => found?,
+            };
+            match found.cell(0) {
+                Some(mark) => {
+                    let mark = mark.to_owned();
+                    if needs_savepoint(session) {
+                        session.batch("SAVEPOINT lockkeeper_hold").await?;
+                    }
+                    return Ok(Some(mark));
+                }
+                None => session.batch("ROLLBACK").await?,
+            }
+            if !has_made_row {
+                self.make_row(session, &attempt.name).await?;
+            }
+        }
+        // Another client removes the row again and again.
+        Ok(None)
+    }
+
+    async fn select(&self, session: &mut SqlSession, name: &str) -> StoreResult<Answer> {
+        let (table, column) = (&self.table.name, &self.table.key[0]);
+        let sql = session.dialect().pick(
+            format!(
+                "SELECT txid_current()::text FROM {table} WHERE {column} = $1 FOR UPDATE NOWAIT"
+            ),
+            format!("SELECT 1 FROM {table} WHERE {column} = ? FOR UPDATE NOWAIT"),
+        );
+        session.run(&sql, &[name]).await
+    }
+
+    async fn make_row(&self, session: &mut SqlSession, name: &str) -> StoreResult<()> {
+        let (table, column) = (&self.table.name, &self.table.key[0]);
+        let sql = session.dialect().pick(
+            format!("INSERT INTO {table} ({column}) VALUES ($1) ON CONFLICT DO NOTHING"),
+            format!(
+                "INSERT INTO {table} ({column}) VALUES (?) \
+                 ON DUPLICATE KEY UPDATE {column} = {column}"
+            ),
+        );
+        session.run(&sql, &[name]).await?;
+        Ok(())
+    }
+
+    async fn prolong(&self, attempt: &Attempt) -> StoreResult<bool> {
+        let Some(held) = self.held.get(&attempt.secret) else {
+            return Ok(false);
+        };
+        let mark = held.mark.clone();
+        let asked = self
+            .held
+            .on(&attempt.secret, |session| is_open(session, mark));
+        match asked.await {
+            Ok(Some(true)) => Ok(true),
+            Ok(_) | Err(StoreProblem::Refused(_)) => {
+                self.held.close(&attempt.secret).await;
+                Ok(false)
+            }
+            Err(problem) => Err(problem),
+        }
+    }
+
+    /// Frees the row. What was changed is committed by [`PlainGuard::commit`] only.
+    async fn free(&self, attempt: &Attempt) -> StoreResult<bool> {
+        let Some(held) = self.held.get(&attempt.secret) else {
+            return Ok(false);
+        };
+        let has_written = held.has_written();
+        let end = if has_written { "ROLLBACK" } else { "COMMIT" };
+        let ended = self
+            .held
+            .end(&attempt.secret, &self.server, |session| batch(session, end));
+        match ended.await? {
+            Some(()) if has_written => Err(StoreProblem::Refused(
+                "statements ran in its transaction, which are rolled back: end such a guard with \
+                 commit()"
+                    .into(),
+            )),
+            ended => Ok(ended.is_some()),
+        }
+    }
+}
+
+impl PlainGuard<ForUpdate> {
+    /// Runs a statement in the transaction that holds the lock, and returns how many rows it has
+    /// written. Its parameters are text, which the server converts: `$1` or `?`.
+    ///
+    /// A statement that fails is undone alone, and the lock stays. One that takes longer than the
+    /// lease is the guard's loss, since nothing else can be asked on that connection.
+    ///
+    /// # Errors
+    ///
+    /// [`is_lost`](crate::Error::is_lost); [`Error::Store`](crate::Error::Store) for what the server
+    /// refuses. A statement that ends the transaction loses the lock.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the statement goes on.
+    pub async fn execute(&self, sql: &str, params: &[&str]) -> Result<u64> {
+        Ok(self.statement(sql, params).await?.affected)
+    }
+
+    /// As [`execute`](Self::execute), for a statement with rows. In PostgreSQL a column must be a
+    /// text, an integer or a boolean; cast others to `text`.
+    ///
+    /// # Errors
+    ///
+    /// As [`execute`](Self::execute).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`execute`](Self::execute).
+    pub async fn query(&self, sql: &str, params: &[&str]) -> Result<Vec<Vec<Option<String>>>> {
+        Ok(self.statement(sql, params).await?.rows)
+    }
+
+    /// Commits what was executed, and releases the lock with it. Any other end of the guard undoes
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// [`is_lost`](crate::Error::is_lost) if the lock was lost before: then nothing is committed.
+    /// [`Error::Store`](crate::Error::Store) with [`StoreProblem::NoAnswer`] if the connection was
+    /// lost in the commit, which may have happened.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the commit goes on.
+    pub async fn commit(self) -> Result<()> {
+        if !self.is_held() {
+            return Err(self.lost().await);
+        }
+        let store = self.store();
+        let ended = store.held.end(self.secret(), &store.server, |session| {
+            batch(session, "COMMIT")
+        });
+        match ended.await {
+            Ok(Some(())) => Ok(()),
+            Ok(None) => Err(self.failed("commit", StoreProblem::NoAnswer)),
+            Err(problem) => Err(self.failed("commit", problem)),
+        }
+    }
+
+    async fn statement(&self, sql: &str, params: &[&str]) -> Result<Answer> {
+        let held = self.store().held.get(self.secret());
+        let Some(held) = held.filter(|_| self.is_held()) else {
+            return Err(self.failed("use", StoreProblem::NotOurs));
+        };
+        held.has_written.store(true, Ordering::Relaxed);
+        let (mark, sql) = (held.mark.clone(), sql.to_owned());
+        let params: Vec<String> = params.iter().map(|&param| param.to_owned()).collect();
+        let held = &self.store().held;
+        let done = held.on(self.secret(), |session| step(session, mark, sql, params));
+        match done.await {
+            Ok(Some(Ok(answer))) => Ok(answer),
+            Ok(Some(Err(problem))) | Err(problem) => {
+                if problem == StoreProblem::NotOurs {
+                    self.store().held.close(self.secret()).await;
+                }
+                Err(self.failed("use", problem))
+            }
+            Ok(None) => Err(self.failed("use", StoreProblem::NotOurs)),
+        }
+    }
+}
+
+impl PlainStore for ForUpdate {
+    fn server(&self) -> &str {
+        self.server.server()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let dialect = self.server.dialect();
+        Capabilities {
+            ends_with_connection: true,
+            ..Capabilities::of(dialect.pick("postgres+forupdate", "mysql+forupdate"))
+        }
+    }
+
+    fn shortest_ttl(&self) -> Duration {
+        let dialect = self.server.dialect();
+        dialect.pick(SHORTEST_TTL, Duration::from_secs(1))
+    }
+
+    fn check_name(&self, name: &str) -> Result<(), &'static str> {
+        check_name(name, LONGEST_NAME, "it is longer than 255 bytes")
+    }
+
+    fn acquire<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<Acquired>> {
+        async move { self.take(attempt).await.map_err(|p| self.table.explain(p)) }.boxed()
+    }
+
+    fn renew<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<bool>> {
+        self.prolong(attempt).boxed()
+    }
+
+    fn release<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<bool>> {
+        self.free(attempt).boxed()
+    }
+}
+
+async fn begin(session: &mut SqlSession, ttl: Duration) -> StoreResult<()> {
+    match session.dialect() {
+        #[cfg(feature = "postgres")]
+        Dialect::Postgres => {
+            let ttl = millis(ttl);
+            let begin = format!(
+                "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; \
+                 SET LOCAL idle_in_transaction_session_timeout = {ttl}"
+            );
+            session.batch(&begin).await
+        }
+        #[cfg(feature = "mysql")]
+        Dialect::MySql => {
+            session.batch(&super::getlock::wait_timeout(ttl)).await?;
+            session.batch("START TRANSACTION").await
+        }
+    }
+}
+
+fn is_row_taken(problem: &StoreProblem) -> bool {
+    let mut is_taken = false;
+    #[cfg(feature = "postgres")]
+    {
+        is_taken |= super::postgres::is_row_taken(problem);
+    }
+    #[cfg(feature = "mysql")]
+    {
+        is_taken |= super::mysql::is_row_taken(problem);
+    }
+    is_taken
+}
+
+/// A transaction of PostgreSQL has a number; in MariaDB and MySQL it is known by a savepoint.
+fn needs_savepoint(session: &SqlSession) -> bool {
+    session.dialect().pick(false, true)
+}
+
+/// Whether the transaction that has locked the row is still open.
+fn is_open(session: &mut SqlSession, mark: String) -> BoxFuture<'_, StoreResult<bool>> {
+    async move {
+        if needs_savepoint(session) {
+            session.batch("RELEASE SAVEPOINT lockkeeper_hold").await?;
+            session.batch("SAVEPOINT lockkeeper_hold").await?;
+            return Ok(true);
+        }
+        let sql = "SELECT txid_current_if_assigned()::text";
+        Ok(session.run(sql, &[]).await?.cell(0) == Some(&mark))
+    }
+    .boxed()
+}
+
+fn batch<'a>(session: &'a mut SqlSession, sql: &'static str) -> BoxFuture<'a, StoreResult<()>> {
+    async move { session.batch(sql).await }.boxed()
+}
+
+/// A statement of the guard's owner. If it fails, it is undone alone: in PostgreSQL, a failed
+/// statement would end the whole transaction, and with it the lock.
+fn step(
+    session: &mut SqlSession,
+    mark: String,
+    sql: String,
+    params: Vec<String>,
+) -> BoxFuture<'_, StoreResult<StoreResult<Answer>>> {
+    async move {
+        let params: Vec<&str> = params.iter().map(|param| &**param).collect();
+        session.batch("SAVEPOINT lockkeeper_step").await?;
+        let done = session.run(&sql, &params).await;
+        if matches!(done, Err(StoreProblem::NoAnswer)) {
+            return Err(StoreProblem::NoAnswer);
+        }
+        if done.is_err() {
+            let undone = session.batch("ROLLBACK TO SAVEPOINT lockkeeper_step").await;
+            if undone.is_err() {
+                return Ok(Err(StoreProblem::NotOurs));
+            }
+        }
+        match is_open(session, mark).await {
+            Ok(true) => Ok(done),
+            Ok(false) | Err(StoreProblem::Refused(_)) => Ok(Err(StoreProblem::NotOurs)),
+            Err(problem) => Err(problem),
+        }
+    }
+    .boxed()
+}
+
+fn parts(url: &str) -> Result<(Arc<SqlServer>, Table)> {
+    let url = SqlUrl::parse(url, "forupdate", &["table", "column"])?;
+    let name = url.identifier("table", "lockkeeper_rows")?;
+    let column = url.identifier("column", "name")?;
+    let kind = url.dialect.pick("varchar(255)", "varbinary(255)");
+    let table = Table {
+        create: format!("CREATE TABLE {name} ({column} {kind} PRIMARY KEY)"),
+        columns: vec![(column.clone(), &[])],
+        key: vec![column],
+        name,
+    };
+    Ok((SqlServer::of(&url)?, table))
+}

@@ -1,0 +1,166 @@
+//! `GET_LOCK` of MariaDB and MySQL.
+//!
+//! Invariants: each hold has a connection of its own. The server frees it when that connection
+//! ends, or is silent for the ttl.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt};
+
+use super::held::HeldSessions;
+use super::row::check_name;
+use super::server::SqlServer;
+use super::session::{Answer, SqlSession};
+use super::url::{Dialect, SqlUrl, refused};
+use crate::compat::mutex::PlainKeeper;
+use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
+use crate::error::{Result, StoreProblem};
+
+const LONGEST_NAME: usize = 64;
+/// `wait_timeout` counts whole seconds.
+pub(super) const ONE_SECOND: Duration = Duration::from_secs(1);
+
+/// `GET_LOCK(name, 0)` of MariaDB and MySQL, shared with each program that gets the same name on
+/// the same server, in any of its databases.
+///
+/// A name has 64 bytes at most, and the server takes `A` and `a` for the same name.
+///
+/// The lease is `wait_timeout`, the ttl in whole seconds: the server ends the connection of a silent
+/// client after it. A connection that ends frees the lock at once, and its guard is lost with the
+/// next renewal. Each held lock takes one of the server's `max_connections`.
+///
+/// # What it cannot do
+///
+/// It is not fair and has no token. No hold survives a restart or a fail-over of the server, and
+/// the next client can then hold before the guard is told, until its lease ends. The nodes of a
+/// Galera cluster do not share such locks. A proxy that gives each statement another connection
+/// breaks it: then each renewal says that the lock is lost.
+#[derive(Debug)]
+pub struct GetLock {
+    server: Arc<SqlServer>,
+    held: HeldSessions,
+}
+
+impl GetLock {
+    /// Connects to `mysql+getlock://[user[:password]@]host[:port]/database`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`](crate::Error::InvalidOption) for a URL that is none;
+    /// [`Error::Store`](crate::Error::Store) if there is no such database that writes, or it does
+    /// not accept the user.
+    pub async fn connect(url: &str) -> Result<PlainKeeper<Self>> {
+        let parsed = SqlUrl::parse(url, "getlock", &[])?;
+        if parsed.dialect != Dialect::MySql {
+            return Err(refused(url, "PostgreSQL has postgres+advisory".into()));
+        }
+        let server = SqlServer::of(&parsed)?;
+        let session = server.open().await;
+        let session =
+            session.map_err(|problem| server.failed("connect to", "the store", problem))?;
+        server.put_back(session);
+        Ok(PlainKeeper::new(Self {
+            server,
+            held: HeldSessions::default(),
+        }))
+    }
+
+    async fn take(&self, attempt: &Attempt) -> StoreResult<Acquired> {
+        let _turn = self.server.turn().await?;
+        let mut session = self.server.take().await?;
+        let mut answer = try_get(&mut session, attempt).await;
+        if matches!(answer, Err(StoreProblem::NoAnswer)) {
+            // It had ended while nobody used it. A lock that it still got ended with it.
+            session = self.server.open().await?;
+            answer = try_get(&mut session, attempt).await;
+        }
+        match answer?.cell(0) {
+            Some("1") => {
+                self.held.insert(attempt, session, String::new());
+                Ok(Acquired::Yes { token: None })
+            }
+            _ => {
+                self.server.put_back(session);
+                Ok(Acquired::No { left: None })
+            }
+        }
+    }
+
+    async fn prolong(&self, attempt: &Attempt) -> StoreResult<bool> {
+        let sql = "SELECT IS_USED_LOCK(?) = CONNECTION_ID()";
+        let name = Arc::clone(&attempt.name);
+        let asked = self
+            .held
+            .on(&attempt.secret, |session| ask(session, sql, name));
+        let is_ours = asked.await?.unwrap_or(false);
+        if !is_ours {
+            self.held.close(&attempt.secret).await;
+        }
+        Ok(is_ours)
+    }
+
+    async fn free(&self, attempt: &Attempt) -> StoreResult<bool> {
+        let name = Arc::clone(&attempt.name);
+        let freed = self.held.end(&attempt.secret, &self.server, |session| {
+            ask(session, "SELECT RELEASE_LOCK(?)", name)
+        });
+        Ok(freed.await?.unwrap_or(false))
+    }
+}
+
+impl PlainStore for GetLock {
+    fn server(&self) -> &str {
+        self.server.server()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            ends_with_connection: true,
+            ..Capabilities::of("mysql+getlock")
+        }
+    }
+
+    fn shortest_ttl(&self) -> Duration {
+        ONE_SECOND
+    }
+
+    fn check_name(&self, name: &str) -> Result<(), &'static str> {
+        check_name(
+            name,
+            LONGEST_NAME,
+            "it is longer than 64 bytes, which is all that GET_LOCK takes",
+        )
+    }
+
+    fn acquire<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<Acquired>> {
+        self.take(attempt).boxed()
+    }
+
+    fn renew<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<bool>> {
+        self.prolong(attempt).boxed()
+    }
+
+    fn release<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<bool>> {
+        self.free(attempt).boxed()
+    }
+}
+
+async fn try_get(session: &mut SqlSession, attempt: &Attempt) -> StoreResult<Answer> {
+    session.batch(&wait_timeout(attempt.ttl)).await?;
+    session.run("SELECT GET_LOCK(?, 0)", &[&attempt.name]).await
+}
+
+/// The server never ends the connection before the ttl is over.
+pub(super) fn wait_timeout(ttl: Duration) -> String {
+    let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+    format!("SET SESSION wait_timeout = {seconds}")
+}
+
+fn ask<'a>(
+    session: &'a mut SqlSession,
+    sql: &'static str,
+    name: Arc<str>,
+) -> BoxFuture<'a, StoreResult<bool>> {
+    async move { Ok(session.run(sql, &[&name]).await?.cell(0) == Some("1")) }.boxed()
+}

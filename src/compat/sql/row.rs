@@ -1,0 +1,278 @@
+//! A row for each lock, with a token and the database's clock.
+//!
+//! Invariants: only the database's clock is read. A grant is one statement, and so is each change
+//! of one: the row is the lock. A released row stays, so its token grows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt};
+
+use super::schema::{Table, text};
+use super::server::SqlServer;
+use super::url::{Dialect, SqlUrl};
+use crate::compat::mutex::PlainKeeper;
+use crate::compat::store::{Acquired, Attempt, Capabilities, FencedStore, PlainStore, StoreResult};
+use crate::error::Result;
+use crate::token::Token;
+
+pub(super) const SHORTEST_TTL: Duration = Duration::from_millis(500);
+const LONGEST_NAME: usize = 255;
+
+/// Locks that are rows of a table of Lockkeeper's, in PostgreSQL, MariaDB or MySQL.
+///
+/// The table is `lockkeeper_locks`, or what the option `table` of the URL says. In PostgreSQL:
+///
+/// ```sql
+/// CREATE TABLE lockkeeper_locks (name text PRIMARY KEY, holder text NOT NULL, host text NOT NULL,
+///     token bigint NOT NULL, expires timestamptz NOT NULL)
+/// ```
+///
+/// In MariaDB and MySQL:
+///
+/// ```sql
+/// CREATE TABLE lockkeeper_locks (name varbinary(255) PRIMARY KEY, holder varchar(64) NOT NULL,
+///     host varchar(255) NOT NULL, token bigint NOT NULL, expires datetime(6) NOT NULL)
+/// ```
+///
+/// A lock is free when `expires` (in MariaDB and MySQL: in UTC) is in the past. Each grant counts
+/// `token` up. Do not delete rows: their tokens would begin again.
+///
+/// # What it cannot do
+///
+/// It is not fair. It is lost where the database loses a commit: with an asynchronous replica that
+/// becomes the primary, or without durable commits. A step of the database's clock forwards frees
+/// locks before their guards are lost. A guard of a lock that nobody else took can also be lost by
+/// such a step.
+#[derive(Debug)]
+pub struct UniqueRow {
+    server: Arc<SqlServer>,
+    table: Table,
+    host: String,
+}
+
+impl UniqueRow {
+    /// Connects to `postgres+row://[user[:password]@]host[:port]/database` or `mysql+row://...`,
+    /// with the option `table`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`](crate::Error::InvalidOption) for a URL that is none;
+    /// [`Error::Store`](crate::Error::Store) if there is no such database that writes, if it does
+    /// not accept the user, or if the table is not there or has another shape.
+    pub async fn connect(url: &str) -> Result<PlainKeeper<Self>> {
+        let (server, table) = parts(url)?;
+        table.check(&server).await?;
+        let host = gethostname::gethostname().to_string_lossy().into_owned();
+        Ok(PlainKeeper::new(Self {
+            server,
+            table,
+            // As long as the column.
+            host: host.chars().take(60).collect(),
+        }))
+    }
+
+    /// Makes the table that this URL names.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect); also if it is there already.
+    pub async fn create_table(url: &str) -> Result<()> {
+        let (server, table) = parts(url)?;
+        table.create(&server).await
+    }
+
+    async fn take(&self, attempt: &Attempt) -> StoreResult<Acquired> {
+        let ttl = millis(attempt.ttl);
+        let params = [&*attempt.name, &*attempt.secret, &self.host, &ttl];
+        let table = &self.table.name;
+        let sql = self.server.dialect().pick(
+            format!(
+                "WITH taken AS (INSERT INTO {table} AS l (name, holder, host, token, expires) \
+                 VALUES ($1, $2, $3, 1, clock_timestamp() + $4::bigint * interval '1 ms') \
+                 ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, host = excluded.host, \
+                 token = l.token + 1, expires = excluded.expires \
+                 WHERE l.expires <= clock_timestamp() RETURNING token) \
+                 SELECT token, NULL::bigint FROM taken UNION ALL SELECT NULL, \
+                 (extract(epoch FROM expires - clock_timestamp()) * 1000)::bigint FROM {table} \
+                 WHERE name = $1 AND NOT EXISTS (SELECT FROM taken)"
+            ),
+            // What it sets from left to right sees the old `expires`.
+            format!(
+                "INSERT INTO {table} (name, holder, host, token, expires) VALUES \
+                 (?, ?, ?, 1, UTC_TIMESTAMP(6) + INTERVAL CAST(? AS SIGNED) * 1000 MICROSECOND) \
+                 ON DUPLICATE KEY UPDATE \
+                 holder = IF(expires <= UTC_TIMESTAMP(6), VALUES(holder), holder), \
+                 host = IF(expires <= UTC_TIMESTAMP(6), VALUES(host), host), \
+                 token = IF(expires <= UTC_TIMESTAMP(6), LAST_INSERT_ID(token + 1), token), \
+                 expires = IF(expires <= UTC_TIMESTAMP(6), VALUES(expires), expires)"
+            ),
+        );
+        let answer = self.server.run(&sql, &params).await?;
+        let token = match self.server.dialect() {
+            #[cfg(feature = "postgres")]
+            Dialect::Postgres => answer.number(0),
+            #[cfg(feature = "mysql")]
+            Dialect::MySql => match answer.affected {
+                0 => None,
+                1 => Some(1),
+                _ => answer.last_id,
+            },
+        };
+        match token {
+            Some(token) => Ok(Acquired::Yes {
+                token: Some(Token::from(token)),
+            }),
+            None => self.taken(attempt, answer.millis(1)).await,
+        }
+    }
+
+    /// The rest of the other's ttl. In PostgreSQL the statement has told it.
+    async fn taken(&self, attempt: &Attempt, left: Option<Duration>) -> StoreResult<Acquired> {
+        let sql = self
+            .server
+            .dialect()
+            .pick(None, Some(&self.table.name))
+            .map(|table| {
+                format!(
+                    "SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires) DIV 1000 \
+                 FROM {table} WHERE name = ?"
+                )
+            });
+        let Some(sql) = sql else {
+            return Ok(Acquired::No { left });
+        };
+        let answer = self.server.run(&sql, &[&attempt.name]).await?;
+        let left = answer.millis(0);
+        Ok(Acquired::No { left })
+    }
+
+    /// Changes the row if it is the attempt's.
+    async fn change(&self, set: &str, params: &[&str]) -> StoreResult<bool> {
+        let table = &self.table.name;
+        let sql = self.server.dialect().pick(
+            format!(
+                "UPDATE {table} SET {set} \
+                 WHERE name = $1 AND holder = $2 AND expires > clock_timestamp()"
+            ),
+            format!(
+                "UPDATE {table} SET {set} \
+                 WHERE name = ? AND holder = ? AND expires > UTC_TIMESTAMP(6)"
+            ),
+        );
+        Ok(self.server.run(&sql, params).await?.affected > 0)
+    }
+
+    async fn prolong(&self, attempt: &Attempt) -> StoreResult<bool> {
+        let (ttl, name, secret) = (millis(attempt.ttl), &*attempt.name, &*attempt.secret);
+        let (set, params) = self.server.dialect().pick(
+            (
+                "expires = clock_timestamp() + $3::bigint * interval '1 ms'",
+                [name, secret, &ttl],
+            ),
+            (
+                "expires = UTC_TIMESTAMP(6) + INTERVAL CAST(? AS SIGNED) * 1000 MICROSECOND",
+                [&ttl, name, secret],
+            ),
+        );
+        self.change(set, &params).await
+    }
+
+    async fn free(&self, attempt: &Attempt) -> StoreResult<bool> {
+        let set = self.server.dialect().pick(
+            "holder = '', expires = clock_timestamp()",
+            "holder = '', expires = UTC_TIMESTAMP(6)",
+        );
+        self.change(set, &[&attempt.name, &attempt.secret]).await
+    }
+}
+
+impl FencedStore for UniqueRow {}
+
+impl PlainStore for UniqueRow {
+    fn server(&self) -> &str {
+        self.server.server()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let kind = self.server.dialect().pick("postgres+row", "mysql+row");
+        Capabilities {
+            has_token: true,
+            survives_restart: true,
+            ..Capabilities::of(kind)
+        }
+    }
+
+    fn shortest_ttl(&self) -> Duration {
+        SHORTEST_TTL
+    }
+
+    fn check_name(&self, name: &str) -> Result<(), &'static str> {
+        check_name(name, LONGEST_NAME, "it is longer than 255 bytes")
+    }
+
+    fn acquire<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<Acquired>> {
+        let taken = async move { self.take(attempt).await.map_err(|p| self.table.explain(p)) };
+        taken.boxed()
+    }
+
+    fn renew<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<bool>> {
+        self.prolong(attempt).boxed()
+    }
+
+    fn release<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<bool>> {
+        self.free(attempt).boxed()
+    }
+}
+
+fn parts(url: &str) -> Result<(Arc<SqlServer>, Table)> {
+    let url = SqlUrl::parse(url, "row", &["table"])?;
+    let name = url.identifier("table", "lockkeeper_locks")?;
+    let dialect = url.dialect;
+    let table = Table {
+        create: dialect.pick(
+            format!(
+                "CREATE TABLE {name} (name text PRIMARY KEY, holder text NOT NULL, \
+                 host text NOT NULL, token bigint NOT NULL, expires timestamptz NOT NULL)"
+            ),
+            format!(
+                "CREATE TABLE {name} (name varbinary(255) PRIMARY KEY, \
+                 holder varchar(64) NOT NULL, host varchar(255) NOT NULL, \
+                 token bigint NOT NULL, expires datetime(6) NOT NULL)"
+            ),
+        ),
+        columns: vec![
+            ("name".into(), text(dialect)),
+            ("holder".into(), text(dialect)),
+            ("host".into(), text(dialect)),
+            ("token".into(), &["bigint"]),
+            (
+                "expires".into(),
+                dialect.pick(&["timestamp with time zone"], &["datetime(6)"]),
+            ),
+        ],
+        key: vec!["name".into()],
+        name,
+    };
+    Ok((SqlServer::of(&url)?, table))
+}
+
+pub(super) fn check_name(
+    name: &str,
+    longest: usize,
+    too_long: &'static str,
+) -> Result<(), &'static str> {
+    if name.is_empty() {
+        Err("it is empty")
+    } else if name.contains('\0') {
+        Err("it contains a NUL, which a text of SQL cannot hold")
+    } else if name.len() > longest {
+        Err(too_long)
+    } else {
+        Ok(())
+    }
+}
+
+pub(super) fn millis(ttl: Duration) -> String {
+    ttl.as_millis().to_string()
+}

@@ -1,0 +1,187 @@
+//! A database with a few connections, opened as they are needed.
+//!
+//! Invariants: a connection that was dropped in a statement is not used again. A statement is sent
+//! once: only the caller knows whether it may be sent again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
+use tokio::time::timeout;
+
+use super::session::{Answer, SqlSession};
+use super::url::{Dialect, SqlUrl};
+use crate::compat::store::StoreResult;
+use crate::error::{Error, Result, StoreProblem};
+use crate::latch::Latch;
+
+/// A server has so long to accept a connection and to answer the first statement.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// So many statements run at once. Connections that hold a lock do not count.
+const WIDTH: usize = 4;
+
+#[derive(Debug)]
+pub(super) struct SqlServer {
+    server: String,
+    login: Login,
+    idle: Latch<Vec<SqlSession>>,
+    width: Semaphore,
+}
+
+enum Login {
+    #[cfg(feature = "postgres")]
+    Postgres(Box<tokio_postgres::Config>),
+    #[cfg(feature = "mysql")]
+    MySql(mysql_async::Opts),
+}
+
+/// Without user and password.
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Login")
+    }
+}
+
+impl SqlServer {
+    /// Nothing is sent.
+    pub(super) fn of(url: &SqlUrl) -> Result<Arc<Self>> {
+        let (login, server) = match url.dialect {
+            #[cfg(feature = "postgres")]
+            Dialect::Postgres => {
+                let (config, server) = super::postgres::config(url)?;
+                (Login::Postgres(Box::new(config)), server)
+            }
+            #[cfg(feature = "mysql")]
+            Dialect::MySql => {
+                let (opts, server) = super::mysql::options(url)?;
+                (Login::MySql(opts), server)
+            }
+        };
+        Ok(Arc::new(Self {
+            server,
+            login,
+            idle: Latch::default(),
+            width: Semaphore::new(WIDTH),
+        }))
+    }
+
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+
+    pub(super) fn dialect(&self) -> Dialect {
+        match self.login {
+            #[cfg(feature = "postgres")]
+            Login::Postgres(_) => Dialect::Postgres,
+            #[cfg(feature = "mysql")]
+            Login::MySql(_) => Dialect::MySql,
+        }
+    }
+
+    /// The error of a call that is for no lock.
+    pub(super) fn failed(&self, doing: &'static str, what: &str, problem: StoreProblem) -> Error {
+        Error::Store {
+            name: what.to_owned(),
+            doing,
+            server: self.server.as_str().into(),
+            problem,
+        }
+    }
+
+    /// Runs one statement on any connection. If the caller is dropped, a statement that was sent
+    /// ends in its own time and its connection is kept; one that was not sent is not sent.
+    pub(super) async fn run(self: &Arc<Self>, sql: &str, params: &[&str]) -> StoreResult<Answer> {
+        let server = Arc::clone(self);
+        let sql = sql.to_owned();
+        let params: Vec<String> = params.iter().map(|&param| param.to_owned()).collect();
+        let (done, answered) = oneshot::channel();
+        tokio::spawn(async move {
+            let answer = async {
+                let _turn = server.turn().await?;
+                let mut session = server.take().await?;
+                if done.is_closed() {
+                    server.put_back(session);
+                    return Err(StoreProblem::NoAnswer);
+                }
+                let params: Vec<&str> = params.iter().map(|param| &**param).collect();
+                let answer = session.run(&sql, &params).await;
+                server.put_back(session);
+                answer
+            };
+            let answer = answer.await;
+            done.send(answer).unwrap_or_default();
+        });
+        answered.await.unwrap_or(Err(StoreProblem::NoAnswer))
+    }
+
+    /// One of the few that may try at a time.
+    pub(super) async fn turn(&self) -> StoreResult<SemaphorePermit<'_>> {
+        let turn = self.width.acquire().await;
+        turn.map_err(|_| StoreProblem::Unreachable("the client is closed".into()))
+    }
+
+    /// A connection for its taker alone. One that is opened for a taker that is dropped is kept:
+    /// on a slow server, no try would ever end otherwise.
+    pub(super) async fn take(self: &Arc<Self>) -> StoreResult<SqlSession> {
+        loop {
+            let idle = self.idle.lock().pop();
+            match idle {
+                Some(session) if session.is_closed() => drop(session),
+                Some(session) => return Ok(session),
+                None => break,
+            }
+        }
+        let server = Arc::clone(self);
+        let (done, opened) = oneshot::channel();
+        tokio::spawn(async move {
+            if let Err(Ok(session)) = done.send(server.open().await) {
+                server.put_back(session);
+            }
+        });
+        let gone = || Err(StoreProblem::Unreachable("the runtime ends".into()));
+        opened.await.unwrap_or_else(|_| gone())
+    }
+
+    pub(super) fn put_back(&self, session: SqlSession) {
+        if session.is_closed() {
+            // The others have most likely ended with it.
+            let ended = std::mem::take(&mut *self.idle.lock());
+            drop((session, ended));
+            return;
+        }
+        let mut idle = self.idle.lock();
+        let surplus = if idle.len() < WIDTH {
+            idle.push(session);
+            None
+        } else {
+            Some(session)
+        };
+        drop(idle);
+        drop(surplus);
+    }
+
+    pub(super) async fn open(&self) -> StoreResult<SqlSession> {
+        let opened = timeout(CONNECT_TIMEOUT, self.connect()).await;
+        opened.unwrap_or_else(|_| {
+            let kind = self.dialect().pick("PostgreSQL", "MariaDB or MySQL");
+            Err(StoreProblem::Unreachable(format!(
+                "no {kind} server answers there within {CONNECT_TIMEOUT:?}"
+            )))
+        })
+    }
+
+    async fn connect(&self) -> StoreResult<SqlSession> {
+        match &self.login {
+            #[cfg(feature = "postgres")]
+            Login::Postgres(config) => {
+                let session = super::postgres::PostgresSession::open(config).await?;
+                Ok(SqlSession::Postgres(session))
+            }
+            #[cfg(feature = "mysql")]
+            Login::MySql(opts) => {
+                let session = super::mysql::MySqlSession::open(opts).await?;
+                Ok(SqlSession::MySql(session))
+            }
+        }
+    }
+}

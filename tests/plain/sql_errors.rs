@@ -1,0 +1,261 @@
+//! What is wrong with a database, each with an error of its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper::Error;
+use lockkeeper::compat::{StoreProblem, connect};
+use testbench::daemon;
+use tokio::time::{sleep, timeout};
+
+use crate::bed::{Bed, Case};
+use crate::sql::{create, url};
+
+pub const CASES: &[&[Case]] = &[
+    crate::cases![if has_table;
+        a_missing_table_is_told_with_its_statement,
+        rights_that_are_missing_are_named,
+        a_table_without_a_key_is_refused,
+        a_hold_survives_a_restart_or_is_told_as_lost,
+    ],
+    crate::cases![if |kind| kind.ends_with("+row");
+        a_column_of_another_shape_is_named,
+        a_server_that_only_reads_is_refused,
+        another_server_behind_the_port_is_told,
+        what_is_wrong_with_a_url_is_told_without_its_password,
+    ],
+    crate::cases![if |kind| kind.ends_with("+advisory") || kind.ends_with("+getlock");
+        a_hold_survives_a_restart_or_is_told_as_lost,
+    ],
+    crate::cases![if |kind| kind.ends_with("+shedlock") || kind.ends_with("+getlock");
+        a_name_that_is_too_long_is_refused,
+    ],
+];
+
+fn has_table(kind: &str) -> bool {
+    ["+row", "+shedlock", "+spring", "+forupdate"]
+        .iter()
+        .any(|end| kind.ends_with(end))
+}
+
+async fn problem(url: &str) -> StoreProblem {
+    match connect(url).await.unwrap_err() {
+        Error::Store { problem, .. } => problem,
+        other => panic!("{other}"),
+    }
+}
+
+fn with_table(bed: &Bed, table: &str) -> String {
+    match bed.kind.ends_with("+spring") {
+        true => format!("{}?prefix={table}_", bed.database().url()),
+        false => format!("{}?table={table}", bed.database().url()),
+    }
+}
+
+fn is_postgres(bed: &Bed) -> bool {
+    bed.kind.starts_with("postgres")
+}
+
+async fn a_missing_table_is_told_with_its_statement(bed: Arc<Bed>, _name: String) {
+    let problem = problem(&with_table(&bed, "nowhere")).await;
+    let StoreProblem::Schema(why) = problem else {
+        panic!("{problem}");
+    };
+    let (_, statement) = why.split_once("It is made by: ").expect(&why);
+    assert!(statement.starts_with("CREATE TABLE nowhere"), "{why}");
+}
+
+async fn rights_that_are_missing_are_named(bed: Arc<Bed>, _name: String) {
+    let database = bed.database();
+    let user = format!("poor_{}", &uuid::Uuid::new_v4().simple().to_string()[..8]);
+    let made = match is_postgres(&bed) {
+        true => format!("CREATE ROLE {user} LOGIN"),
+        false => format!("CREATE USER {user}@'%' IDENTIFIED BY ''"),
+    };
+    database.execute(&made).await;
+    if !is_postgres(&bed) {
+        // Of the database, but not of the table.
+        let grant = format!("GRANT CREATE ON test.* TO {user}@'%'");
+        database.execute(&grant).await;
+    }
+    let url = database.url().replace("postgres@", &format!("{user}@"));
+    let url = url.replace("root@", &format!("{user}@"));
+
+    let problem = problem(&url).await;
+
+    assert!(matches!(problem, StoreProblem::Denied(_)), "{problem}");
+}
+
+async fn a_table_without_a_key_is_refused(bed: Arc<Bed>, _name: String) {
+    let kind = bed.kind.split_once('+').unwrap().1;
+    let columns = match (kind, is_postgres(&bed)) {
+        ("row", true) => "name text, holder text, host text, token bigint, expires timestamptz",
+        ("row", false) => {
+            "name varchar(9), holder varchar(9), host varchar(9), token bigint, expires datetime(6)"
+        }
+        ("shedlock", _) => {
+            "name varchar(64), lock_until timestamp(3) NOT NULL, \
+             locked_at timestamp(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3), locked_by varchar(9)"
+        }
+        ("spring", true) => {
+            "LOCK_KEY char(36), REGION varchar(9), CLIENT_ID char(36), CREATED_DATE timestamp"
+        }
+        ("spring", false) => {
+            "LOCK_KEY char(36), REGION varchar(9), CLIENT_ID char(36), CREATED_DATE datetime(6)"
+        }
+        _ => "name varchar(64)",
+    };
+    let table = format!("keyless_{kind}");
+    let suffix = if kind == "spring" { "_LOCK" } else { "" };
+    let create = format!("CREATE TABLE {table}{suffix} ({columns})");
+    bed.database().execute(&create).await;
+
+    let problem = problem(&with_table(&bed, &table)).await;
+
+    let StoreProblem::Schema(why) = &problem else {
+        panic!("{problem}");
+    };
+    assert!(why.contains("two clients could hold"), "{why}");
+}
+
+async fn a_column_of_another_shape_is_named(bed: Arc<Bed>, _name: String) {
+    let database = bed.database();
+    let (text, time) = match is_postgres(&bed) {
+        true => ("text", "timestamptz"),
+        false => ("varchar(9)", "datetime(6)"),
+    };
+    let columns = format!("name {text} PRIMARY KEY, holder {text}, host {text}");
+    let create = format!("CREATE TABLE odd ({columns}, token {text}, expires {time})");
+    database.execute(&create).await;
+    let create = format!("CREATE TABLE short ({columns}, expires {time})");
+    database.execute(&create).await;
+    let shed = bed.kind.replace("+row", "+shedlock");
+    let shed_url = format!("{}?table=zoned", url(&shed, database.server()));
+    let create = "CREATE TABLE zoned (name varchar(64) PRIMARY KEY, lock_until timestamp(0) NOT \
+                  NULL, locked_at timestamp(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3), \
+                  locked_by varchar(9))";
+    database.execute(create).await;
+
+    for (url, column) in [
+        (with_table(&bed, "odd"), "token"),
+        (with_table(&bed, "short"), "token"),
+        (shed_url, "lock_until"),
+    ] {
+        let problem = problem(&url).await;
+        let StoreProblem::Schema(why) = &problem else {
+            panic!("{problem}");
+        };
+        assert!(why.contains(column), "{why}");
+    }
+}
+
+async fn a_server_that_only_reads_is_refused(bed: Arc<Bed>, _name: String) {
+    let url = if is_postgres(&bed) {
+        let database = bed.database();
+        database.execute("CREATE ROLE reader LOGIN").await;
+        let set = "ALTER ROLE reader SET default_transaction_read_only = on";
+        database.execute(set).await;
+        database.url().replace("postgres@", "reader@")
+    } else {
+        let server = daemon::mariadb(&["--read-only"]).unwrap();
+        let url = url(bed.kind, &server);
+        wait_for(&url).await;
+        assert_eq!(problem(&url).await, StoreProblem::Replica);
+        return;
+    };
+    assert_eq!(problem(&url).await, StoreProblem::Replica);
+}
+
+/// Until it says anything else than that it cannot be reached yet.
+async fn wait_for(url: &str) {
+    for _ in 0..100 {
+        match connect(url).await {
+            Err(Error::Store {
+                problem: StoreProblem::Unreachable(_),
+                ..
+            }) => sleep(Duration::from_millis(100)).await,
+            _ => return,
+        }
+    }
+    panic!("{url} does not start");
+}
+
+async fn another_server_behind_the_port_is_told(bed: Arc<Bed>, _name: String) {
+    let redis = daemon::redis(&[]).unwrap();
+    let other = match is_postgres(&bed) {
+        true => daemon::mariadb(&[]).unwrap(),
+        false => daemon::postgres(&[]).unwrap(),
+    };
+    for server in [&redis, &other] {
+        let problem = problem(&url(bed.kind, server)).await;
+        let is_told = matches!(
+            problem,
+            StoreProblem::WrongServer(_) | StoreProblem::Unreachable(_)
+        );
+        assert!(is_told, "{problem}");
+    }
+}
+
+async fn what_is_wrong_with_a_url_is_told_without_its_password(bed: Arc<Bed>, _name: String) {
+    let (kind, server) = (bed.kind, bed.database().server().address());
+    let family = kind.split_once('+').unwrap().0;
+    for url in [
+        format!("{kind}://u:geheim@{server}/x?sslmode=require"),
+        format!("{kind}://u:geheim@{server}/x?require_ssl=true"),
+        format!("{kind}://u:geheim@{server}/x?table=a%20b"),
+        format!("{kind}://u:geheim@{server}/x?password=geheim&what=1"),
+        format!("{kind}://u:geheim@:0:0/x"),
+        format!("{family}+nothing://u:geheim@{server}/x"),
+    ] {
+        let error = connect(&url).await.unwrap_err();
+        assert!(error.is_invalid(), "{error}");
+        assert!(!format!("{error} {error:?}").contains("geheim"), "{error}");
+    }
+    let error = connect(&format!("{kind}://u:geheim@{server}/x"))
+        .await
+        .unwrap_err();
+    assert!(!format!("{error} {error:?}").contains("geheim"), "{error}");
+}
+
+async fn a_name_that_is_too_long_is_refused(bed: Arc<Bed>, _name: String) {
+    let keeper = bed.keeper().await;
+    keeper.mutex("n".repeat(64)).unwrap();
+    let error = keeper.mutex("n".repeat(65)).unwrap_err();
+    assert!(error.to_string().contains("64 bytes"), "{error}");
+}
+
+async fn a_hold_survives_a_restart_or_is_told_as_lost(bed: Arc<Bed>, name: String) {
+    let mut server = match is_postgres(&bed) {
+        true => daemon::postgres(&[]).unwrap(),
+        false => daemon::mariadb(&[]).unwrap(),
+    };
+    let url = url(bed.kind, &server);
+    create(bed.kind, &url).await.unwrap();
+    let ttl = Duration::from_secs(20);
+    let keeper = connect(&url).await.unwrap();
+    let lock = keeper.mutex(&name).unwrap().with_ttl(ttl).unwrap();
+    let guard = lock.lock().await.unwrap();
+
+    server.kill();
+    server.launch().unwrap();
+
+    if keeper.store().capabilities().survives_restart {
+        guard.check().await.unwrap();
+        let other = connect(&url).await.unwrap().mutex(&name).unwrap();
+        assert!(other.try_lock().await.unwrap().is_none());
+        guard.release().await.unwrap();
+        other
+            .try_lock()
+            .await
+            .unwrap()
+            .expect("it is free")
+            .release()
+            .await
+            .unwrap();
+    } else {
+        let error = timeout(ttl / 2, guard.lost())
+            .await
+            .expect("within a renewal");
+        assert!(error.is_lost(), "{error}");
+    }
+}
