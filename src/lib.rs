@@ -68,6 +68,8 @@
 //! - `metrics`: waits, holds, losses and sessions are counted on the facade of the `metrics` crate.
 //!   The labels are the class of a lock ([`Mutex::with_class`]) and its kind, never its name.
 //!   `docs/metrics.md` explains each metric.
+//! - `redis`, `postgres`, `mysql`, `memcached`: the plain locks of other programs on these stores,
+//!   in [`compat`].
 //!
 //! The tool `lockkeeper` is the crate `lockkeeper-cli`.
 //!
@@ -152,6 +154,9 @@ mod pages {
     struct Operating;
     #[doc = include_str!("../docs/security.md")]
     struct Security;
+    #[cfg(feature = "redis")]
+    #[doc = include_str!("../docs/choosing.md")]
+    struct Choosing;
     #[cfg(feature = "metrics")]
     #[doc = include_str!("../docs/metrics.md")]
     struct Metrics;
