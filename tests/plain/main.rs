@@ -17,6 +17,7 @@ mod counted;
 mod holds;
 mod memcached;
 mod memory;
+mod peers;
 mod redisson;
 mod redlock;
 mod tair;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         redisson::CASES,
         redlock::CASES,
         tair::CASES,
+        peers::CASES,
     ]
     .concat();
     let mut trials = Vec::new();
