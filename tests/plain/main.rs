@@ -18,6 +18,7 @@ mod holds;
 mod memcached;
 mod memory;
 mod peers;
+mod redis_servers;
 mod redisson;
 mod redlock;
 mod tair;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         tries::CASES,
         waits::CASES,
         memcached::CASES,
+        redis_servers::CASES,
         redisson::CASES,
         redlock::CASES,
         tair::CASES,
