@@ -170,6 +170,20 @@ impl Bed {
 }
 
 impl Bed {
+    /// The addresses, as programs of others are given them.
+    pub fn servers(&self) -> String {
+        let addresses: Vec<String> = match &self.server {
+            Server::Memory(_) => Vec::new(),
+            Server::Redis(daemon) | Server::Memcached(daemon) => vec![daemon.address().to_string()],
+            Server::Tair(server) => vec![server.address().to_string()],
+            Server::Redlock(daemons, _) => daemons
+                .iter()
+                .map(|one| one.address().to_string())
+                .collect(),
+        };
+        addresses.join(",")
+    }
+
     pub fn tair(&self) -> &TairStandIn {
         let Server::Tair(server) = &self.server else {
             panic!("{self:?} is not on Tair");

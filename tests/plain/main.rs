@@ -17,6 +17,8 @@ mod counted;
 mod holds;
 mod memcached;
 mod memory;
+mod peers;
+mod redis_servers;
 mod redisson;
 mod redlock;
 mod sql;
@@ -53,9 +55,11 @@ fn main() -> ExitCode {
         tries::CASES,
         waits::CASES,
         memcached::CASES,
+        redis_servers::CASES,
         redisson::CASES,
         redlock::CASES,
         tair::CASES,
+        peers::CASES,
     ]
     .concat();
     for special in [sql_errors::CASES, sql_peers::CASES, sql_sessions::CASES] {

@@ -1,7 +1,5 @@
 //! What is special to memcached's `add`.
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +9,7 @@ use testbench::daemon;
 use tokio::time::{sleep, timeout};
 
 use crate::bed::{Bed, TTL};
+use crate::redis_servers::says;
 
 crate::cases![
     ["memcached+add"]
@@ -181,20 +180,4 @@ fn problem(error: &Error) -> &StoreProblem {
         Error::Store { problem, .. } => problem,
         other => panic!("{other}"),
     }
-}
-
-/// A server that says this to the first words of each client, and then waits.
-fn says(words: &[u8]) -> std::net::SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (address, words) = (listener.local_addr().unwrap(), words.to_vec());
-    std::thread::spawn(move || {
-        let mut clients = Vec::new();
-        for client in listener.incoming() {
-            let mut client = client.unwrap();
-            client.read(&mut [0; 64]).map(drop).unwrap_or_default();
-            client.write_all(&words).unwrap_or_default();
-            clients.push(client);
-        }
-    });
-    address
 }

@@ -44,7 +44,7 @@ impl MetaAnswer {
 }
 
 #[derive(Debug)]
-pub(super) struct Asking {
+pub(super) struct MetaRequest {
     request: Vec<u8>,
     done: oneshot::Sender<StoreResult<MetaAnswer>>,
 }
@@ -54,7 +54,7 @@ pub(super) struct MetaClient {
     /// Host and port.
     server: String,
     login: Option<(String, String)>,
-    current: Mutex<Option<mpsc::UnboundedSender<Asking>>>,
+    current: Mutex<Option<mpsc::UnboundedSender<MetaRequest>>>,
 }
 
 impl MetaClient {
@@ -73,7 +73,7 @@ impl MetaClient {
     pub(super) async fn ask(&self, request: impl Into<Vec<u8>>) -> StoreResult<MetaAnswer> {
         let (done, answer) = oneshot::channel();
         let request = request.into();
-        let asked = self.connected().await?.send(Asking { request, done });
+        let asked = self.connected().await?.send(MetaRequest { request, done });
         drop(asked);
         // Nobody took it from the queue: the connection was lost before.
         let lost = || Err(StoreProblem::Unreachable("the connection was lost".into()));
@@ -81,7 +81,7 @@ impl MetaClient {
     }
 
     /// The queue of the connection, opened if there is none.
-    pub(super) async fn connected(&self) -> StoreResult<mpsc::UnboundedSender<Asking>> {
+    pub(super) async fn connected(&self) -> StoreResult<mpsc::UnboundedSender<MetaRequest>> {
         let mut current = self.current.lock().await;
         if let Some(queue) = current.as_ref().filter(|queue| !queue.is_closed()) {
             return Ok(queue.clone());
@@ -135,7 +135,7 @@ async fn greet(stream: &mut BufReader<TcpStream>, words: &str) -> StoreResult<St
 }
 
 /// Owns a connection until it is lost, no answer comes in time, or its client is gone.
-async fn serve(mut stream: BufReader<TcpStream>, mut asked: mpsc::UnboundedReceiver<Asking>) {
+async fn serve(mut stream: BufReader<TcpStream>, mut asked: mpsc::UnboundedReceiver<MetaRequest>) {
     loop {
         let next = tokio::select! {
             biased;
@@ -143,7 +143,7 @@ async fn serve(mut stream: BufReader<TcpStream>, mut asked: mpsc::UnboundedRecei
             _ = stream.fill_buf() => return,
             next = asked.recv() => next,
         };
-        let Some(Asking { request, done }) = next else {
+        let Some(MetaRequest { request, done }) = next else {
             return;
         };
         // A request whose caller is gone is not sent.

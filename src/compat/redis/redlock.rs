@@ -34,10 +34,11 @@ const SHORTEST_TTL: Duration = Duration::from_millis(500);
 ///   more than the allowance for clocks that drift (1 % and 2 ms).
 /// - A server that started less than a ttl ago may have forgotten a lock, so it is not counted for
 ///   a grant until then. All clients must use the same ttl, or the rule protects only the shorter
-///   ones. The user must have the right to `INFO`. After a start of all servers the first lock waits for a ttl.
+///   ones. The user must have the right to `INFO`. After a start of all servers the first lock
+///   waits for a ttl.
 /// - A renewal counts the servers that still had the lock. If they are a majority, a server that
-///   lost it gets it again, and is counted the next time. So servers can be restarted one after the other, a third of a ttl
-///   apart.
+///   lost it gets it again, and is counted the next time. So servers can be restarted one after the
+///   other, with a ttl between them.
 /// - A release goes to all servers. Where it cannot arrive, the lock ends with its ttl.
 ///
 /// # What it cannot do
@@ -47,12 +48,12 @@ const SHORTEST_TTL: Duration = Duration::from_millis(500);
 /// random pauses. It depends on clocks that run at about the same rate.
 ///
 /// Whether that is enough is disputed. Martin Kleppmann ("How to do distributed locking", 2016)
-/// finds it "neither fish nor fowl": too much for efficiency, and "not sufficiently safe for
+/// finds it "neither fish nor fowl": too heavy for efficiency, and "not sufficiently safe for
 /// situations in which correctness depends on the lock". Salvatore Sanfilippo ("Is Redlock safe?",
-/// 2016) answers that a token of a growing number is seldom needed, as "most of the times you
-/// already have" a way to check a unique one, and that pauses after the check harm "all the other
-/// distributed locks" with such a lease as well. For work that must not overlap, use a
-/// [`Keeper`](crate::Keeper) with its tokens.
+/// antirez.com, 2016) answers that a pause after the check of the lease "is common with all the
+/// distributed locks implementations", that a unique secret with compare-and-set can stand in for a
+/// growing token, and that clocks of well-run servers do not jump. For work that must not overlap,
+/// use a [`Keeper`](crate::Keeper) with its tokens.
 #[derive(Debug)]
 pub struct Redlock {
     masters: Vec<Arc<Connection>>,

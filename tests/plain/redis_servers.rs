@@ -1,0 +1,210 @@
+//! What Redis servers do to a lock: replicas, passwords, restarts, and what is no Redis.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lockkeeper::Error;
+use lockkeeper::compat::{PlainMutex, PlainStore, StoreProblem, connect};
+use testbench::daemon::{self, Daemon};
+use tokio::time::{sleep, timeout};
+
+use crate::bed::{Bed, TTL};
+
+crate::cases![
+    ["redis+setnx", "redis+fenced", "redis+redisson"]
+    a_replica_is_refused,
+    a_wrong_password_is_denied,
+    a_user_without_rights_is_denied,
+    what_is_no_redis_is_told_so_in_bounded_time,
+    another_type_under_the_name_is_told_so,
+    a_restart_that_keeps_the_data_keeps_the_hold,
+    a_restart_that_loses_the_data_is_told_with_the_next_renewal,
+    a_server_that_is_away_for_long_ends_the_lease,
+];
+
+async fn lock_on(bed: &Bed, server: &Daemon, name: &str) -> PlainMutex<dyn PlainStore> {
+    let keeper = connect(&url(bed, server.address())).await.unwrap();
+    keeper.mutex(name).unwrap().with_ttl(TTL).unwrap()
+}
+
+fn url(bed: &Bed, server: SocketAddr) -> String {
+    format!("{}://{server}", bed.kind)
+}
+
+fn problem(error: &Error) -> &StoreProblem {
+    match error {
+        Error::Store { problem, .. } => problem,
+        other => panic!("{other}"),
+    }
+}
+
+async fn a_replica_is_refused(bed: Arc<Bed>, name: String) {
+    let primary = daemon::redis(&[]).unwrap();
+    let port = primary.address().port().to_string();
+    let replica = daemon::redis(&["--replicaof", "127.0.0.1", &port]).unwrap();
+    let error = connect(&url(&bed, replica.address())).await.unwrap_err();
+    assert_eq!(problem(&error), &StoreProblem::Replica, "{error}");
+
+    // A primary that becomes one while it is used.
+    let lock = lock_on(&bed, &primary, &name).await;
+    lock.lock().await.unwrap().release().await.unwrap();
+    let client = redis::Client::open(format!("redis://{}", primary.address())).unwrap();
+    let mut redis = client.get_multiplexed_async_connection().await.unwrap();
+    let mut demote = redis::cmd("REPLICAOF");
+    demote.arg("127.0.0.1").arg(replica.address().port());
+    let _demoted: () = demote.query_async(&mut redis).await.unwrap();
+    let error = lock.try_lock().await.unwrap_err();
+    assert_eq!(problem(&error), &StoreProblem::Replica, "{error}");
+}
+
+async fn a_wrong_password_is_denied(bed: Arc<Bed>, name: String) {
+    let server = daemon::redis(&["--requirepass", "secret"]).unwrap();
+    for login in ["", ":hidden@", "you:hidden@"] {
+        let url = format!("{}://{login}{}", bed.kind, server.address());
+        let error = connect(&url).await.unwrap_err();
+        assert!(
+            matches!(problem(&error), StoreProblem::Denied(_)),
+            "{error}"
+        );
+        assert!(
+            !format!("{error} {error:?}").contains("hidden"),
+            "{error:?}"
+        );
+    }
+    let url = format!("{}://:secret@{}", bed.kind, server.address());
+    let keeper = connect(&url).await.unwrap();
+    assert!(!format!("{:?} {:?}", keeper, keeper.store()).contains("secret"));
+    let lock = keeper.mutex(&name).unwrap();
+    lock.lock().await.unwrap().release().await.unwrap();
+}
+
+async fn a_user_without_rights_is_denied(bed: Arc<Bed>, name: String) {
+    let server = daemon::redis(&["--user", "me", "on", ">secret", "~other:*", "+@all"]).unwrap();
+    let url = format!("{}://me:secret@{}", bed.kind, server.address());
+    let lock = connect(&url).await.unwrap().mutex(&name).unwrap();
+    let error = lock.try_lock().await.unwrap_err();
+    assert!(
+        matches!(problem(&error), StoreProblem::Denied(_)),
+        "{error}"
+    );
+}
+
+async fn what_is_no_redis_is_told_so_in_bounded_time(bed: Arc<Bed>, _name: String) {
+    let memcached = daemon::memcached(&[]).unwrap();
+    let silent = says(b"");
+    for server in [
+        memcached.address(),
+        says(b"HTTP/1.1 400 no\r\n\r\n"),
+        silent,
+    ] {
+        let begun = Instant::now();
+        let error = connect(&url(&bed, server)).await.unwrap_err();
+        let is_told = match problem(&error) {
+            StoreProblem::WrongServer(_) => true,
+            StoreProblem::Unreachable(_) => server == silent,
+            _ => false,
+        };
+        assert!(is_told, "{error}");
+        assert!(
+            begun.elapsed() < Duration::from_secs(8),
+            "{:?}",
+            begun.elapsed()
+        );
+    }
+}
+
+async fn another_type_under_the_name_is_told_so(bed: Arc<Bed>, name: String) {
+    let mut redis = bed.redis().await;
+    let mut push = redis::cmd("RPUSH");
+    let _pushed: i64 = push
+        .arg(&name)
+        .arg("x")
+        .query_async(&mut redis)
+        .await
+        .unwrap();
+    let error = bed.lock(&name).await.lock().await.unwrap_err();
+    assert!(
+        matches!(problem(&error), StoreProblem::OtherContent(_)),
+        "{error}"
+    );
+    bed.remove(&name).await;
+}
+
+async fn a_restart_that_keeps_the_data_keeps_the_hold(bed: Arc<Bed>, name: String) {
+    let mut server = daemon::redis(&["--appendonly", "yes", "--appendfsync", "always"]).unwrap();
+    let lock = lock_on(&bed, &server, &name).await;
+    let guard = lock.lock().await.unwrap();
+    for _ in 0..2 {
+        server.kill();
+        server.launch().unwrap();
+        sleep(TTL).await;
+        assert!(guard.is_held());
+        assert!(lock.try_lock().await.unwrap().is_none());
+    }
+    guard.release().await.unwrap();
+    lock.try_lock()
+        .await
+        .unwrap()
+        .expect("it is free")
+        .release()
+        .await
+        .unwrap();
+}
+
+async fn a_restart_that_loses_the_data_is_told_with_the_next_renewal(bed: Arc<Bed>, name: String) {
+    let mut server = daemon::redis(&[]).unwrap();
+    let lock = lock_on(&bed, &server, &name).await;
+    let guard = lock.lock().await.unwrap();
+
+    server.kill();
+    server.launch().unwrap();
+
+    let begun = Instant::now();
+    let error = timeout(TTL, guard.lost()).await.expect("at the renewal");
+    assert!(matches!(problem(&error), StoreProblem::NotOurs), "{error}");
+    assert!(begun.elapsed() < TTL * 2 / 3, "{:?}", begun.elapsed());
+    let next = lock.lock_timeout(TTL).await.unwrap();
+    next.release().await.unwrap();
+}
+
+async fn a_server_that_is_away_for_long_ends_the_lease(bed: Arc<Bed>, name: String) {
+    let mut server = daemon::redis(&[]).unwrap();
+    let lock = lock_on(&bed, &server, &name).await;
+    let (begun, guard) = (Instant::now(), lock.lock().await.unwrap());
+    server.kill();
+    let lost = guard.lost().await;
+    assert!(
+        lost.is_lost() && begun.elapsed() < TTL,
+        "{:?}",
+        begun.elapsed()
+    );
+    let error = lock.try_lock().await.unwrap_err();
+    assert!(
+        matches!(problem(&error), StoreProblem::Unreachable(_)),
+        "{error}"
+    );
+    // A call that waits goes on when it is back.
+    let waiter = tokio::spawn(async move { lock.lock().await });
+    sleep(TTL / 2).await;
+    server.launch().unwrap();
+    let next = timeout(TTL, waiter).await.expect("it is back").unwrap();
+    next.unwrap().release().await.unwrap();
+}
+
+/// A server that says this to the first words of each client, and then waits.
+pub fn says(words: &[u8]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, words) = (listener.local_addr().unwrap(), words.to_vec());
+    std::thread::spawn(move || {
+        let mut clients = Vec::new();
+        for client in listener.incoming() {
+            let mut client = client.unwrap();
+            client.read(&mut [0; 64]).map(drop).unwrap_or_default();
+            client.write_all(&words).unwrap_or_default();
+            clients.push(client);
+        }
+    });
+    address
+}
