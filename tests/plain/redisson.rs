@@ -109,7 +109,8 @@ async fn each_release_lets_the_next_in_at_once(bed: Arc<Bed>, name: String) {
         guard.release().await.unwrap();
         guard = waiter.await.unwrap().unwrap();
         let waited = begun.elapsed();
-        assert!(waited < Duration::from_millis(300), "{waited:?}");
+        // Without a wake-up it would ask again when the rest of the ttl is over.
+        assert!(waited < TTL / 2, "{waited:?}");
     }
     guard.release().await.unwrap();
 }

@@ -170,11 +170,12 @@ impl Tally {
         self.yes >= self.majority()
     }
 
-    /// A majority is counted, no majority can be for it, and another client has some of it.
+    /// No majority can be for it, and that is because of another client: so many say no, or a
+    /// majority is counted and some of it say no.
     pub(super) fn is_taken(&self) -> bool {
-        self.no > 0
-            && self.yes + self.no >= self.majority()
-            && self.of - self.no - self.uncounted.len() < self.majority()
+        let possible = self.of - self.no - self.uncounted.len();
+        let is_clear = self.no > 0 && self.yes + self.no >= self.majority();
+        self.is_denied() || (is_clear && possible < self.majority())
     }
 
     /// So many servers say no that those without an answer cannot make a majority.
