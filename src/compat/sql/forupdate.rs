@@ -31,13 +31,16 @@ const LONGEST_NAME: usize = 255;
 /// CREATE TABLE lockkeeper_rows (name varchar(255) PRIMARY KEY) -- varbinary in MariaDB and MySQL
 /// ```
 ///
-/// The guard is an open transaction. [`PlainGuard::execute`](crate::compat::PlainGuard::execute) runs statements in it, and
-/// [`PlainGuard::commit`](crate::compat::PlainGuard::commit) commits them together with the release: another client cannot hold before
-/// they are there. Each held lock takes one of the server's connections.
+/// The guard is an open transaction. [`execute`] runs statements in it, and [`commit`] commits them
+/// together with the release: another client cannot hold before they are there. Each held lock
+/// takes one of the server's connections.
 ///
-/// The lease is PostgreSQL's `idle_in_transaction_session_timeout`, or `wait_timeout` of MariaDB and
-/// MySQL (whole seconds). The server ends the connection of a silent client after the ttl, and with
-/// it all that was not committed.
+/// [`execute`]: crate::compat::PlainGuard::execute
+/// [`commit`]: crate::compat::PlainGuard::commit
+///
+/// The lease is PostgreSQL's `idle_in_transaction_session_timeout`, or `wait_timeout` of MariaDB
+/// and MySQL (whole seconds). The server ends the connection of a silent client after the ttl, and
+/// with it all that was not committed.
 ///
 /// # What it cannot do
 ///
@@ -177,7 +180,7 @@ impl ForUpdate {
         }
     }
 
-    /// Frees the row. What was changed is committed by [`PlainGuard::commit`](crate::compat::PlainGuard::commit) only.
+    /// Frees the row. What was changed is committed by the guard's `commit` only.
     async fn free(&self, attempt: &Attempt) -> StoreResult<bool> {
         let Some(held) = self.held.get(&attempt.secret) else {
             return Ok(false);

@@ -150,7 +150,7 @@ fn problem(error: &Error) -> StoreProblem {
     }
 }
 
-/// Whether another transaction has the row. It is asked before [`problem`] makes it one that passes.
+/// Whether a problem is that another transaction has the row.
 pub(super) fn is_row_taken(problem: &StoreProblem) -> bool {
     matches!(problem, StoreProblem::Unreachable(text)
         if text.ends_with("(1205)") || text.ends_with("(3572)"))
