@@ -28,8 +28,8 @@ pub(super) const ONE_SECOND: Duration = Duration::from_secs(1);
 /// A name has 64 bytes at most, and the server takes `A` and `a` for the same name.
 ///
 /// The lease is `wait_timeout`, the ttl in whole seconds: the server ends the connection of a
-/// silent client after it. A connection that ends frees the lock at once, and its guard is lost with the
-/// next renewal. Each held lock takes one of the server's `max_connections`.
+/// silent client after it. A connection that ends frees the lock at once, and its guard is lost
+/// with the next renewal. Each held lock takes one of the server's `max_connections`.
 ///
 /// # What it cannot do
 ///

@@ -120,8 +120,8 @@ impl SpringLock {
         })
     }
 
-    /// Runs a statement in which `{now}`, `{ttl}` and `{lead}` stand for times, with the key and the
-    /// region as its first parameters.
+    /// Runs a statement in which `{now}`, `{ttl}` and `{lead}` stand for times, with the key and
+    /// the region as its first parameters.
     async fn run(&self, sql: &str, attempt: &Attempt, more: &[&str]) -> StoreResult<SqlRows> {
         let dialect = self.server.dialect();
         let now = dialect.pick("timezone('utc', clock_timestamp())", "UTC_TIMESTAMP(6)");

@@ -23,8 +23,8 @@ impl PlainGuard<ForUpdate> {
     ///
     /// # Errors
     ///
-    /// [`is_lost`](crate::Error::is_lost); [`Error::Store`](crate::Error::Store) for what the server
-    /// refuses. A statement that ends the transaction loses the lock.
+    /// [`is_lost`](crate::Error::is_lost); [`Error::Store`](crate::Error::Store) for what the
+    /// server refuses. A statement that ends the transaction loses the lock.
     ///
     /// # Cancel safety
     ///
