@@ -13,7 +13,7 @@ use super::held::HeldSessions;
 use super::row::{SHORTEST_TTL, check_name, millis};
 use super::server::SqlServer;
 use super::session::SqlSession;
-use super::url::{Dialect, SqlUrl, refused};
+use super::url::{DatabaseKind, SqlUrl, refused};
 use crate::compat::mutex::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
 use crate::error::{Result, StoreProblem};
@@ -55,7 +55,7 @@ impl AdvisoryLock {
     /// not accept the user, or if a pooler stands before it.
     pub async fn connect(url: &str) -> Result<PlainKeeper<Self>> {
         let parsed = SqlUrl::parse(url, "advisory", &[])?;
-        if parsed.dialect != Dialect::Postgres {
+        if parsed.dialect != DatabaseKind::Postgres {
             return Err(refused(url, "MariaDB and MySQL have mysql+getlock".into()));
         }
         let server = SqlServer::of(&parsed)?;

@@ -4,18 +4,17 @@
 //! asked for, and then with all that it has changed. A hold whose transaction has ended is lost.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 
 use super::held::HeldSessions;
-use super::row::{SHORTEST_TTL, check_name, millis};
+use super::row::{SHORTEST_TTL, check_name};
+use super::rows::SqlRows;
 use super::schema::Table;
 use super::server::SqlServer;
-use super::session::{Answer, SqlSession};
-use super::url::{Dialect, SqlUrl};
-use crate::compat::guard::PlainGuard;
+use super::session::SqlSession;
+use super::url::{DatabaseKind, SqlUrl};
 use crate::compat::mutex::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
 use crate::error::{Result, StoreProblem};
@@ -32,13 +31,16 @@ const LONGEST_NAME: usize = 255;
 /// CREATE TABLE lockkeeper_rows (name varchar(255) PRIMARY KEY) -- varbinary in MariaDB and MySQL
 /// ```
 ///
-/// The guard is an open transaction. [`PlainGuard::execute`] runs statements in it, and
-/// [`PlainGuard::commit`] commits them together with the release: another client cannot hold before
-/// they are there. Each held lock takes one of the server's connections.
+/// The guard is an open transaction. [`execute`] runs statements in it, and [`commit`] commits them
+/// together with the release: another client cannot hold before they are there. Each held lock
+/// takes one of the server's connections.
 ///
-/// The lease is PostgreSQL's `idle_in_transaction_session_timeout`, or `wait_timeout` of MariaDB and
-/// MySQL (whole seconds). The server ends the connection of a silent client after the ttl, and with
-/// it all that was not committed.
+/// [`execute`]: crate::compat::PlainGuard::execute
+/// [`commit`]: crate::compat::PlainGuard::commit
+///
+/// The lease is PostgreSQL's `idle_in_transaction_session_timeout`, or `wait_timeout` of MariaDB
+/// and MySQL (whole seconds). The server ends the connection of a silent client after the ttl, and
+/// with it all that was not committed.
 ///
 /// # What it cannot do
 ///
@@ -47,9 +49,9 @@ const LONGEST_NAME: usize = 255;
 /// long transaction: PostgreSQL cannot vacuum what is newer.
 #[derive(Debug)]
 pub struct ForUpdate {
-    server: Arc<SqlServer>,
+    pub(super) server: Arc<SqlServer>,
     table: Table,
-    held: HeldSessions,
+    pub(super) held: HeldSessions,
 }
 
 impl ForUpdate {
@@ -136,7 +138,7 @@ impl ForUpdate {
         Ok(None)
     }
 
-    async fn select(&self, session: &mut SqlSession, name: &str) -> StoreResult<Answer> {
+    async fn select(&self, session: &mut SqlSession, name: &str) -> StoreResult<SqlRows> {
         let (table, column) = (&self.table.name, &self.table.key[0]);
         let sql = session.dialect().pick(
             format!(
@@ -178,7 +180,7 @@ impl ForUpdate {
         }
     }
 
-    /// Frees the row. What was changed is committed by [`PlainGuard::commit`] only.
+    /// Frees the row. What was changed is committed by the guard's `commit` only.
     async fn free(&self, attempt: &Attempt) -> StoreResult<bool> {
         let Some(held) = self.held.get(&attempt.secret) else {
             return Ok(false);
@@ -195,89 +197,6 @@ impl ForUpdate {
                     .into(),
             )),
             ended => Ok(ended.is_some()),
-        }
-    }
-}
-
-impl PlainGuard<ForUpdate> {
-    /// Runs a statement in the transaction that holds the lock, and returns how many rows it has
-    /// written. Its parameters are text, which the server converts: `$1` or `?`.
-    ///
-    /// A statement that fails is undone alone, and the lock stays. One that takes longer than the
-    /// lease is the guard's loss, since nothing else can be asked on that connection.
-    ///
-    /// # Errors
-    ///
-    /// [`is_lost`](crate::Error::is_lost); [`Error::Store`](crate::Error::Store) for what the server
-    /// refuses. A statement that ends the transaction loses the lock.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, the statement goes on.
-    pub async fn execute(&self, sql: &str, params: &[&str]) -> Result<u64> {
-        Ok(self.statement(sql, params).await?.affected)
-    }
-
-    /// As [`execute`](Self::execute), for a statement with rows. In PostgreSQL a column must be a
-    /// text, an integer or a boolean; cast others to `text`.
-    ///
-    /// # Errors
-    ///
-    /// As [`execute`](Self::execute).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`execute`](Self::execute).
-    pub async fn query(&self, sql: &str, params: &[&str]) -> Result<Vec<Vec<Option<String>>>> {
-        Ok(self.statement(sql, params).await?.rows)
-    }
-
-    /// Commits what was executed, and releases the lock with it. Any other end of the guard undoes
-    /// it.
-    ///
-    /// # Errors
-    ///
-    /// [`is_lost`](crate::Error::is_lost) if the lock was lost before: then nothing is committed.
-    /// [`Error::Store`](crate::Error::Store) with [`StoreProblem::NoAnswer`] if the connection was
-    /// lost in the commit, which may have happened.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, the commit goes on.
-    pub async fn commit(self) -> Result<()> {
-        if !self.is_held() {
-            return Err(self.lost().await);
-        }
-        let store = self.store();
-        let ended = store.held.end(self.secret(), &store.server, |session| {
-            batch(session, "COMMIT")
-        });
-        match ended.await {
-            Ok(Some(())) => Ok(()),
-            Ok(None) => Err(self.failed("commit", StoreProblem::NoAnswer)),
-            Err(problem) => Err(self.failed("commit", problem)),
-        }
-    }
-
-    async fn statement(&self, sql: &str, params: &[&str]) -> Result<Answer> {
-        let held = self.store().held.get(self.secret());
-        let Some(held) = held.filter(|_| self.is_held()) else {
-            return Err(self.failed("use", StoreProblem::NotOurs));
-        };
-        held.has_written.store(true, Ordering::Relaxed);
-        let (mark, sql) = (held.mark.clone(), sql.to_owned());
-        let params: Vec<String> = params.iter().map(|&param| param.to_owned()).collect();
-        let held = &self.store().held;
-        let done = held.on(self.secret(), |session| step(session, mark, sql, params));
-        match done.await {
-            Ok(Some(Ok(answer))) => Ok(answer),
-            Ok(Some(Err(problem))) | Err(problem) => {
-                if problem == StoreProblem::NotOurs {
-                    self.store().held.close(self.secret()).await;
-                }
-                Err(self.failed("use", problem))
-            }
-            Ok(None) => Err(self.failed("use", StoreProblem::NotOurs)),
         }
     }
 }
@@ -320,8 +239,8 @@ impl PlainStore for ForUpdate {
 async fn begin(session: &mut SqlSession, ttl: Duration) -> StoreResult<()> {
     match session.dialect() {
         #[cfg(feature = "postgres")]
-        Dialect::Postgres => {
-            let ttl = millis(ttl);
+        DatabaseKind::Postgres => {
+            let ttl = super::row::millis(ttl);
             let begin = format!(
                 "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; \
                  SET LOCAL idle_in_transaction_session_timeout = {ttl}"
@@ -329,7 +248,7 @@ async fn begin(session: &mut SqlSession, ttl: Duration) -> StoreResult<()> {
             session.batch(&begin).await
         }
         #[cfg(feature = "mysql")]
-        Dialect::MySql => {
+        DatabaseKind::MySql => {
             session.batch(&super::getlock::wait_timeout(ttl)).await?;
             session.batch("START TRANSACTION").await
         }
@@ -355,7 +274,7 @@ fn needs_savepoint(session: &SqlSession) -> bool {
 }
 
 /// Whether the transaction that has locked the row is still open.
-fn is_open(session: &mut SqlSession, mark: String) -> BoxFuture<'_, StoreResult<bool>> {
+pub(super) fn is_open(session: &mut SqlSession, mark: String) -> BoxFuture<'_, StoreResult<bool>> {
     async move {
         if needs_savepoint(session) {
             session.batch("RELEASE SAVEPOINT lockkeeper_hold").await?;
@@ -368,38 +287,11 @@ fn is_open(session: &mut SqlSession, mark: String) -> BoxFuture<'_, StoreResult<
     .boxed()
 }
 
-fn batch<'a>(session: &'a mut SqlSession, sql: &'static str) -> BoxFuture<'a, StoreResult<()>> {
+pub(super) fn batch<'a>(
+    session: &'a mut SqlSession,
+    sql: &'static str,
+) -> BoxFuture<'a, StoreResult<()>> {
     async move { session.batch(sql).await }.boxed()
-}
-
-/// A statement of the guard's owner. If it fails, it is undone alone: in PostgreSQL, a failed
-/// statement would end the whole transaction, and with it the lock.
-fn step(
-    session: &mut SqlSession,
-    mark: String,
-    sql: String,
-    params: Vec<String>,
-) -> BoxFuture<'_, StoreResult<StoreResult<Answer>>> {
-    async move {
-        let params: Vec<&str> = params.iter().map(|param| &**param).collect();
-        session.batch("SAVEPOINT lockkeeper_step").await?;
-        let done = session.run(&sql, &params).await;
-        if matches!(done, Err(StoreProblem::NoAnswer)) {
-            return Err(StoreProblem::NoAnswer);
-        }
-        if done.is_err() {
-            let undone = session.batch("ROLLBACK TO SAVEPOINT lockkeeper_step").await;
-            if undone.is_err() {
-                return Ok(Err(StoreProblem::NotOurs));
-            }
-        }
-        match is_open(session, mark).await {
-            Ok(true) => Ok(done),
-            Ok(false) | Err(StoreProblem::Refused(_)) => Ok(Err(StoreProblem::NotOurs)),
-            Err(problem) => Err(problem),
-        }
-    }
-    .boxed()
 }
 
 fn parts(url: &str) -> Result<(Arc<SqlServer>, Table)> {

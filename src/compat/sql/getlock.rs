@@ -10,9 +10,10 @@ use futures_util::future::{BoxFuture, FutureExt};
 
 use super::held::HeldSessions;
 use super::row::check_name;
+use super::rows::SqlRows;
 use super::server::SqlServer;
-use super::session::{Answer, SqlSession};
-use super::url::{Dialect, SqlUrl, refused};
+use super::session::SqlSession;
+use super::url::{DatabaseKind, SqlUrl, refused};
 use crate::compat::mutex::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
 use crate::error::{Result, StoreProblem};
@@ -26,9 +27,9 @@ pub(super) const ONE_SECOND: Duration = Duration::from_secs(1);
 ///
 /// A name has 64 bytes at most, and the server takes `A` and `a` for the same name.
 ///
-/// The lease is `wait_timeout`, the ttl in whole seconds: the server ends the connection of a silent
-/// client after it. A connection that ends frees the lock at once, and its guard is lost with the
-/// next renewal. Each held lock takes one of the server's `max_connections`.
+/// The lease is `wait_timeout`, the ttl in whole seconds: the server ends the connection of a
+/// silent client after it. A connection that ends frees the lock at once, and its guard is lost
+/// with the next renewal. Each held lock takes one of the server's `max_connections`.
 ///
 /// # What it cannot do
 ///
@@ -52,7 +53,7 @@ impl GetLock {
     /// not accept the user.
     pub async fn connect(url: &str) -> Result<PlainKeeper<Self>> {
         let parsed = SqlUrl::parse(url, "getlock", &[])?;
-        if parsed.dialect != Dialect::MySql {
+        if parsed.dialect != DatabaseKind::MySql {
             return Err(refused(url, "PostgreSQL has postgres+advisory".into()));
         }
         let server = SqlServer::of(&parsed)?;
@@ -146,7 +147,7 @@ impl PlainStore for GetLock {
     }
 }
 
-async fn try_get(session: &mut SqlSession, attempt: &Attempt) -> StoreResult<Answer> {
+async fn try_get(session: &mut SqlSession, attempt: &Attempt) -> StoreResult<SqlRows> {
     session.batch(&wait_timeout(attempt.ttl)).await?;
     session.run("SELECT GET_LOCK(?, 0)", &[&attempt.name]).await
 }

@@ -18,11 +18,13 @@ mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod row;
+mod rows;
 mod schema;
 mod server;
 mod session;
 mod shedlock;
 mod spring;
+mod transaction;
 mod url;
 mod version;
 

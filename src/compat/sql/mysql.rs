@@ -6,7 +6,7 @@
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, DriverError, Error, Opts, OptsBuilder, Row, Value};
 
-use super::session::Answer;
+use super::rows::SqlRows;
 use super::url::{SqlUrl, refused};
 use crate::compat::store::StoreResult;
 use crate::error::{Result, StoreProblem};
@@ -66,14 +66,14 @@ impl MySqlSession {
         self.is_broken || self.conn.is_disconnected()
     }
 
-    pub(super) async fn run(&mut self, sql: &str, params: &[&str]) -> StoreResult<Answer> {
+    pub(super) async fn run(&mut self, sql: &str, params: &[&str]) -> StoreResult<SqlRows> {
         let params: Vec<Value> = params.iter().map(|param| Value::from(*param)).collect();
         // It stays set if this future is dropped: the answer would be the next statement's.
         let was_broken = std::mem::replace(&mut self.is_broken, true);
         let rows: Result<Vec<Row>, Error> = self.conn.exec(sql, params).await;
         let rows = self.judge(rows, was_broken)?;
         let matched = matched(&self.conn.info());
-        Ok(Answer {
+        Ok(SqlRows {
             rows: rows.into_iter().map(cells).collect(),
             affected: matched.unwrap_or_else(|| self.conn.affected_rows()),
             last_id: self.conn.last_insert_id(),
@@ -150,7 +150,7 @@ fn problem(error: &Error) -> StoreProblem {
     }
 }
 
-/// Whether another transaction has the row. It is asked before [`problem`] makes it one that passes.
+/// Whether a problem is that another transaction has the row.
 pub(super) fn is_row_taken(problem: &StoreProblem) -> bool {
     matches!(problem, StoreProblem::Unreachable(text)
         if text.ends_with("(1205)") || text.ends_with("(3572)"))

@@ -11,7 +11,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{Format, FromSql, IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Client, Config, NoTls, Row};
 
-use super::session::Answer;
+use super::rows::SqlRows;
 use super::url::{SqlUrl, refused};
 use crate::compat::store::StoreResult;
 use crate::error::{Result, StoreProblem};
@@ -80,7 +80,7 @@ impl PostgresSession {
         self.client.is_closed()
     }
 
-    pub(super) async fn run(&self, sql: &str, params: &[&str]) -> StoreResult<Answer> {
+    pub(super) async fn run(&self, sql: &str, params: &[&str]) -> StoreResult<SqlRows> {
         use futures_util::TryStreamExt;
         let params: Vec<Text<'_>> = params.iter().map(|param| Text(param)).collect();
         let params = params
@@ -88,7 +88,7 @@ impl PostgresSession {
             .map(|param| (param as &(dyn ToSql + Sync), Type::UNKNOWN));
         let rows = self.client.query_typed_raw(sql, params).await;
         let rows = rows.map_err(|error| problem(&error))?;
-        let mut answer = Answer::default();
+        let mut answer = SqlRows::default();
         let mut rows = std::pin::pin!(rows);
         while let Some(row) = rows.try_next().await.map_err(|error| problem(&error))? {
             answer.rows.push(cells(&row)?);
@@ -235,7 +235,7 @@ fn problem(error: &tokio_postgres::Error) -> StoreProblem {
     }
 }
 
-/// Whether another transaction has the row. It is asked before [`problem`] makes it one that passes.
+/// Whether a problem is that another transaction has the row.
 pub(super) fn is_row_taken(problem: &StoreProblem) -> bool {
     matches!(problem, StoreProblem::Unreachable(text) if text.ends_with("(55P03)"))
 }

@@ -10,7 +10,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 
 use super::schema::{Table, text};
 use super::server::SqlServer;
-use super::url::{Dialect, SqlUrl};
+use super::url::{DatabaseKind, SqlUrl};
 use crate::compat::mutex::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, FencedStore, PlainStore, StoreResult};
 use crate::error::Result;
@@ -111,9 +111,9 @@ impl UniqueRow {
         let answer = self.server.run(&sql, &params).await?;
         let token = match self.server.dialect() {
             #[cfg(feature = "postgres")]
-            Dialect::Postgres => answer.number(0),
+            DatabaseKind::Postgres => answer.number(0),
             #[cfg(feature = "mysql")]
-            Dialect::MySql => match answer.affected {
+            DatabaseKind::MySql => match answer.affected {
                 0 => None,
                 1 => Some(1),
                 _ => answer.last_id,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::server::SqlServer;
-use super::url::Dialect;
+use super::url::DatabaseKind;
 use crate::compat::store::StoreResult;
 use crate::error::{Result, StoreProblem};
 
@@ -47,8 +47,8 @@ impl Table {
     async fn find_fault(&self, server: &Arc<SqlServer>) -> StoreResult<()> {
         let names: Vec<&str> = self.columns.iter().map(|(name, _)| &**name).collect();
         // It tells a missing table, a missing column and a missing right apart.
-        let probe = format!("SELECT {} FROM {} WHERE 1 = 0", names.join(", "), self.name);
-        server.run(&probe, &[]).await?;
+        let none = format!("SELECT {} FROM {} WHERE 1 = 0", names.join(", "), self.name);
+        server.run(&none, &[]).await?;
         let types = server.dialect().pick(
             // A time without thousandths would end a lock up to half a second too early.
             "SELECT attname::text, format_type(atttypid, CASE WHEN atttypmod BETWEEN 0 AND 2 \
@@ -98,7 +98,7 @@ impl Table {
 }
 
 /// Types of a column with text.
-pub(super) fn text(dialect: Dialect) -> &'static [&'static str] {
+pub(super) fn text(dialect: DatabaseKind) -> &'static [&'static str] {
     dialect.pick(
         &["text", "character varying", "character"],
         &["varchar", "char", "varbinary", "binary", "text"],
@@ -106,7 +106,7 @@ pub(super) fn text(dialect: Dialect) -> &'static [&'static str] {
 }
 
 /// Types of a column with a time in UTC and without a zone, as other programs write it.
-pub(super) fn time(dialect: Dialect) -> &'static [&'static str] {
+pub(super) fn time(dialect: DatabaseKind) -> &'static [&'static str] {
     dialect.pick(
         &["timestamp without time zone"],
         &["timestamp(3)", "timestamp(6)", "datetime(3)", "datetime(6)"],

@@ -9,8 +9,9 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use tokio::time::timeout;
 
-use super::session::{Answer, SqlSession};
-use super::url::{Dialect, SqlUrl};
+use super::rows::SqlRows;
+use super::session::SqlSession;
+use super::url::{DatabaseKind, SqlUrl};
 use crate::compat::store::StoreResult;
 use crate::error::{Error, Result, StoreProblem};
 use crate::latch::Latch;
@@ -28,6 +29,7 @@ pub(super) struct SqlServer {
     width: Semaphore,
 }
 
+#[allow(clippy::large_enum_variant, reason = "there is one for each store")]
 enum Login {
     #[cfg(feature = "postgres")]
     Postgres(Box<tokio_postgres::Config>),
@@ -47,12 +49,12 @@ impl SqlServer {
     pub(super) fn of(url: &SqlUrl) -> Result<Arc<Self>> {
         let (login, server) = match url.dialect {
             #[cfg(feature = "postgres")]
-            Dialect::Postgres => {
+            DatabaseKind::Postgres => {
                 let (config, server) = super::postgres::config(url)?;
                 (Login::Postgres(Box::new(config)), server)
             }
             #[cfg(feature = "mysql")]
-            Dialect::MySql => {
+            DatabaseKind::MySql => {
                 let (opts, server) = super::mysql::options(url)?;
                 (Login::MySql(opts), server)
             }
@@ -69,12 +71,12 @@ impl SqlServer {
         &self.server
     }
 
-    pub(super) fn dialect(&self) -> Dialect {
+    pub(super) fn dialect(&self) -> DatabaseKind {
         match self.login {
             #[cfg(feature = "postgres")]
-            Login::Postgres(_) => Dialect::Postgres,
+            Login::Postgres(_) => DatabaseKind::Postgres,
             #[cfg(feature = "mysql")]
-            Login::MySql(_) => Dialect::MySql,
+            Login::MySql(_) => DatabaseKind::MySql,
         }
     }
 
@@ -90,7 +92,7 @@ impl SqlServer {
 
     /// Runs one statement on any connection. If the caller is dropped, a statement that was sent
     /// ends in its own time and its connection is kept; one that was not sent is not sent.
-    pub(super) async fn run(self: &Arc<Self>, sql: &str, params: &[&str]) -> StoreResult<Answer> {
+    pub(super) async fn run(self: &Arc<Self>, sql: &str, params: &[&str]) -> StoreResult<SqlRows> {
         let server = Arc::clone(self);
         let sql = sql.to_owned();
         let params: Vec<String> = params.iter().map(|&param| param.to_owned()).collect();

@@ -1,6 +1,7 @@
 //! One connection to a database, which runs one statement at a time.
 
-use super::url::Dialect;
+use super::rows::SqlRows;
+use super::url::DatabaseKind;
 use crate::compat::store::StoreResult;
 
 /// A connection of its own.
@@ -12,38 +13,9 @@ pub(super) enum SqlSession {
     MySql(super::mysql::MySqlSession),
 }
 
-/// What a statement gave.
-#[derive(Debug, Default)]
-pub(super) struct Answer {
-    pub(super) rows: Vec<Vec<Option<String>>>,
-    /// Rows that were written.
-    pub(super) affected: u64,
-    /// The number that a statement of MariaDB or MySQL has set.
-    pub(super) last_id: Option<u64>,
-}
-
-impl Answer {
-    /// A column of the first row, if it is there and not null.
-    pub(super) fn cell(&self, column: usize) -> Option<&str> {
-        self.rows.first()?.get(column)?.as_deref()
-    }
-
-    pub(super) fn number(&self, column: usize) -> Option<u64> {
-        self.cell(column)?.parse().ok()
-    }
-
-    /// Milliseconds, which may be below zero.
-    pub(super) fn millis(&self, column: usize) -> Option<std::time::Duration> {
-        let left: i64 = self.cell(column)?.parse().ok()?;
-        Some(std::time::Duration::from_millis(
-            left.try_into().unwrap_or(0),
-        ))
-    }
-}
-
 impl SqlSession {
     /// Runs one statement. Its parameters are text, `$1` or `?` in it.
-    pub(super) async fn run(&mut self, sql: &str, params: &[&str]) -> StoreResult<Answer> {
+    pub(super) async fn run(&mut self, sql: &str, params: &[&str]) -> StoreResult<SqlRows> {
         match self {
             #[cfg(feature = "postgres")]
             Self::Postgres(session) => session.run(sql, params).await,
@@ -62,12 +34,12 @@ impl SqlSession {
         }
     }
 
-    pub(super) fn dialect(&self) -> Dialect {
+    pub(super) fn dialect(&self) -> DatabaseKind {
         match self {
             #[cfg(feature = "postgres")]
-            Self::Postgres(_) => Dialect::Postgres,
+            Self::Postgres(_) => DatabaseKind::Postgres,
             #[cfg(feature = "mysql")]
-            Self::MySql(_) => Dialect::MySql,
+            Self::MySql(_) => DatabaseKind::MySql,
         }
     }
 

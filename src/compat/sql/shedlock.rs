@@ -10,7 +10,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use super::row::{SHORTEST_TTL, check_name, millis};
 use super::schema::{Table, text, time};
 use super::server::SqlServer;
-use super::url::{Dialect, SqlUrl};
+use super::url::{DatabaseKind, SqlUrl};
 use crate::compat::mutex::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
 use crate::error::Result;
@@ -81,7 +81,7 @@ impl ShedLock {
         let (holder, ttl, table) = (self.holder(attempt), millis(attempt.ttl), &self.table.name);
         let taken = match self.server.dialect() {
             #[cfg(feature = "postgres")]
-            Dialect::Postgres => {
+            DatabaseKind::Postgres => {
                 let sql = format!(
                     "INSERT INTO {table} AS l (name, lock_until, locked_at, locked_by) \
                      VALUES ($1, {PG_NOW} + $2::bigint * interval '1 ms', {PG_NOW}, $3) \
@@ -93,7 +93,7 @@ impl ShedLock {
                 self.server.run(&sql, &params).await?.affected > 0
             }
             #[cfg(feature = "mysql")]
-            Dialect::MySql => {
+            DatabaseKind::MySql => {
                 // What it sets from left to right sees the old `lock_until`.
                 let sql = format!(
                     "INSERT INTO {table} (name, lock_until, locked_at, locked_by) VALUES \

@@ -11,9 +11,9 @@ use md5::{Digest, Md5};
 use uuid::Uuid;
 
 use super::row::{SHORTEST_TTL, check_name};
+use super::rows::SqlRows;
 use super::schema::{Table, text, time};
 use super::server::SqlServer;
-use super::session::Answer;
 use super::url::SqlUrl;
 use crate::compat::mutex::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
@@ -120,9 +120,9 @@ impl SpringLock {
         })
     }
 
-    /// Runs a statement in which `{now}`, `{ttl}` and `{lead}` stand for times, with the key and the
-    /// region as its first parameters.
-    async fn run(&self, sql: &str, attempt: &Attempt, more: &[&str]) -> StoreResult<Answer> {
+    /// Runs a statement in which `{now}`, `{ttl}` and `{lead}` stand for times, with the key and
+    /// the region as its first parameters.
+    async fn run(&self, sql: &str, attempt: &Attempt, more: &[&str]) -> StoreResult<SqlRows> {
         let dialect = self.server.dialect();
         let now = dialect.pick("timezone('utc', clock_timestamp())", "UTC_TIMESTAMP(6)");
         let millis = |count: i128| {

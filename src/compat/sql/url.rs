@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 
 /// Which database a URL is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Dialect {
+pub(super) enum DatabaseKind {
     #[cfg(feature = "postgres")]
     Postgres,
     #[cfg(feature = "mysql")]
@@ -15,7 +15,7 @@ pub(super) enum Dialect {
 
 #[derive(Debug)]
 pub(super) struct SqlUrl {
-    pub(super) dialect: Dialect,
+    pub(super) dialect: DatabaseKind,
     /// The URL as the client crate takes it.
     plain: String,
     options: Vec<(String, String)>,
@@ -30,9 +30,9 @@ impl SqlUrl {
         let family = of_kind.map_or(scheme, |(family, _)| family);
         let dialect = match family {
             #[cfg(feature = "postgres")]
-            "postgres" | "postgresql" => Some(Dialect::Postgres),
+            "postgres" | "postgresql" => Some(DatabaseKind::Postgres),
             #[cfg(feature = "mysql")]
-            "mysql" | "mariadb" => Some(Dialect::MySql),
+            "mysql" | "mariadb" => Some(DatabaseKind::MySql),
             _ => None,
         };
         let dialect = dialect.filter(|_| of_kind.is_none_or(|(_, given)| given == kind));
@@ -81,7 +81,7 @@ impl SqlUrl {
     }
 }
 
-impl Dialect {
+impl DatabaseKind {
     fn scheme(self) -> &'static str {
         match self {
             #[cfg(feature = "postgres")]

@@ -60,9 +60,9 @@ impl VersionColumn {
             version: url.identifier("version", "version")?,
         };
         let Self { key, version, .. } = &rows;
-        let probe = format!("SELECT {key}, {version} FROM {table} WHERE 1 = 0");
-        let probed = rows.server.run(&probe, &[]).await;
-        probed.map_err(|problem| rows.server.failed("use", table, problem))?;
+        let none = format!("SELECT {key}, {version} FROM {table} WHERE 1 = 0");
+        let asked = rows.server.run(&none, &[]).await;
+        asked.map_err(|problem| rows.server.failed("use", table, problem))?;
         Ok(rows)
     }
 
