@@ -173,7 +173,7 @@ impl Bed {
     /// The addresses, as programs of others are given them.
     pub fn servers(&self) -> String {
         let addresses: Vec<String> = match &self.server {
-            Server::Memory(_) => Vec::new(),
+            Server::Memory(_) | Server::Sql(_) => Vec::new(),
             Server::Redis(daemon) | Server::Memcached(daemon) => vec![daemon.address().to_string()],
             Server::Tair(server) => vec![server.address().to_string()],
             Server::Redlock(daemons, _) => daemons

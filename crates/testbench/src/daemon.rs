@@ -52,13 +52,11 @@ impl Daemon {
         let output = File::options().create(true).append(true).open(&log);
         let output = output.map_err(|error| format!("{}: {error}", log.display()))?;
         let mut command = (self.recipe)(self.folder.path(), self.port);
-        let parent = rustix::process::getpid();
         command
             .stdin(Stdio::null())
             .stdout(output.try_clone().expect("a file can be shared"))
             .stderr(output)
             .process_group(0);
-        let _ = parent;
         let child = command
             .spawn()
             .map_err(|error| format!("cannot start {:?}: {error}", command.get_program()))?;

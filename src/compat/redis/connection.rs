@@ -3,6 +3,8 @@
 //! Invariants: each connection is to a primary. A request is sent once: only the caller knows
 //! whether it may be sent again.
 
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -18,6 +20,9 @@ use crate::error::{Error, Result, StoreProblem};
 
 /// A server has so long to accept a connection and to answer the first request.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Requests that wait to be sent. With the crate's 50, a release behind many tries is not sent in
+/// time.
+const PIPELINED: usize = 1024;
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -25,6 +30,19 @@ pub(super) struct Connection {
     /// Host, port and database.
     server: String,
     current: Mutex<Option<MultiplexedConnection>>,
+    /// A request was given up without an answer: the connection may be dead without a sign of it.
+    is_doubtful: AtomicBool,
+}
+
+/// A request that has no answer yet. If it is dropped so, the connection is doubtful.
+struct Unanswered<'a>(Option<&'a AtomicBool>);
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(is_doubtful) = self.0 {
+            is_doubtful.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Connection {
@@ -36,6 +54,7 @@ impl Connection {
             server: format!("{}/{}", info.addr(), info.redis_settings().db()),
             client,
             current: Mutex::new(None),
+            is_doubtful: AtomicBool::new(false),
         })
     }
 
@@ -67,8 +86,7 @@ impl Connection {
 
     pub(super) async fn call<T: FromRedisValue>(&self, command: &redis::Cmd) -> StoreResult<T> {
         let mut connection = self.get().await?;
-        let answer = command.query_async(&mut connection).await;
-        self.judge(answer).await
+        self.judge(command.query_async(&mut connection)).await
     }
 
     pub(super) async fn script<T: FromRedisValue>(
@@ -76,11 +94,13 @@ impl Connection {
         script: &ScriptInvocation<'_>,
     ) -> StoreResult<T> {
         let mut connection = self.get().await?;
-        let answer = script.invoke_async(&mut connection).await;
-        self.judge(answer).await
+        self.judge(script.invoke_async(&mut connection)).await
     }
 
-    async fn judge<T>(&self, answer: RedisResult<T>) -> StoreResult<T> {
+    async fn judge<T>(&self, answer: impl Future<Output = RedisResult<T>>) -> StoreResult<T> {
+        let mut unanswered = Unanswered(Some(&self.is_doubtful));
+        let answer = answer.await;
+        unanswered.0 = None;
         match answer {
             Ok(value) => Ok(value),
             Err(error) => {
@@ -96,6 +116,9 @@ impl Connection {
     /// The connection, opened if there is none.
     async fn get(&self) -> StoreResult<MultiplexedConnection> {
         let mut current = self.current.lock().await;
+        if self.is_doubtful.swap(false, Ordering::Relaxed) {
+            current.take();
+        }
         if let Some(connection) = &*current {
             return Ok(connection.clone());
         }
@@ -111,6 +134,7 @@ impl Connection {
     async fn connect(&self) -> StoreResult<MultiplexedConnection> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
+            .set_pipeline_buffer_size(PIPELINED)
             .set_response_timeout(None);
         let opened = self
             .client

@@ -197,12 +197,20 @@ impl Connection {
     pub(super) async fn renew(&self, attempt: &Attempt) -> StoreResult<bool> {
         let mut script = RENEW.key(&*attempt.name);
         script.arg(&*attempt.secret).arg(millis(attempt.ttl));
-        self.script(&script).await
+        or_not_ours(self.script(&script).await)
     }
 
     pub(super) async fn release(&self, attempt: &Attempt) -> StoreResult<bool> {
         let mut script = RELEASE.key(&*attempt.name);
-        self.script(script.arg(&*attempt.secret)).await
+        or_not_ours(self.script(script.arg(&*attempt.secret)).await)
+    }
+}
+
+/// Where another type of key has the name, our lock is gone.
+fn or_not_ours(answer: StoreResult<bool>) -> StoreResult<bool> {
+    match answer {
+        Err(StoreProblem::OtherContent(_)) => Ok(false),
+        answer => answer,
     }
 }
 

@@ -186,7 +186,11 @@ pub(crate) fn tables(figures: &Figures) -> String {
     let beside: usize = files.iter().map(|part| part.code).sum();
     row("`src/*.rs` beside them", files.len(), beside);
     let all = figures.library.iter().map(|part| part.files).sum();
-    row("**the library, lines without `compat/`**", all, figures.library_code());
+    row(
+        "**the library, lines without `compat/`**",
+        all,
+        figures.library_code(),
+    );
     for other in &figures.others {
         row(&format!("`{}/`", other.name), other.files, other.code);
     }
