@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use lockkeeper::Error;
 use lockkeeper::compat::{PlainMutex, PlainStore, StoreProblem, connect};
 use testbench::daemon::{self, Daemon};
+use testbench::relay::{Relay, Way};
 use tokio::time::{sleep, timeout};
 
 use crate::bed::{Bed, TTL};
@@ -22,6 +23,7 @@ crate::cases![
     a_restart_that_keeps_the_data_keeps_the_hold,
     a_restart_that_loses_the_data_is_told_with_the_next_renewal,
     a_server_that_is_away_for_long_ends_the_lease,
+    a_connection_that_falls_silent_is_replaced,
 ];
 
 async fn lock_on(bed: &Bed, server: &Daemon, name: &str) -> PlainMutex<dyn PlainStore> {
@@ -207,4 +209,21 @@ pub fn says(words: &[u8]) -> SocketAddr {
         }
     });
     address
+}
+
+/// It is neither closed nor answered, as behind a firewall that has forgotten it.
+async fn a_connection_that_falls_silent_is_replaced(bed: Arc<Bed>, name: String) {
+    let server = daemon::redis(&[]).unwrap();
+    let relay = Relay::to(server.address()).await;
+    let keeper = connect(&url(&bed, relay.address())).await.unwrap();
+    let lock = keeper.mutex(&name).unwrap().with_ttl(TTL * 2).unwrap();
+    let guard = lock.lock().await.unwrap();
+
+    relay.set(Way::Silent);
+    sleep(TTL / 4).await;
+    relay.set(Way::Open);
+
+    sleep(TTL * 3).await;
+    assert!(guard.is_held(), "renewed on another connection");
+    guard.release().await.unwrap();
 }
