@@ -4,6 +4,7 @@
 //! whether it may be sent again.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use redis::{
     AsyncConnectionConfig, Client, ErrorKind, FromRedisValue, IntoConnectionInfo, RedisError,
     RedisResult, ScriptInvocation, ServerErrorKind, Value,
 };
+use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
@@ -24,23 +26,27 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// time.
 const PIPELINED: usize = 1024;
 
+#[derive(Debug, Clone)]
+pub(super) struct Connection(Arc<Shared>);
+
 #[derive(Debug)]
-pub(super) struct Connection {
+struct Shared {
     client: Client,
     /// Host, port and database.
     server: String,
     current: Mutex<Option<MultiplexedConnection>>,
-    /// A request was given up without an answer: the connection may be dead without a sign of it.
-    is_doubtful: AtomicBool,
+    is_replacing: AtomicBool,
 }
 
-/// A request that has no answer yet. If it is dropped so, the connection is doubtful.
-struct Unanswered<'a>(Option<&'a AtomicBool>);
+/// A request that has no answer yet. If it is given up so, its connection may be dead without a
+/// sign of it, and another one is opened. Until that one answers, requests stay in their order on
+/// the old one: the server may only be slow.
+struct Unanswered<'a>(Option<&'a Connection>);
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        if let Some(is_doubtful) = self.0 {
-            is_doubtful.store(true, Ordering::Relaxed);
+        if let (Some(connection), Ok(runtime)) = (self.0, Handle::try_current()) {
+            runtime.spawn(connection.clone().replace());
         }
     }
 }
@@ -50,12 +56,12 @@ impl Connection {
     pub(super) fn new(url: &str, scheme: &str) -> Result<Self> {
         let client = client(url, scheme)?;
         let info = client.get_connection_info();
-        Ok(Self {
+        Ok(Self(Arc::new(Shared {
             server: format!("{}/{}", info.addr(), info.redis_settings().db()),
             client,
             current: Mutex::new(None),
-            is_doubtful: AtomicBool::new(false),
-        })
+            is_replacing: AtomicBool::new(false),
+        })))
     }
 
     /// The same, connected.
@@ -65,7 +71,7 @@ impl Connection {
         opened.map_err(|problem| Error::Store {
             name: "the store".into(),
             doing: "connect to",
-            server: connection.server.as_str().into(),
+            server: connection.server().into(),
             problem,
         })?;
         Ok(connection)
@@ -77,11 +83,11 @@ impl Connection {
     }
 
     pub(super) fn client(&self) -> &Client {
-        &self.client
+        &self.0.client
     }
 
     pub(super) fn server(&self) -> &str {
-        &self.server
+        &self.0.server
     }
 
     pub(super) async fn call<T: FromRedisValue>(&self, command: &redis::Cmd) -> StoreResult<T> {
@@ -98,7 +104,7 @@ impl Connection {
     }
 
     async fn judge<T>(&self, answer: impl Future<Output = RedisResult<T>>) -> StoreResult<T> {
-        let mut unanswered = Unanswered(Some(&self.is_doubtful));
+        let mut unanswered = Unanswered(Some(self));
         let answer = answer.await;
         unanswered.0 = None;
         match answer {
@@ -106,7 +112,7 @@ impl Connection {
             Err(error) => {
                 if error.is_unrecoverable_error() || error.is_io_error() {
                     // The next request opens another one.
-                    self.current.lock().await.take();
+                    self.0.current.lock().await.take();
                 }
                 Err(problem(&error))
             }
@@ -115,28 +121,41 @@ impl Connection {
 
     /// The connection, opened if there is none.
     async fn get(&self) -> StoreResult<MultiplexedConnection> {
-        let mut current = self.current.lock().await;
-        if self.is_doubtful.swap(false, Ordering::Relaxed) {
-            current.take();
-        }
+        let mut current = self.0.current.lock().await;
         if let Some(connection) = &*current {
             return Ok(connection.clone());
         }
-        let opened = timeout(CONNECT_TIMEOUT, self.connect()).await;
-        let opened = opened.unwrap_or_else(|_| {
-            Err(StoreProblem::Unreachable(format!(
-                "no answer of a Redis server within {CONNECT_TIMEOUT:?}"
-            )))
-        })?;
-        Ok(current.insert(opened).clone())
+        Ok(current.insert(self.connect().await?).clone())
+    }
+
+    /// Opens another connection in place of the one that is there, if the server answers on it.
+    async fn replace(self) {
+        if self.0.is_replacing.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        match self.connect().await {
+            Ok(opened) => *self.0.current.lock().await = Some(opened),
+            Err(problem) => tracing::debug!(%problem, "no other connection"),
+        }
+        self.0.is_replacing.store(false, Ordering::Relaxed);
     }
 
     async fn connect(&self) -> StoreResult<MultiplexedConnection> {
+        let opened = timeout(CONNECT_TIMEOUT, self.handshake()).await;
+        opened.unwrap_or_else(|_| {
+            Err(StoreProblem::Unreachable(format!(
+                "no answer of a Redis server within {CONNECT_TIMEOUT:?}"
+            )))
+        })
+    }
+
+    async fn handshake(&self) -> StoreResult<MultiplexedConnection> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_pipeline_buffer_size(PIPELINED)
             .set_response_timeout(None);
         let opened = self
+            .0
             .client
             .get_multiplexed_async_connection_with_config(&config);
         let mut connection = opened.await.map_err(|error| match problem(&error) {
