@@ -63,7 +63,7 @@ impl MySqlSession {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.is_broken || self.conn.is_disconnected()
+        self.is_broken
     }
 
     pub(super) async fn run(&mut self, sql: &str, params: &[&str]) -> StoreResult<SqlRows> {
@@ -94,7 +94,11 @@ impl MySqlSession {
             }
             Err(error) => {
                 let problem = problem(&error);
-                self.is_broken = was_broken || problem == StoreProblem::NoAnswer;
+                let is_lost = matches!(
+                    problem,
+                    StoreProblem::NoAnswer | StoreProblem::WrongServer(_)
+                );
+                self.is_broken = was_broken || is_lost;
                 Err(problem)
             }
         }
