@@ -27,6 +27,23 @@ impl<T: AsRef<str>> fmt::Debug for Brief<T> {
     }
 }
 
+/// How a type shows itself: with its name and these facts, which are taken out first.
+macro_rules! shows {
+    (|$it:ident| $shown:ident $(<$life:lifetime>)? { $($fact:ident: $value:expr),* $(,)? }) => {
+        impl std::fmt::Debug for $shown$(<$life>)? {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let $it = self;
+                $(let $fact = &$value;)*
+                let mut shown = f.debug_struct(stringify!($shown));
+                $(shown.field(stringify!($fact), $fact);)*
+                shown.finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+pub(crate) use shows;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +188,7 @@ mod table {
         table.show(&Right::Create);
         table.show(&LockKind::Other(text.clone()));
         table.show(&Dialect::Curator);
+        table.show(&Engine::Redis);
         table.show(&LeaseStrength::Quorum);
 
         table.check(SECRET, include_str!("lib.rs"), &ALIASES);

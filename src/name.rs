@@ -95,6 +95,15 @@ impl LockName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    pub(crate) fn of<N: TryInto<Self, Error: Into<Error>>>(name: N) -> Result<Self, Error> {
+        name.try_into().map_err(Into::into)
+    }
+
+    /// Several names, as one text.
+    pub(crate) fn list<'a>(names: impl Iterator<Item = &'a Self>) -> String {
+        names.map(Self::as_str).collect::<Vec<_>>().join(", ")
+    }
 }
 
 fn escape_char(c: char) -> String {
@@ -111,43 +120,33 @@ fn escape_char(c: char) -> String {
 
 /// The broken rule, if any.
 fn fault(name: &str) -> Option<&'static str> {
-    if name.is_empty() {
-        return Some("a name must not be empty");
-    }
-    if name.starts_with('/') {
-        return Some("a name must not start with '/' (it is relative to the root of the keeper)");
-    }
-    if name.ends_with('/') {
-        return Some("a name must not end with '/'");
-    }
-    if name.len() > MAX_NAME {
-        return Some("a name must not be longer than 4096 bytes");
-    }
-    if name == "zookeeper" || name.starts_with("zookeeper/") {
-        return Some("the first segment 'zookeeper' is kept by ZooKeeper for itself");
-    }
-    name.split('/').find_map(segment_fault)
+    Some(match name {
+        "" => "a name must not be empty",
+        _ if name.starts_with('/') => {
+            "a name must not start with '/' (it is relative to the root of the keeper)"
+        }
+        _ if name.ends_with('/') => "a name must not end with '/'",
+        _ if name.len() > MAX_NAME => "a name must not be longer than 4096 bytes",
+        _ if name == "zookeeper" || name.starts_with("zookeeper/") => {
+            "the first segment 'zookeeper' is kept by ZooKeeper for itself"
+        }
+        _ => return name.split('/').find_map(segment_fault),
+    })
 }
 
 fn segment_fault(segment: &str) -> Option<&'static str> {
-    if segment.is_empty() {
-        return Some("a segment must not be empty ('//')");
-    }
-    if segment == "." || segment == ".." {
-        return Some("a segment must not be '.' or '..'");
-    }
-    if segment.len() > MAX_SEGMENT {
-        return Some("a segment must not be longer than 255 bytes");
-    }
-    if !segment.chars().all(is_legal) {
-        return Some("a segment must not hold control characters or others that ZooKeeper refuses");
-    }
-    if Ticket::parse(segment).is_some() {
-        return Some(
-            "a segment must not read as a ticket (like 'lock-0000000007'): it would join the queue above it",
-        );
-    }
-    None
+    Some(match segment {
+        "" => "a segment must not be empty ('//')",
+        "." | ".." => "a segment must not be '.' or '..'",
+        _ if segment.len() > MAX_SEGMENT => "a segment must not be longer than 255 bytes",
+        _ if !segment.chars().all(is_legal) => {
+            "a segment must not hold control characters or others that ZooKeeper refuses"
+        }
+        _ if Ticket::parse(segment).is_some() => {
+            "a segment must not read as a ticket (like 'lock-0000000007'): it would join the queue above it"
+        }
+        _ => return None,
+    })
 }
 
 /// The characters that ZooKeeper's `PathUtils.validatePath` accepts. It looks at UTF-16 units, so
@@ -182,45 +181,26 @@ impl fmt::Debug for LockName {
     }
 }
 
-impl TryFrom<&str> for LockName {
-    type Error = Error;
+macro_rules! checked_as_names {
+    ($($(#[$note:meta])* $text:ty),+ $(,)?) => {$(
+        $(#[$note])*
+        impl TryFrom<$text> for LockName {
+            type Error = Error;
 
-    fn try_from(name: &str) -> Result<Self, Error> {
-        Self::new(name)
-    }
+            fn try_from(name: $text) -> Result<Self, Error> {
+                Self::new(name)
+            }
+        }
+    )+};
 }
 
-impl TryFrom<String> for LockName {
-    type Error = Error;
-
-    fn try_from(name: String) -> Result<Self, Error> {
-        Self::new(name)
-    }
-}
-
-impl TryFrom<&String> for LockName {
-    type Error = Error;
-
-    fn try_from(name: &String) -> Result<Self, Error> {
-        Self::new(name)
-    }
-}
-
-/// Of a list of names, as `["a", "b"].iter()` gives it.
-impl TryFrom<&&str> for LockName {
-    type Error = Error;
-
-    fn try_from(name: &&str) -> Result<Self, Error> {
-        Self::new(name)
-    }
-}
-
-impl TryFrom<Cow<'_, str>> for LockName {
-    type Error = Error;
-
-    fn try_from(name: Cow<'_, str>) -> Result<Self, Error> {
-        Self::new(name)
-    }
+checked_as_names! {
+    &str,
+    String,
+    &String,
+    /// Of a list of names, as `["a", "b"].iter()` gives it.
+    &&str,
+    Cow<'_, str>,
 }
 
 impl From<LockName> for String {

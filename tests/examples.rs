@@ -1,4 +1,4 @@
-//! The examples that have no module of their own to be tried in: they do what they say.
+//! Checks that the examples without a test module of their own work.
 
 use testbench::{World, case};
 
@@ -8,6 +8,9 @@ mod fair_lock;
 #[path = "../examples/fencing.rs"]
 #[allow(dead_code, reason = "its main")]
 mod fencing;
+#[path = "../examples/flash_sale.rs"]
+#[allow(dead_code, reason = "its main, and stores that are not here")]
+mod flash_sale;
 
 #[case]
 async fn the_example_of_a_service_works_off_its_requests_in_order(world: World) {
@@ -22,4 +25,19 @@ async fn the_example_of_fencing_refuses_the_late_write(world: World) {
     let page = fencing::publish(&world.connect_string()).await.unwrap();
 
     assert_eq!(page, "page of the second editor");
+}
+
+#[case(embedded)]
+async fn the_example_of_a_sale_sells_the_article_once_under_a_lock_and_more_often_without(
+    _world: World,
+) {
+    let unlocked = flash_sale::without_lock().await.unwrap();
+    let inside = flash_sale::inside_services().await.unwrap();
+    let locked = flash_sale::on_embedded_server().await.unwrap();
+
+    assert_eq!((unlocked.winners, unlocked.refused), (20, 0), "{unlocked}");
+    assert_eq!((inside.winners, inside.refused), (2, 18), "{inside}");
+    assert_eq!((locked.winners, locked.refused), (1, 19), "{locked}");
+    // A join is two requests at least and a release one.
+    assert!(locked.asked >= 60, "{locked}");
 }

@@ -104,7 +104,7 @@ impl Driver {
         self.given_up || !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Lets it go: it closes what it has and ends by itself; if it does not, it is killed.
+    /// Ends it: it closes its connections and exits by itself. If it does not, it is killed.
     pub(crate) async fn dismiss(self) -> Result<()> {
         let Self {
             mut child, orders, ..
@@ -117,7 +117,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Ends it in the middle of whatever it does.
+    /// Kills it, even in the middle of an order.
     pub(crate) async fn kill(mut self) -> Result<()> {
         Ok(self.child.kill().await?)
     }

@@ -1,5 +1,5 @@
-//! The other side of the runner's pipe: a process that is connected to one server and measures what
-//! it is asked.
+//! The other side of the runner's pipe: a process that is connected to one server and measures each
+//! order.
 //!
 //! It lives for the whole run, so that what warms up stays warm. It starts nothing and decides
 //! nothing.
@@ -82,8 +82,8 @@ pub(crate) async fn serve(args: DriverArgs) -> Result<()> {
     }
 }
 
-/// Where a driver's names begin: as long as usual names are, because a waiter keeps the name of
-/// what it waits for.
+/// The prefix of a driver's names. It is as long as usual names are, because a waiter keeps the
+/// name that it waits for.
 fn run() -> String {
     let id = Uuid::new_v4().simple().to_string();
     format!("/bench-{}", &id[..8])

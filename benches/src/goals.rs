@@ -1,4 +1,4 @@
-//! What Lockkeeper must reach beside the others, as ratios within one run. (pure)
+//! Lockkeeper's goals beside the others, as ratios within one run. (pure)
 
 use crate::peer::Peer;
 use crate::results::{Results, Row};

@@ -21,7 +21,7 @@ pub(crate) struct Machine {
     pub(crate) filesystem: String,
     /// Writing 512 bytes and waiting until the disk has them, there: the median.
     pub(crate) sync_us: f64,
-    /// One minute's average before the run: others who worked on the machine.
+    /// One minute's average before the run: other work on the machine.
     pub(crate) load: f64,
 }
 

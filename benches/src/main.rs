@@ -36,7 +36,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use args::{Command, TopArgs};
 pub(crate) use lockkeeper_cli::bench::sample::Result;
 
-/// Whatever went wrong.
+/// Any error of a run.
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {

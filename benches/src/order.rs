@@ -1,4 +1,4 @@
-//! What the runner asks of a driver, and what a driver answers: one JSON line each.
+//! The runner's orders to a driver, and the driver's answers: one JSON line each.
 //!
 //! The lines are flat, because the drivers in Java and Python read and write them too. Times are
 //! microseconds unless the name says otherwise. It measures nothing.
@@ -14,7 +14,7 @@ use lockkeeper_cli::bench::sample::{HandOver, Sample, repeats};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub(crate) enum Order {
-    /// Lock and release one lock that nobody else wants, so many times, one after the other.
+    /// Lock and release an uncontended lock, so many times, one after the other.
     Uncontended { rounds: usize },
     /// So many waiters queue up behind one holder; then it releases, and each releases as soon as
     /// it is granted. All of that `repeats` times.
@@ -32,7 +32,7 @@ pub(crate) struct Hello {
     pub(crate) version: String,
 }
 
-/// What a driver measured. What does not belong to the order is absent.
+/// A driver's measurements. Those that do not belong to the order are absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Answer {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,7 +50,7 @@ pub(crate) struct Answer {
     /// a fresh process only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bytes_per_waiter: Option<f64>,
-    /// What the driver spent on the whole order, where it counts that.
+    /// The driver's resource use for the whole order, if it counts that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) spent: Option<Spent>,
     /// Waiters that got an error in place of the lock.

@@ -1,4 +1,4 @@
-//! The passes that are not timed: memory in fresh processes, and what goes over the wire.
+//! The passes that are not timed: memory in fresh processes, and bytes on the wire.
 //!
 //! They come after the rounds, so that neither the relay nor a cold process is in any time.
 
@@ -20,8 +20,8 @@ const LUKEWARM: [Order; 2] = [
     },
 ];
 
-/// Lets crowds queue up in processes that never had one: an allocator keeps what it has got, so a
-/// second crowd shows nothing.
+/// Queues crowds in processes that never had one. An allocator keeps its memory, so a second crowd
+/// shows nothing.
 pub(crate) async fn memory(stage: &Stage) -> Result<Vec<Memory>> {
     let mut found = Vec::new();
     for waiters in &stage.plan.crowds {

@@ -1,4 +1,4 @@
-//! Who is measured: their names, what they are driven with, and what they cannot do.
+//! The peers: their names, their drivers, and their limits.
 //!
 //! It knows no server and no process.
 
@@ -95,7 +95,7 @@ impl Peer {
         waiters >= 5_000 && !matches!(self, Self::Lockkeeper | Self::Baseline)
     }
 
-    /// Whether the growth of its process says what a waiter needs. A JVM's says how its heap was
+    /// Whether the growth of its process shows a waiter's memory. A JVM's shows how its heap was
     /// sized, and the baseline has no waiters but those of the measurement.
     pub(crate) fn shows_memory(self) -> bool {
         !matches!(self, Self::Curator | Self::Baseline)

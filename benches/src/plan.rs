@@ -1,7 +1,7 @@
-//! What is measured, in which order and how often. (pure)
+//! The rows to measure, their order and their repetitions. (pure)
 //!
-//! A round goes through all rows, and a row through all peers, so a drift of the machine meets all
-//! of them; every second round goes through the peers backwards, so that nobody always follows the
+//! A round goes through all rows, and a row through all peers, so a drift of the machine affects
+//! all of them. Every second round goes through the peers backwards, so no peer always follows the
 //! same neighbour.
 
 use std::time::Duration;
@@ -128,7 +128,7 @@ impl Plan {
         }
     }
 
-    /// What warms a driver up before anything counts.
+    /// The orders that warm a driver up before measuring.
     pub(crate) fn warm_up(&self) -> Vec<Order> {
         let (rounds, milliseconds) = if self.quick {
             (400, 500)
@@ -167,7 +167,7 @@ impl Plan {
         }
     }
 
-    /// What goes through the relay that counts.
+    /// The orders that run through the counting relay.
     pub(crate) fn counted(&self) -> Vec<Order> {
         let crowds = self.crowds.iter().copied();
         let most = if self.quick { 100 } else { 1_000 };

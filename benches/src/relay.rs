@@ -1,9 +1,9 @@
-//! A relay between one driver and its server that counts what goes through, in a pass of its own
-//! that is not timed.
+//! A relay between one driver and its server that counts the traffic, in a pass of its own that is
+//! not timed.
 //!
 //! Bytes are those of the streams, without TCP's and IP's own. In ZooKeeper's protocol it counts
-//! frames too: a request is a frame of the client that is neither the first of its connection nor a
-//! ping; a notification is a frame that answers nothing. It changes nothing and delays nothing on
+//! frames too. A request is a frame of the client that is neither the first of its connection nor a
+//! ping. A notification is a frame that answers nothing. It changes nothing and delays nothing on
 //! purpose.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::Result;
 const NOTIFICATION: i32 = -1;
 const PING: i32 = -2;
 
-/// What went through.
+/// The counted traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Traffic {
     pub(crate) bytes_up: u64,
@@ -150,8 +150,8 @@ async fn carry(
     to.shutdown().await.unwrap_or_default();
 }
 
-/// The frames in a stream that comes in pieces: four bytes of length, and then that many, which
-/// begin with a transaction number, but for the first frame of a connection.
+/// The frames in a stream that comes in pieces: four bytes of length, then that many bytes. Every
+/// frame but the first of a connection begins with a transaction number.
 #[derive(Debug, Default)]
 struct Frames {
     seen: u64,

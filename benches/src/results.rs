@@ -1,4 +1,4 @@
-//! What a run found: every round of every row, and what follows from them. (pure)
+//! The results of a run: every round of every row, and the figures from them. (pure)
 //!
 //! A figure is the median of its rounds. A ratio is the median of the rounds' ratios, because the
 //! two sides of a round ran one after the other and saw the same machine.
@@ -48,7 +48,7 @@ pub(crate) struct Memory {
     pub(crate) outcome: Outcome,
 }
 
-/// What one order sent and received.
+/// The traffic of one order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Crossing {
     pub(crate) peer: Peer,
@@ -103,7 +103,7 @@ impl Spread {
 }
 
 impl Row {
-    /// What is compared: the mean time, or the rate.
+    /// The compared value: the mean time, or the rate.
     pub(crate) fn figure(self, answer: &Answer) -> Option<f64> {
         match self {
             _ if answer.failed > 0 => None,
@@ -119,7 +119,7 @@ impl Results {
         entries.filter(move |entry| (entry.row, entry.peer) == (row, peer))
     }
 
-    /// A figure over the rounds in which it was measured and nobody failed.
+    /// A figure over the rounds in which it was measured without a failure.
     pub(crate) fn spread_of(
         &self,
         row: Row,

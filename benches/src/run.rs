@@ -20,7 +20,7 @@ use crate::text::{say, say_on, three, whole};
 use crate::tools::{HERE, Tools};
 use crate::{Result, charts, table, versions};
 
-/// What a run stands on.
+/// The parts that a run needs.
 pub(crate) struct Stage {
     pub(crate) plan: Plan,
     pub(crate) tools: Tools,
@@ -113,9 +113,9 @@ fn write(results: &Results, out: &Path) -> Result<()> {
 struct Field<'a> {
     stage: &'a Stage,
     drivers: BTreeMap<Peer, Driver>,
-    /// Ephemeral nodes on the server while nobody locks.
+    /// Ephemerals on the server while no lock is held.
     at_rest: usize,
-    /// What was given up once is not tried again in later rounds.
+    /// A row that was given up is not tried again in later rounds.
     given_up: BTreeSet<(Row, Peer)>,
 }
 
@@ -214,7 +214,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// A row for whoever watches.
+/// A row's title for the console.
 pub(crate) fn title(row: Row) -> String {
     match row {
         Row::Uncontended => "uncontended, us".into(),

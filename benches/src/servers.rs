@@ -81,7 +81,7 @@ impl Servers {
         found.map_or("", |(_, server)| &server.address)
     }
 
-    /// For what is thrown away with the servers.
+    /// The folder for data that is deleted with the servers.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -94,8 +94,8 @@ impl Servers {
         }
     }
 
-    /// Waits until the session of a driver that was killed has timed out and its nodes are gone: no
-    /// more than so many are left.
+    /// Waits until the session of a killed driver has expired and its nodes are deleted, so that at
+    /// most this many are left.
     pub(crate) async fn forget_the_dead(&self, before: usize) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while self.ephemerals().await? > before {
@@ -239,7 +239,7 @@ fn redis(tools: &Tools, data: &Path, log: &Path, port: u16) -> Result<Command> {
     Ok(command)
 }
 
-/// Two ports that nobody has now.
+/// Two ports that are free now.
 fn free_ports() -> Result<[u16; 2]> {
     let span = u128::from(PORTS.end - PORTS.start);
     let start = PORTS.start + u16::try_from(Uuid::new_v4().as_u128() % span)?;

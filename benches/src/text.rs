@@ -1,4 +1,4 @@
-//! What people read: numbers with their thousands apart, and what the runner says while it works.
+//! Text for the console: numbers with their thousands apart, and progress lines.
 //!
 //! It knows nothing of what the numbers mean.
 
@@ -7,7 +7,7 @@ use std::fmt::Display;
 
 use crate::results::Spread;
 
-/// Says a line to whoever watches.
+/// Prints a progress line to stderr.
 #[expect(clippy::print_stderr, reason = "the one place that talks")]
 pub(crate) fn say(line: impl Display) {
     eprintln!("{line}");

@@ -1,6 +1,7 @@
-//! Finds what is not Rust: Java and jars, Python with kazoo, the servers of etcd and Redis.
+//! Finds the tools that are not Rust: Java and jars, Python with kazoo, the servers of etcd and
+//! Redis.
 //!
-//! It never downloads. What is missing is one error that says what to install.
+//! It never downloads. If tools are missing, one error names them and says how to install them.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -34,7 +35,7 @@ const CURATOR: [&str; 9] = [
     "metrics-core",
 ];
 
-/// Where everything is that the chosen peers need.
+/// The paths of the tools that the chosen peers need.
 #[derive(Debug, Default)]
 pub(crate) struct Tools {
     pub(crate) java: PathBuf,
@@ -48,7 +49,7 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    /// Looks for all of it, and names all that is missing.
+    /// Looks for all tools, and names all that are missing.
     pub(crate) fn find(peers: &[Peer]) -> Result<Self> {
         let (mut tools, mut missing) = (Self::default(), Vec::new());
         let mut want = |found: Option<PathBuf>, what: &str, package: &'static str| {

@@ -12,7 +12,7 @@ use crate::Result;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the server says to this until it hangs up.
+/// The server's answer to this word, read until it closes the connection.
 async fn ask(server: &str, question: &str) -> Result<String> {
     let exchange = async {
         let mut stream = TcpStream::connect(server).await?;
@@ -51,7 +51,7 @@ pub(crate) async fn ephemerals(server: &str) -> Result<usize> {
     count.ok_or_else(|| format!("{server} said to mntr: {answer}").into())
 }
 
-/// What an HTTP server answers, with its head.
+/// An HTTP server's answer, with its head.
 pub(crate) async fn http(server: &str, path: &str) -> Result<String> {
     let request = format!("GET {path} HTTP/1.0\r\nHost: {server}\r\n\r\n");
     ask(server, &request).await
@@ -71,7 +71,7 @@ pub(crate) async fn etcd_watchers(server: &str) -> Result<(usize, usize)> {
     Ok((watchers as usize, behind as usize))
 }
 
-/// What Redis answers to one command, which has no spaces in its words.
+/// The answer of Redis to one command, whose words have no spaces.
 pub(crate) async fn redis(server: &str, command: &str) -> Result<String> {
     ask(server, &format!("{command}\r\nQUIT\r\n")).await
 }

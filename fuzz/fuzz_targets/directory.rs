@@ -1,4 +1,4 @@
-//! Names in a lock directory: tickets, their order, whose they are, permits.
+//! Names in a lock directory: tickets, their order, their dialect, permits.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

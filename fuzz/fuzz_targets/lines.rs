@@ -1,4 +1,4 @@
-//! What stands in nodes: the lines of tickets, marks, notes, values of leaders, limits.
+//! The data of nodes: the lines of tickets, marks, notes, values of leaders, limits.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

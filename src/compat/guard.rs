@@ -129,10 +129,11 @@ impl<S: PlainStore + ?Sized> PlainGuard<S> {
     /// Cancel safe.
     pub async fn check(&self) -> Result<()> {
         let hold = self.hold();
+        let checked = hold.runtime.spawn(Arc::clone(hold).check());
         tokio::select! {
             biased;
             loss = hold.lost() => Err(hold.error(loss)),
-            checked = hold.check() => checked,
+            checked = checked => checked.unwrap_or_else(|_| Err(hold.runtime_ends())),
         }
     }
 
@@ -151,14 +152,10 @@ impl<S: PlainStore + ?Sized> PlainGuard<S> {
             return Ok(());
         };
         let watched = Arc::clone(&hold);
-        let released = tokio::spawn(hold.release());
+        let released = watched.runtime.spawn(hold.release());
         tokio::select! {
             biased;
-            released = released => match released {
-                Ok(released) => released,
-                // The runtime ends.
-                Err(_) => Err(Error::LeaseOver { name: watched.attempt.name.to_string() }),
-            },
+            released = released => released.unwrap_or_else(|_| Err(watched.runtime_ends())),
             loss = watched.lost() => Err(watched.error(loss)),
         }
     }

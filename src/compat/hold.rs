@@ -25,6 +25,8 @@ use crate::token::Token;
 const RENEWALS: u32 = 3;
 /// A store has this part of the ttl to answer.
 const PATIENCE: u32 = 4;
+/// What still came is freed after this part of the time that it took to come.
+const LATER: u32 = 10;
 
 pub(super) struct PlainHold<S: PlainStore + ?Sized> {
     pub(super) store: Arc<S>,
@@ -32,28 +34,31 @@ pub(super) struct PlainHold<S: PlainStore + ?Sized> {
     pub(super) token: Option<Token>,
     lease: Latch<PlainLease>,
     lost: Notify,
-    runtime: Handle,
+    pub(super) runtime: Handle,
     renewal: Latch<Option<AbortHandle>>,
 }
 
-/// Frees what an unanswered request may have taken. After the ttl the store has done that.
-pub(super) async fn settle<S: PlainStore + ?Sized>(
-    store: &S,
-    attempt: &Attempt,
-    until: Moment,
-) -> bool {
+/// Frees what an unanswered acquire may have taken. On another connection the acquire can still be
+/// under way, and come behind the release. So it is freed again and again until it was ours once,
+/// or until a store that answers has not had it for a ttl. It gives up after three.
+pub(super) async fn settle<S: PlainStore + ?Sized>(store: &S, attempt: &Attempt, sent: Moment) {
     let mut setbacks = Setbacks::default();
-    while SystemClock.now() < until {
-        match in_time(attempt, store.release(attempt)).await {
-            Ok(was_ours) => return was_ours,
-            Err(problem) if problem.is_passing() => sleep(setbacks.pause()).await,
-            Err(problem) => {
-                tracing::debug!(%problem, server = store.server(), "cannot free a plain lock");
-                return false;
-            }
+    while SystemClock.now() < sent + attempt.ttl * 3 {
+        match free(store, attempt).await {
+            Some(true) => return,
+            Some(false) if SystemClock.now() >= sent + attempt.ttl => return,
+            _ => sleep(setbacks.pause().max((SystemClock.now() - sent) / LATER)).await,
         }
     }
-    false
+}
+
+/// Frees what is ours, if the store answers. `None` if it does not, or refuses.
+async fn free<S: PlainStore + ?Sized>(store: &S, attempt: &Attempt) -> Option<bool> {
+    let freed = in_time(attempt, store.release(attempt)).await;
+    let told = |problem: &StoreProblem| {
+        tracing::debug!(%problem, server = store.server(), "cannot free a plain lock");
+    };
+    freed.inspect_err(told).ok()
 }
 
 /// A request without an answer is one with an unknown outcome.
@@ -145,6 +150,11 @@ impl<S: PlainStore + ?Sized> PlainHold<S> {
         }
     }
 
+    /// Nothing renews it any more.
+    pub(super) fn runtime_ends(&self) -> Error {
+        self.error(PlainLoss::Expired)
+    }
+
     pub(super) fn error(&self, loss: PlainLoss) -> Error {
         let name = self.attempt.name.to_string();
         match loss {
@@ -153,8 +163,9 @@ impl<S: PlainStore + ?Sized> PlainHold<S> {
         }
     }
 
-    /// Asks the store whether the lock is still ours.
-    pub(super) async fn check(&self) -> Result<()> {
+    /// Asks the store whether the lock is still ours. It must run in a task of the hold's runtime:
+    /// it may open a connection.
+    pub(super) async fn check(self: Arc<Self>) -> Result<()> {
         let mut setbacks = Setbacks::default();
         loop {
             let sent = SystemClock.now();
@@ -205,7 +216,12 @@ impl<S: PlainStore + ?Sized> PlainHold<S> {
         let hold = Arc::clone(self);
         self.runtime.spawn(async move {
             let until = SystemClock.now() + hold.attempt.ttl;
-            settle(&*hold.store, &hold.attempt, until).await;
+            let mut setbacks = Setbacks::default();
+            // What was confirmed cannot come again: one answer is enough. After the ttl the store
+            // has freed it.
+            while free(&*hold.store, &hold.attempt).await.is_none() && SystemClock.now() < until {
+                sleep(setbacks.pause()).await;
+            }
         });
     }
 

@@ -18,6 +18,7 @@
 mod connect;
 mod guard;
 mod hold;
+mod layer;
 mod lease;
 #[cfg(feature = "memcached")]
 pub mod memcached;
@@ -27,9 +28,14 @@ pub mod redis;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub mod sql;
 mod store;
+mod tries;
 
 pub use crate::error::StoreProblem;
 pub use connect::{KINDS, connect};
 pub use guard::PlainGuard;
+pub use layer::PlainLayer;
 pub use mutex::{PlainKeeper, PlainMutex};
-pub use store::{Acquired, Attempt, Capabilities, FencedStore, PlainStore, StoreResult};
+pub use store::{
+    Acquired, Attempt, Capabilities, FencedStore, PlainStore, ReentrantStore, SeenVersion,
+    StoreResult,
+};

@@ -4,50 +4,61 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use super::guard::PlainGuard;
-use super::hold::{PlainHold, in_time, settle};
-use super::store::{Acquired, Attempt, PlainStore, StoreResult, failed};
+use super::store::{Attempt, PlainStore, ReentrantStore, SeenVersion, StoreResult, failed};
+use super::tries::{Pauses, TryOutcome, try_once};
 use crate::brief::Brief;
 use crate::error::{Error, Result, StoreProblem};
-use crate::session::clock::{Clock, SystemClock};
+use crate::owner::Owner;
 
 const TTL: Duration = Duration::from_secs(30);
 const LONGEST_TTL: Duration = Duration::from_secs(24 * 3600);
 const SHORTEST_POLL: Duration = Duration::from_millis(50);
 const LONGEST_POLL: Duration = Duration::from_secs(1);
+const LONGEST_OWNER: usize = 1024;
 
 /// A connection to a store, which makes its locks. Clones share the connection.
+///
+/// Its connections, and the renewals of its guards, run in the runtime in which it was made. So a
+/// guard outlives the end of another runtime that took it.
 pub struct PlainKeeper<S: PlainStore + ?Sized> {
     store: Arc<S>,
+    runtime: Option<Handle>,
 }
 
 impl<S: PlainStore> PlainKeeper<S> {
-    /// The locks of a store that is connected already.
+    /// The locks of a store that is connected already. Outside a runtime, each lock uses that of
+    /// its caller.
     pub fn new(store: S) -> Self {
-        let store = Arc::new(store);
-        Self { store }
+        Self {
+            store: Arc::new(store),
+            runtime: Handle::try_current().ok(),
+        }
     }
-}
 
-impl<S: PlainStore> PlainKeeper<S> {
     /// The same, without the kind in its type.
     pub fn erased(self) -> PlainKeeper<dyn PlainStore> {
-        PlainKeeper { store: self.store }
+        PlainKeeper {
+            store: self.store,
+            runtime: self.runtime,
+        }
     }
 }
 
 impl<S: PlainStore + ?Sized> PlainKeeper<S> {
-    pub(super) fn of(store: Arc<S>) -> Self {
-        Self { store }
-    }
-
     /// The store.
     pub fn store(&self) -> &S {
         &self.store
+    }
+
+    /// Where its tasks run. A call outside any runtime would not get here.
+    fn runtime(&self) -> Handle {
+        self.runtime.clone().unwrap_or_else(Handle::current)
     }
 
     /// A lock. Nothing is sent.
@@ -64,10 +75,11 @@ impl<S: PlainStore + ?Sized> PlainKeeper<S> {
                 why,
             })?;
         Ok(PlainMutex {
-            store: Arc::clone(&self.store),
+            keeper: self.clone(),
             name: name.into(),
             ttl: TTL,
             poll: (SHORTEST_POLL, LONGEST_POLL),
+            owner: None,
         })
     }
 }
@@ -75,13 +87,68 @@ impl<S: PlainStore + ?Sized> PlainKeeper<S> {
 /// A plain lock, in the form that other programs use. It has no state, and no queue: any waiter may
 /// be next.
 pub struct PlainMutex<S: PlainStore + ?Sized> {
-    store: Arc<S>,
+    keeper: PlainKeeper<S>,
     name: Arc<str>,
     ttl: Duration,
     poll: (Duration, Duration),
+    owner: Option<Owner>,
+}
+
+impl<S: ReentrantStore> PlainMutex<S> {
+    /// Locks for an owner. While it holds, here or in another process that names it, each further
+    /// call enters at once. Each guard has a truth of its own, and is renewed for itself. The lock
+    /// is free when the last one is released, in whatever order.
+    ///
+    /// A process that crashes leaves its guard behind in the store. The lock is then free when no
+    /// guard of the owner was renewed for a ttl. So an owner that enters again and again keeps the
+    /// others out for as long.
+    ///
+    /// The owner's name stands in the store, for everyone who may read there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] for a name that is empty, has a NUL, or is above 1024 bytes.
+    pub fn with_owner(self, owner: &Owner) -> Result<Self> {
+        self.owned_by(owner)
+    }
+}
+
+impl PlainMutex<dyn PlainStore> {
+    /// As `with_owner` of a [`ReentrantStore`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] if this kind of lock is not reentrant.
+    pub fn with_owner(self, owner: &Owner) -> Result<Self> {
+        let capabilities = self.store().capabilities();
+        if capabilities.is_reentrant {
+            return self.owned_by(owner);
+        }
+        let why = format!("a lock of {} is not reentrant", capabilities.kind);
+        // Its name is a secret.
+        Err(Error::invalid("owner", "with_owner", why))
+    }
 }
 
 impl<S: PlainStore + ?Sized> PlainMutex<S> {
+    fn store(&self) -> &S {
+        &self.keeper.store
+    }
+
+    fn owned_by(mut self, owner: &Owner) -> Result<Self> {
+        let name = owner.as_str();
+        if name.is_empty() || name.len() > LONGEST_OWNER || name.contains('\0') {
+            let why = format!("its name has 1 to {LONGEST_OWNER} bytes, and no NUL");
+            return Err(Error::invalid(
+                "owner",
+                format!("{} bytes", name.len()),
+                why,
+            ));
+        }
+        self.owner = Some(owner.clone());
+        Ok(self)
+    }
+
     /// The lock's name.
     pub fn name(&self) -> &str {
         &self.name
@@ -95,14 +162,14 @@ impl<S: PlainStore + ?Sized> PlainMutex<S> {
     /// [`Error::InvalidOption`] if the store cannot count it, if it is too short to be renewed, or
     /// above a day.
     pub fn with_ttl(mut self, ttl: Duration) -> Result<Self> {
-        let shortest = self.store.shortest_ttl();
+        let shortest = self.store().shortest_ttl();
         if !(shortest..=LONGEST_TTL).contains(&ttl) {
             return Err(Error::invalid(
                 "ttl",
                 format!("{ttl:?}"),
                 format!(
                     "{} needs {shortest:?} at least, to be renewed in time, and at most a day",
-                    self.store.capabilities().kind
+                    self.store().capabilities().kind
                 ),
             ));
         }
@@ -156,9 +223,14 @@ impl<S: PlainStore + ?Sized> PlainMutex<S> {
                 }
             };
             failing_since = None;
-            if wake.is_none() && self.store.capabilities().wakes_waiters {
+            if wake.is_none() && self.store().capabilities().wakes_waiters {
                 // The next try comes after it, so no release is missed.
-                let asked = self.store.wake(&self.name).await;
+                let (store, name) = (Arc::clone(&self.keeper.store), Arc::clone(&self.name));
+                let asked = self
+                    .keeper
+                    .runtime()
+                    .spawn(async move { store.wake(&name).await });
+                let asked = asked.await.unwrap_or(Err(StoreProblem::NoAnswer));
                 wake = asked.map_err(|problem| self.failed(problem))?;
                 continue;
             }
@@ -215,10 +287,12 @@ impl<S: PlainStore + ?Sized> PlainMutex<S> {
             name: Arc::clone(&self.name),
             secret: Uuid::new_v4().simple().to_string().into(),
             ttl: self.ttl,
+            owner: self.owner.clone(),
+            seen: SeenVersion::default(),
         };
         let (done, tried) = oneshot::channel();
-        let store = Arc::clone(&self.store);
-        tokio::spawn(async move {
+        let store = Arc::clone(&self.keeper.store);
+        self.keeper.runtime().spawn(async move {
             // A guard that nobody takes is dropped, and so released.
             done.send(try_once(store, attempt).await)
                 .unwrap_or_default();
@@ -227,79 +301,25 @@ impl<S: PlainStore + ?Sized> PlainMutex<S> {
     }
 
     fn failed(&self, problem: StoreProblem) -> Error {
-        failed(&*self.store, "acquire", &self.name, problem)
-    }
-}
-
-/// What a try came to.
-enum TryOutcome<S: PlainStore + ?Sized> {
-    Held(PlainGuard<S>),
-    Taken { left: Option<Duration> },
-}
-
-/// Tries once. A request without an answer is settled: what it may have taken is released.
-async fn try_once<S: PlainStore + ?Sized>(
-    store: Arc<S>,
-    attempt: Attempt,
-) -> StoreResult<TryOutcome<S>> {
-    let sent = SystemClock.now();
-    match in_time(&attempt, store.acquire(&attempt)).await {
-        Ok(Acquired::Yes { token }) => {
-            let guard = PlainGuard::new(PlainHold::begin(store, attempt, token, sent));
-            // The answer may have taken longer than the lease.
-            if guard.is_held() {
-                Ok(TryOutcome::Held(guard))
-            } else {
-                Err(StoreProblem::NoAnswer)
-            }
-        }
-        Ok(Acquired::No { left }) => Ok(TryOutcome::Taken { left }),
-        Err(problem) => {
-            if problem.is_unknown() {
-                settle(&*store, &attempt, sent + attempt.ttl).await;
-            }
-            Err(problem)
-        }
-    }
-}
-
-/// The pauses of a waiter: random, and longer each time.
-struct Pauses {
-    now: Duration,
-    longest: Duration,
-}
-
-impl Pauses {
-    fn new((shortest, longest): (Duration, Duration)) -> Self {
-        Self {
-            now: shortest,
-            longest,
-        }
-    }
-
-    /// Between a half and the whole of the pause, and not much longer than the other holder can
-    /// have the lock.
-    fn next(&mut self, left: Option<Duration>) -> Duration {
-        let (random, _) = Uuid::new_v4().as_u64_pair();
-        // 53 bits are what an f64 holds.
-        let part = 0.5 + (random >> 11) as f64 / (1u64 << 54) as f64;
-        let pause = self.now.mul_f64(part);
-        self.now = self.longest.min(self.now * 2);
-        left.map_or(pause, |left| pause.min(left + Duration::from_millis(1)))
+        failed(self.store(), "acquire", &self.name, problem)
     }
 }
 
 impl<S: PlainStore + ?Sized> Clone for PlainKeeper<S> {
     fn clone(&self) -> Self {
-        Self::of(Arc::clone(&self.store))
+        Self {
+            store: Arc::clone(&self.store),
+            runtime: self.runtime.clone(),
+        }
     }
 }
 
 impl<S: PlainStore + ?Sized> Clone for PlainMutex<S> {
     fn clone(&self) -> Self {
         Self {
-            store: Arc::clone(&self.store),
+            keeper: self.keeper.clone(),
             name: Arc::clone(&self.name),
+            owner: self.owner.clone(),
             ..*self
         }
     }

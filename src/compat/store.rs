@@ -8,6 +8,8 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
 use crate::error::{Error, Result, StoreProblem};
+use crate::latch::Latch;
+use crate::owner::Owner;
 use crate::token::Token;
 
 /// A store with one kind of plain lock, in the form that other programs use.
@@ -59,9 +61,33 @@ pub struct Attempt {
     pub secret: Arc<str>,
     /// The store frees the lock when it was not renewed for so long.
     pub ttl: Duration,
+    /// A [`ReentrantStore`] lets it in beside other attempts of this owner. Others ignore it.
+    pub owner: Option<Owner>,
+    /// For a store that compares versions and not secrets.
+    pub seen: SeenVersion,
 }
 
-/// Without the secret.
+/// The version at which a store last saw an attempt's own value, so that a renewal or a release
+/// need not read it first. It is a hint: the store compares it. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct SeenVersion(Arc<Latch<Option<(u64, u64)>>>);
+
+impl SeenVersion {
+    /// Remembers what the store answered on a connection.
+    pub fn saw(&self, connection: u64, version: u64) {
+        *self.0.lock() = Some((connection, version));
+    }
+
+    /// The version, if it was seen on this connection. A server that starts again may count its
+    /// versions from the beginning, and then a stranger's value can have the same one.
+    pub fn on(&self, connection: u64) -> Option<u64> {
+        let seen = *self.0.lock();
+        seen.filter(|(there, _)| *there == connection)
+            .map(|(_, version)| version)
+    }
+}
+
+/// Without the secret and the owner.
 impl fmt::Debug for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Attempt")
@@ -87,6 +113,9 @@ pub enum Acquired {
 }
 
 /// What a kind of lock can do. Each `true` is held by a test of all locks, and each `false` too.
+///
+/// What none can do has no field. No plain lock is fair, has readers, or lets several clients in
+/// but as one owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
@@ -94,6 +123,8 @@ pub struct Capabilities {
     pub kind: &'static str,
     /// Each grant has a number that is greater than the last.
     pub has_token: bool,
+    /// An owner that holds enters again: the type is a [`ReentrantStore`].
+    pub is_reentrant: bool,
     /// Waiters are woken by a release; otherwise they ask again and again.
     pub wakes_waiters: bool,
     /// The lock is free as soon as the connection of a crashed holder is closed; otherwise when
@@ -103,24 +134,71 @@ pub struct Capabilities {
     pub survives_restart: bool,
     /// The server may forget a lock at any time, to make room.
     pub may_be_evicted: bool,
+    /// Whatever happens to the network, a guard is lost before the next client holds. Otherwise
+    /// two can hold until the next renewal.
+    pub tells_loss_first: bool,
+    /// A crashed holder's lock is free at most so long after its ttl.
+    pub frees_late_by: Duration,
 }
 
 impl Capabilities {
-    /// A kind that can only exclude.
+    /// A kind that can only exclude, for the ttl.
     pub const fn of(kind: &'static str) -> Self {
         Self {
             kind,
             has_token: false,
+            is_reentrant: false,
             wakes_waiters: false,
             ends_with_connection: false,
             survives_restart: false,
             may_be_evicted: false,
+            tells_loss_first: true,
+            frees_late_by: Duration::ZERO,
         }
     }
 }
 
 /// A store whose grants have numbers.
+///
+/// Only its guards have `token`:
+///
+/// ```compile_fail,E0599
+/// # use lockkeeper::compat::{FencedStore, PlainGuard, PlainStore};
+/// fn token<S: PlainStore>(guard: &PlainGuard<S>) {
+///     guard.token();
+/// }
+/// ```
+///
+/// ```
+/// # use lockkeeper::compat::{FencedStore, PlainGuard, PlainStore};
+/// fn token<S: FencedStore>(guard: &PlainGuard<S>) {
+///     guard.token();
+/// }
+/// ```
 pub trait FencedStore: PlainStore {}
+
+/// A store whose locks let an owner in again: [`PlainMutex::with_owner`](super::PlainMutex).
+///
+/// Each guard of an owner is an attempt of its own, with its own secret: nothing is counted that
+/// an unanswered request could leave one too high. The lock is free when none is left. Every grant
+/// beside another one sets the lock's ttl to its own at least, and never shortens it.
+///
+/// Only its locks have `with_owner`:
+///
+/// ```compile_fail,E0599
+/// # use lockkeeper::{Owner, compat::{PlainMutex, PlainStore, ReentrantStore}};
+/// fn owned<S: PlainStore>(lock: PlainMutex<S>, owner: &Owner) {
+///     let _ = lock.with_owner(owner);
+/// }
+/// ```
+///
+/// ```
+/// # use lockkeeper::{Owner, compat::{PlainMutex, PlainStore, ReentrantStore}};
+/// fn owned<S: ReentrantStore>(lock: PlainMutex<S>, owner: &Owner) {
+///     let _ = lock.with_owner(owner);
+/// }
+/// ```
+pub trait ReentrantStore: PlainStore {}
 
 /// The error of a call for a lock of this store.
 pub(super) fn failed(

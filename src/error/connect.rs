@@ -74,6 +74,12 @@ pub enum UnreachableReason {
     /// It is a ZooKeeper server, but it gave no session in time. Its ensemble has no quorum, it is
     /// starting, or the time was over before it was reached.
     NotServing,
+    /// The store may have lost what it knew: it is new, it has started again, or another server has
+    /// taken over. For so long it gives no session, because clients of before may still think that
+    /// they hold locks.
+    Recovering(Duration),
+    /// It answers, and gives no session: the reason.
+    Refusing(String),
     /// It accepts connections, but gave no session over TLS. A certificate or a name does not
     /// match, the port has no TLS, or the server is not serving.
     NoTlsSession,
@@ -89,6 +95,8 @@ impl fmt::Debug for UnreachableReason {
             Self::NotZooKeeper => f.write_str("NotZooKeeper"),
             Self::NotServing => f.write_str("NotServing"),
             Self::NoTlsSession => f.write_str("NoTlsSession"),
+            Self::Recovering(left) => write!(f, "Recovering({left:?})"),
+            Self::Refusing(why) => write!(f, "Refusing({why:?})"),
         }
     }
 }
@@ -105,6 +113,11 @@ impl fmt::Display for AddressFailure {
             UnreachableReason::NotZooKeeper => {
                 f.write_str("answers, but is not a ZooKeeper server")
             }
+            UnreachableReason::Recovering(left) => write!(
+                f,
+                "gives no session for another {left:.1?}: it is new or has started again, and clients of before may still hold locks"
+            ),
+            UnreachableReason::Refusing(why) => write!(f, "answers, but gives no session ({why})"),
             UnreachableReason::NoTlsSession => f.write_str(
                 "can be connected to, but gave no session over TLS (certificates, names, no TLS there, or not serving)",
             ),

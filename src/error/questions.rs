@@ -93,6 +93,22 @@ impl Error {
             return false;
         };
         let mut reasons = addresses.iter().map(|failure| &failure.reason);
-        reasons.any(|reason| matches!(reason, UnreachableReason::NotServing))
+        reasons.any(|reason| {
+            matches!(
+                reason,
+                UnreachableReason::NotServing | UnreachableReason::Refusing(_)
+            )
+        })
+    }
+
+    /// How long the store gives no session after a start.
+    pub(crate) fn recovering(&self) -> Option<std::time::Duration> {
+        let Self::Unreachable { addresses, .. } = self else {
+            return None;
+        };
+        addresses.iter().find_map(|failure| match failure.reason {
+            UnreachableReason::Recovering(left) => Some(left),
+            _ => None,
+        })
     }
 }

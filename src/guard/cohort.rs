@@ -8,7 +8,6 @@
 //! task waiting. The cohort sends nothing, and knows of no competitor until it is told.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -70,6 +69,7 @@ impl Drop for Cohorts {
 }
 
 /// Tasks that pass one hold on among them.
+#[derive(Debug)]
 pub(crate) struct Cohort {
     /// One permit, given in the order of the calls.
     baton: Arc<Semaphore>,
@@ -192,12 +192,6 @@ impl Cohort {
             handoff.let_go.notify_one();
         }
         Ok(())
-    }
-}
-
-impl fmt::Debug for Cohort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cohort").finish_non_exhaustive()
     }
 }
 

@@ -4,8 +4,7 @@
 //! Invariant: the ticket's check and the writes are one `multi`. It never repeats a write whose
 //! outcome is unknown.
 
-use std::fmt;
-
+use crate::brief::shows;
 use crate::error::{Error, Result};
 use crate::guard::held_ticket::HeldTicket;
 use crate::guard::hold::Hold;
@@ -54,15 +53,11 @@ pub struct Fenced<'a> {
     changes: Vec<FencedWrite>,
 }
 
-impl fmt::Debug for Fenced<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fenced")
-            .field("name", &self.hold.held().name)
-            .field("token", &self.hold.token())
-            .field("changes", &self.changes.len())
-            .finish_non_exhaustive()
-    }
-}
+shows!(|fenced| Fenced<'_> {
+    name: fenced.hold.held().name,
+    token: fenced.hold.token,
+    changes: fenced.changes.len(),
+});
 
 enum FencedWrite {
     Create(String, Vec<u8>),
@@ -137,7 +132,7 @@ impl<'a> Fenced<'a> {
     pub async fn commit(self) -> Result<()> {
         let hold = self.hold;
         let session = hold.held().session();
-        let tickets: Vec<String> = hold.all_held().iter().map(HeldTicket::path).collect();
+        let tickets: Vec<String> = hold.all_held.iter().map(HeldTicket::path).collect();
         let unread = vec![ANY_VERSION; tickets.len()];
         session
             .check_size(&self.writes(&tickets, unread))
@@ -152,7 +147,7 @@ impl<'a> Fenced<'a> {
             }
             let reading = async {
                 let mut versions = Vec::new();
-                for held in hold.all_held() {
+                for held in &hold.all_held {
                     versions.push(Self::version(held).await?);
                 }
                 Ok::<_, Error>(versions)
@@ -205,7 +200,7 @@ impl<'a> Fenced<'a> {
     /// The changes, behind checks of our tickets and of the versions of their directories.
     fn writes<'b>(&'b self, tickets: &'b [String], versions: Vec<i32>) -> Vec<Write<'b>> {
         let mut writes = Vec::new();
-        for ((held, ticket), version) in self.hold.all_held().iter().zip(tickets).zip(versions) {
+        for ((held, ticket), version) in self.hold.all_held.iter().zip(tickets).zip(versions) {
             let path = &**held.place.directory();
             writes.push(Write::check(ticket));
             writes.push(Write::Check { path, version });

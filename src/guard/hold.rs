@@ -3,17 +3,16 @@
 //! Invariants: releasing or dropping the last guard removes the tickets of this hold and nothing
 //! else; once a hold has said that it is lost it never says anything else. It waits for no turn.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{FutureExt, select_all};
 
-use crate::brief::Brief;
 use crate::error::{Error, Result};
 use crate::guard::held_ticket::{HeldTicket, told};
 use crate::guard::lost::Lost;
 use crate::guard::self_wait::SelfWait;
+use crate::name::LockName;
 use crate::owner::Owner;
 use crate::protocol::ticket::Mode;
 use crate::queue::place::TicketPlace;
@@ -23,10 +22,10 @@ use crate::token::Token;
 #[derive(Debug)]
 pub(crate) struct Hold {
     /// At least one; several for several locks that are held together, all in one session.
-    all_held: Vec<HeldTicket>,
-    token: Token,
-    owner: Option<Owner>,
-    kind: Mode,
+    pub(crate) all_held: Vec<HeldTicket>,
+    pub(crate) token: Token,
+    pub(crate) owner: Option<Owner>,
+    pub(crate) kind: Mode,
     _self_wait: Vec<SelfWait>,
 }
 
@@ -59,22 +58,6 @@ impl Hold {
         })
     }
 
-    pub(crate) fn token(&self) -> Token {
-        self.token
-    }
-
-    pub(crate) fn owner(&self) -> Option<&Owner> {
-        self.owner.as_ref()
-    }
-
-    pub(crate) fn kind(&self) -> Mode {
-        self.kind
-    }
-
-    pub(crate) fn all_held(&self) -> &[HeldTicket] {
-        &self.all_held
-    }
-
     /// The first held ticket, which is the only one but for several locks.
     pub(crate) fn held(&self) -> &HeldTicket {
         // There is at least one.
@@ -88,9 +71,8 @@ impl Hold {
 
     /// Why it is lost, if it is. Looks at the clock.
     pub(crate) fn loss(&self) -> Option<Error> {
-        self.all_held
-            .iter()
-            .find_map(|held| held.entry.loss().map(|loss| held.error(loss)))
+        let mut each = self.all_held.iter();
+        each.find_map(|held| held.entry.loss().map(|loss| held.error(loss)))
     }
 
     pub(crate) fn valid_for(&self) -> Duration {
@@ -186,17 +168,7 @@ impl Hold {
         Ok(())
     }
 
-    pub(crate) fn describe(&self, what: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self
-            .all_held
-            .iter()
-            .map(|held| held.name.as_str())
-            .collect();
-        let state = self.state();
-        f.debug_struct(what)
-            .field("name", &Brief(names.join(", ")))
-            .field("token", &self.token)
-            .field("state", &state)
-            .finish_non_exhaustive()
+    pub(crate) fn names(&self) -> String {
+        LockName::list(self.all_held.iter().map(|held| &held.name))
     }
 }

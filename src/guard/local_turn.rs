@@ -78,7 +78,7 @@ impl LocalTurn {
         // None after a loss: the next one has it already.
         let baton = self.handoff.take_baton();
         let is_good = !self.handoff.is_over() && hold.state() == GuardState::Held;
-        let token = hold.token();
+        let token = hold.token;
         let hold = match &baton {
             Some(baton) if is_good => match baton.cohort.keep(hold, &self.handoff, self.time) {
                 Ok(()) => {

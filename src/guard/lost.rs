@@ -1,6 +1,5 @@
 //! The loss of a lock, as a future.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +7,7 @@ use std::task::{Context, Poll};
 
 use futures_util::future::{BoxFuture, FutureExt, select_all};
 
-use crate::brief::Brief;
+use crate::brief::{Brief, shows};
 use crate::error::Error;
 use crate::name::LockName;
 use crate::session::heartbeat::{Loss, LossWatch};
@@ -80,12 +79,6 @@ impl Clone for Lost {
     }
 }
 
-impl fmt::Debug for Lost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.entries.iter().map(|(_, name)| name.as_str());
-        let names: Vec<&str> = names.collect();
-        f.debug_struct("Lost")
-            .field("name", &Brief(names.join(", ")))
-            .finish_non_exhaustive()
-    }
-}
+shows!(|lost| Lost {
+    name: Brief(LockName::list(lost.entries.iter().map(|(_, name)| name))),
+});

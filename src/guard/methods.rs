@@ -35,7 +35,7 @@ macro_rules! guard_methods {
         impl $guard {
             /// The owner of the hold, if there is one.
             pub fn owner(&self) -> Option<&$crate::owner::Owner> {
-                self.hold.owner()
+                self.hold.owner.as_ref()
             }
 
             /// Whether the lock is still ours: not [`Lost`](crate::GuardState::Lost). It looks at
@@ -115,11 +115,11 @@ macro_rules! guard_methods {
             }
         }
 
-        impl std::fmt::Debug for $guard {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                self.hold.describe(stringify!($guard), f)
-            }
-        }
+        $crate::brief::shows!(|guard| $guard {
+            name: $crate::brief::Brief(guard.hold.names()),
+            token: guard.hold.token,
+            state: guard.hold.state(),
+        });
     };
 }
 
@@ -212,7 +212,7 @@ macro_rules! exclusive_methods {
         impl $guard {
             /// The fencing token of this hold, for the resource that the lock protects.
             pub fn token(&self) -> $crate::token::Token {
-                self.hold.token()
+                self.hold.token
             }
 
             /// Begins a set of writes to your own nodes, which commit only while our ticket exists.

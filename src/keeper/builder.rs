@@ -2,11 +2,10 @@
 //!
 //! Nothing is checked here: `connect.rs` checks all options before it sends anything.
 
-use std::fmt;
 use std::time::Duration;
 
 use super::connect_string::{is_loopback, split};
-use crate::brief::Brief;
+use crate::brief::{Brief, shows};
 #[cfg(doc)]
 use crate::error::Error;
 #[cfg(doc)]
@@ -36,6 +35,7 @@ pub struct KeeperBuilder {
     pub(super) lock_delay: Duration,
     pub(super) dialect: Dialect,
     pub(super) journal: usize,
+    pub(super) is_new: bool,
     pub(super) credentials: Vec<Credential>,
     pub(super) requires_tls: bool,
     /// `None` for the default of the credentials.
@@ -45,17 +45,20 @@ pub struct KeeperBuilder {
     pub(super) tls: Option<Tls>,
 }
 
-impl fmt::Debug for KeeperBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeeperBuilder")
-            .field("connect_string", &Brief(&self.connect_string))
-            .field("root", &Brief(&self.root))
-            .field("session_timeout", &self.session_timeout)
-            .field("has_credential", &!self.credentials.is_empty())
-            .field("has_tls", &self.has_tls())
-            .finish_non_exhaustive()
-    }
-}
+shows!(|builder| KeeperBuilder {
+    // A URL that was meant for another store may have a password.
+    connect_string: Brief(
+        builder
+            .connect_string
+            .rsplit('@')
+            .next()
+            .unwrap_or_default()
+    ),
+    root: Brief(&builder.root),
+    session_timeout: builder.session_timeout,
+    has_credential: !builder.credentials.is_empty(),
+    has_tls: builder.has_tls(),
+});
 
 impl KeeperBuilder {
     pub(super) fn new(connect_string: String) -> Self {
@@ -70,6 +73,7 @@ impl KeeperBuilder {
             lock_delay: Duration::ZERO,
             dialect: Dialect::default(),
             journal: 0,
+            is_new: false,
             credentials: Vec::new(),
             requires_tls: false,
             acl: None,
@@ -136,6 +140,17 @@ impl KeeperBuilder {
     /// keeper gets no outcome.
     pub fn journal(mut self, holds: usize) -> Self {
         self.journal = holds;
+        self
+    }
+
+    /// Whether the store is declared to be new; default `false`. It is for Redis.
+    ///
+    /// Redis may lose what it has answered when it starts again, and a store that is empty may have
+    /// been emptied. So it gives nobody a session for 35 s then: clients of before may still think
+    /// that they hold locks. A store that is surely new needs no such pause. With `true` an empty
+    /// store serves at once; say so in tests, and never in a service.
+    pub fn new_store(mut self, is_new: bool) -> Self {
+        self.is_new = is_new;
         self
     }
 

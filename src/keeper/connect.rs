@@ -10,10 +10,12 @@ use tracing::warn;
 use super::connect_string::{ConnectString, check_path};
 use super::{Keeper, KeeperBuilder};
 use crate::error::{Error, Result};
+#[cfg(feature = "redis")]
+use crate::link::redis;
 use crate::link::zookeeper::Target;
 #[cfg(feature = "tls")]
 use crate::link::zookeeper::check_tls;
-use crate::link::{Create, size};
+use crate::link::{Create, Opener, size};
 use crate::metrics;
 use crate::protocol::acl::{Acl, Credential};
 use crate::protocol::dialect::Dialect;
@@ -21,7 +23,7 @@ use crate::protocol::ticket::TicketData;
 use crate::queue::journal::JournalWriter;
 use crate::session::acls::AclCheck;
 use crate::session::clock::SystemClock;
-#[cfg(doc)]
+#[cfg(any(doc, feature = "redis"))]
 use crate::session::heartbeat::LeaseStrength;
 use crate::session::pool::{Access, Pool, check_tick};
 use crate::session::too_large;
@@ -40,15 +42,14 @@ impl KeeperBuilder {
     ///
     /// Cancel safe: a session that was opened is closed.
     pub async fn connect(self) -> Result<Keeper> {
-        let target = self.target()?;
-        let acls = AclCheck::new(&target.acl, &target.credentials, self.is_acl_strict);
+        let (opener, acls) = self.opener()?;
         let root = self.checked_root()?;
         if self.sends_secrets_in_clear() {
             warn!("a credential crosses the network as it is, because there is no TLS");
         }
         metrics::describe();
         let pool = Pool::open(Access {
-            opener: Arc::new(target),
+            opener,
             connect_timeout: self.connect_timeout,
             session_timeout: self.session_timeout,
             strength: self.strength,
@@ -81,11 +82,25 @@ impl KeeperBuilder {
     }
 
     /// Checks the options for the connection.
-    pub(crate) fn target(&self) -> Result<Target> {
-        let ConnectString { servers, chroot } = ConnectString::parse(&self.connect_string)?;
+    fn opener(&self) -> Result<(Arc<dyn Opener>, AclCheck)> {
         check_timeout("session timeout", self.session_timeout)?;
         if !self.connect_timeout.is_zero() {
             check_timeout("connect timeout", self.connect_timeout)?;
+        }
+        #[cfg(feature = "redis")]
+        if let Some(target) = self.redis()? {
+            return Ok((Arc::new(target), AclCheck::default()));
+        }
+        let target = self.zookeeper()?;
+        let acls = AclCheck::new(&target.acl, &target.credentials, self.is_acl_strict);
+        Ok((Arc::new(target), acls))
+    }
+
+    pub(crate) fn zookeeper(&self) -> Result<Target> {
+        let ConnectString { servers, chroot } = ConnectString::parse(&self.connect_string)?;
+        if self.is_new {
+            let why = "it is of Redis: a ZooKeeper keeps what it has committed";
+            return Err(Error::invalid("new store", "true", why));
         }
         self.check_tls()?;
         check_tick(self.tick, self.session_timeout)?;
@@ -102,14 +117,41 @@ impl KeeperBuilder {
         })
     }
 
+    #[cfg(feature = "redis")]
+    fn redis(&self) -> Result<Option<redis::RedisTarget>> {
+        let given = self.connect_string.trim();
+        if !given.starts_with("redis://") {
+            return Ok(None);
+        }
+        let is_of_zookeeper = [
+            ("credential", !self.credentials.is_empty()),
+            ("access list", self.acl.is_some()),
+            ("strict access list", !self.is_acl_strict),
+            ("TLS certificates", self.has_tls()),
+            ("tick time", self.tick.is_some()),
+            ("dialect", self.dialect != Dialect::default()),
+            ("lease strength", self.strength != LeaseStrength::default()),
+        ];
+        if let Some((option, _)) = is_of_zookeeper.into_iter().find(|(_, is_given)| *is_given) {
+            let why = "it is of ZooKeeper, and this keeper is on Redis: users and passwords stand in the URL there";
+            return Err(Error::invalid(option, "given", why));
+        }
+        let shown = given.rsplit('@').next().unwrap_or_default();
+        if self.requires_tls {
+            let why = "TLS is required, and redis:// has none";
+            return Err(Error::invalid("connection", shown, why));
+        }
+        let target = redis::RedisTarget::new(given, self.session_timeout, self.is_new);
+        target
+            .map(Some)
+            .map_err(|why| Error::invalid("connect string", shown, why))
+    }
+
     fn check_tls(&self) -> Result<()> {
         if self.requires_tls && !self.has_tls() {
             let why = "TLS is required, and no authority was given to trust";
-            return Err(Error::invalid(
-                "connection",
-                self.connect_string.trim(),
-                why,
-            ));
+            let given = self.connect_string.trim();
+            return Err(Error::invalid("connection", given, why));
         }
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {

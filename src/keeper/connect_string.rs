@@ -1,9 +1,15 @@
 //! The connect string: servers, and a chroot. It is only text here: nothing is looked up. (pure)
+//!
+//! Invariant: no refusal shows the user and password of a URL that was meant for another store.
 
 use std::net::IpAddr;
 
+use crate::compat::KINDS;
 use crate::error::{Error, Result};
 use crate::name::LockName;
+
+/// The scheme that may stand before the servers.
+const ZOOKEEPER: &str = "zookeeper";
 
 /// A checked connect string.
 #[derive(Debug)]
@@ -16,7 +22,16 @@ pub(super) struct ConnectString {
 impl ConnectString {
     pub(super) fn parse(given: &str) -> Result<Self> {
         let given = given.trim();
-        let refuse = |why: String| Error::invalid("connect string", given, why);
+        if let Some((scheme, _)) = scheme(given).filter(|(scheme, _)| *scheme != ZOOKEEPER) {
+            return Err(Error::invalid("scheme", scheme, other_store(scheme)));
+        }
+        let shown = given.rsplit('@').next().unwrap_or_default();
+        let refuse = |why: String| Error::invalid("connect string", shown, why);
+        if given.contains('@') {
+            return Err(refuse(
+                "it has no user and password: give a credential".into(),
+            ));
+        }
         let (servers, chroot) = split(given);
         let chroot = if chroot == "/" { "" } else { chroot };
         for server in servers.split(',') {
@@ -37,40 +52,61 @@ impl ConnectString {
     }
 }
 
-/// The servers and the chroot of a connect string.
+/// The servers and the chroot of a connect string, without its scheme.
 pub(super) fn split(connect_string: &str) -> (&str, &str) {
-    let chroot = connect_string.find('/');
-    chroot.map_or((connect_string, ""), |at| connect_string.split_at(at))
+    let rest = match scheme(connect_string) {
+        Some((ZOOKEEPER, rest)) => rest,
+        _ => connect_string,
+    };
+    let chroot = rest.find('/');
+    chroot.map_or((rest, ""), |at| rest.split_at(at))
+}
+
+/// The scheme, if there is one, and what follows it. A chroot may have any characters.
+fn scheme(connect_string: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = connect_string.split_once("://")?;
+    let is_of_scheme = |c: char| c.is_ascii_alphanumeric() || "+-._".contains(c);
+    scheme.chars().all(is_of_scheme).then_some((scheme, rest))
+}
+
+/// Why a keeper cannot be on the store of this scheme.
+fn other_store(scheme: &str) -> String {
+    if KINDS.iter().any(|(kind, _)| *kind == scheme) {
+        return "it is a plain lock, which has no keeper: see `lockkeeper::compat::connect`".into();
+    }
+    if scheme == "redis" {
+        return "it needs the feature `redis` of lockkeeper".into();
+    }
+    "a keeper is on ZooKeeper or Redis: write zk1:2181 or zookeeper://zk1:2181, or redis://r1:6379. \
+     Plain locks of other stores are in `lockkeeper::compat`"
+        .into()
 }
 
 /// Whether the address is of this machine. No name is looked up.
 pub(super) fn is_loopback(server: &str) -> bool {
-    let host = match server
-        .strip_prefix('[')
-        .and_then(|rest| rest.split_once(']'))
-    {
-        Some((host, _)) => host,
-        None => server.rsplit_once(':').map_or(server, |(host, _)| host),
-    };
+    let (host, _) = host_and_port(server);
     let address = host.parse::<IpAddr>();
     host.eq_ignore_ascii_case("localhost")
         || address.is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
+/// There is no port if what stands behind a host in brackets is none.
+fn host_and_port(server: &str) -> (&str, Option<&str>) {
+    const DEFAULT_PORT: &str = "2181";
+
+    let bracketed = server.strip_prefix('[');
+    match bracketed.and_then(|rest| rest.split_once(']')) {
+        Some((host, "")) => (host, Some(DEFAULT_PORT)),
+        Some((host, port)) => (host, port.strip_prefix(':')),
+        None => match server.rsplit_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (server, Some(DEFAULT_PORT)),
+        },
+    }
+}
+
 fn check_server(server: &str) -> Result<(), String> {
-    let (host, port) = match server
-        .strip_prefix('[')
-        .and_then(|rest| rest.split_once(']'))
-    {
-        Some((host, port)) => (
-            host,
-            port.strip_prefix(':')
-                .or_else(|| port.is_empty().then_some("2181")),
-        ),
-        None => server
-            .rsplit_once(':')
-            .map_or((server, Some("2181")), |(host, port)| (host, Some(port))),
-    };
+    let (host, port) = host_and_port(server);
     if host.is_empty() {
         return Err("a host name is missing (it looks like zk1:2181,zk2:2181/chroot)".into());
     }
@@ -106,6 +142,47 @@ mod tests {
     fn addresses_of_every_form_are_accepted() {
         for server in ["zk1", "zk1:2181", "10.0.0.1:1", "[::1]:2181", "[::1]"] {
             assert_eq!(check_server(server), Ok(()), "{server}");
+        }
+    }
+
+    #[test]
+    fn the_scheme_may_be_said_and_changes_nothing() {
+        for given in ["zk1:1,zk2/app", "zookeeper://zk1:1,zk2/app"] {
+            let parsed = ConnectString::parse(given).unwrap();
+            assert_eq!(
+                (&*parsed.servers, &*parsed.chroot),
+                ("zk1:1,zk2", "/app"),
+                "{given}"
+            );
+            assert_eq!(split(given), ("zk1:1,zk2", "/app"));
+        }
+        for given in [
+            "zookeeper://",
+            "zookeeper:///app",
+            "zookeeper://zookeeper://a",
+        ] {
+            let error = ConnectString::parse(given).unwrap_err();
+            assert!(error.is_invalid(), "{given}: {error}");
+        }
+    }
+
+    #[test]
+    fn another_store_is_refused_by_its_scheme_and_without_its_password() {
+        for (given, words) in [
+            ("redis+setnx://me:secret@a:1", "is a plain lock"),
+            ("postgres+row://me:secret@a/b", "lockkeeper::compat"),
+            ("redis://me:secret@a:1", "needs the feature"),
+            ("http://me:secret@a", "lockkeeper::compat"),
+            ("ZOOKEEPER://a:1", "a keeper is on ZooKeeper"),
+            ("me:secret@a:1", "no user and password"),
+            ("zookeeper://me:secret@a:x", "no user and password"),
+            ("://me:secret@a", "a keeper is on ZooKeeper"),
+            ("zk1:1/a://me:secret@b", "no user and password"),
+        ] {
+            let error = ConnectString::parse(given).unwrap_err();
+            let text = format!("{error} {error:?}");
+            assert!(error.is_invalid() && text.contains(words), "{text}");
+            assert!(!text.contains("secret"), "{text}");
         }
     }
 }

@@ -9,14 +9,14 @@ mod operators;
 
 pub use builder::KeeperBuilder;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::brief::Brief;
+use crate::brief::{Brief, shows};
 use crate::error::{Error, Result};
 use crate::guard::local_holds::LocalHolds;
 use crate::link::Create;
+use crate::link::engine::Engine;
 use crate::metrics::DEFAULT_CLASS;
 use crate::name::LockName;
 use crate::protocol::dialect::Dialect;
@@ -75,15 +75,11 @@ pub struct Keeper {
     journal: Option<Arc<JournalWriter>>,
 }
 
-impl fmt::Debug for Keeper {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keeper")
-            .field("servers", &Brief(self.pool.servers()))
-            .field("root", &Brief(&self.root))
-            .field("is_closed", &self.pool.is_closing())
-            .finish_non_exhaustive()
-    }
-}
+shows!(|keeper| Keeper {
+    servers: Brief(keeper.pool.servers()),
+    root: Brief(&keeper.root),
+    is_closed: keeper.pool.is_closing(),
+});
 
 impl Keeper {
     #[cfg(test)]
@@ -95,6 +91,12 @@ impl Keeper {
     ///
     /// The connect string is ZooKeeper's: pairs of `host:port` separated by commas, and an optional
     /// chroot, which must exist: `zk1:2181,zk2:2181,zk3:2181/app`. The default port is 2181.
+    /// The scheme `zookeeper://` may stand before it. Schemes of plain locks are for
+    /// [`compat::connect`](crate::compat::connect).
+    ///
+    /// With the feature `redis` it may be `redis://[user:password@]host[:port][/database]`. **That
+    /// engine is not finished**: its link keeps the contract that ZooKeeper's keeps, but most of
+    /// the suite has not run on it, and it knows neither TLS nor sentinels. See [`Engine`].
     ///
     /// # Errors
     ///
@@ -107,6 +109,11 @@ impl Keeper {
         Self::builder(connect_string).connect().await
     }
 
+    /// The store that the keeper is on.
+    pub fn engine(&self) -> Engine {
+        self.pool.engine()
+    }
+
     /// Gives the default options, to change some of them.
     pub fn builder(connect_string: impl Into<String>) -> KeeperBuilder {
         KeeperBuilder::new(connect_string.into())
@@ -117,12 +124,8 @@ impl Keeper {
     /// # Errors
     ///
     /// [`Error::InvalidName`] with the broken rule.
-    pub fn mutex<N>(&self, name: N) -> Result<Mutex>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
-        let acquirer = self.acquirer(name.try_into()?, LockKind::Lock);
+    pub fn mutex<N: TryInto<LockName, Error: Into<Error>>>(&self, name: N) -> Result<Mutex> {
+        let acquirer = self.acquirer(LockName::of(name)?, LockKind::Lock);
         Ok(Mutex::new(acquirer))
     }
 
@@ -131,12 +134,8 @@ impl Keeper {
     /// # Errors
     ///
     /// [`Error::InvalidName`] with the broken rule.
-    pub fn rw_lock<N>(&self, name: N) -> Result<RwLock>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
-        let name = name.try_into()?;
+    pub fn rw_lock<N: TryInto<LockName, Error: Into<Error>>>(&self, name: N) -> Result<RwLock> {
+        let name = LockName::of(name)?;
         let read = self.acquirer(name.clone(), LockKind::Read);
         let write = self.acquirer(name, LockKind::Write);
         Ok(RwLock::new(read, write))
@@ -150,10 +149,9 @@ impl Keeper {
     /// limit of 0.
     pub fn semaphore<N>(&self, name: N, limit: u32) -> Result<Semaphore>
     where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
+        N: TryInto<LockName, Error: Into<Error>>,
     {
-        let acquirer = self.acquirer(name.try_into()?, LockKind::Permit);
+        let acquirer = self.acquirer(LockName::of(name)?, LockKind::Permit);
         Semaphore::new(acquirer, limit)
     }
 
@@ -162,12 +160,8 @@ impl Keeper {
     /// # Errors
     ///
     /// [`Error::InvalidName`] with the broken rule.
-    pub fn election<N>(&self, name: N) -> Result<Election>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
-        let acquirer = self.acquirer(name.try_into()?, LockKind::Lead);
+    pub fn election<N: TryInto<LockName, Error: Into<Error>>>(&self, name: N) -> Result<Election> {
+        let acquirer = self.acquirer(LockName::of(name)?, LockKind::Lead);
         Ok(Election::new(acquirer))
     }
 
@@ -181,11 +175,9 @@ impl Keeper {
     /// on average, with root and chroot).
     pub fn multi_lock<I>(&self, names: I) -> Result<MultiLock>
     where
-        I: IntoIterator,
-        I::Item: TryInto<LockName>,
-        Error: From<<I::Item as TryInto<LockName>>::Error>,
+        I: IntoIterator<Item: TryInto<LockName, Error: Into<Error>>>,
     {
-        let names = names.into_iter().map(|name| Ok(name.try_into()?));
+        let names = names.into_iter().map(LockName::of);
         let names = names.collect::<Result<_>>()?;
         let acquirer = |name| self.counted(name, LockKind::Lock, SEVERAL);
         MultiLock::new(names, acquirer)
@@ -217,9 +209,7 @@ impl Keeper {
     /// ```
     pub async fn lock_all<I>(&self, names: I) -> Result<MultiGuard>
     where
-        I: IntoIterator,
-        I::Item: TryInto<LockName>,
-        Error: From<<I::Item as TryInto<LockName>>::Error>,
+        I: IntoIterator<Item: TryInto<LockName, Error: Into<Error>>>,
     {
         // The names are not kept across the wait.
         let lock = self.multi_lock(names)?;

@@ -80,12 +80,10 @@ impl Keeper {
     /// ```
     pub async fn queue<N>(&self, name: N) -> Result<Vec<QueueEntry>>
     where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
+        N: TryInto<LockName, Error: Into<Error>>,
     {
-        self.queue_of(name.try_into()?, Recipe::Lock)
-            .entries()
-            .await
+        let queue = self.queue_of(LockName::of(name)?, Recipe::Lock);
+        queue.entries().await
     }
 
     /// Removes a ticket that [`queue`](Self::queue) has shown: a holder that hangs, or a waiter
@@ -128,12 +126,10 @@ impl Keeper {
     /// ```
     pub async fn evict<N>(&self, name: N, entry: &QueueEntry) -> Result<bool>
     where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
+        N: TryInto<LockName, Error: Into<Error>>,
     {
-        self.queue_of(name.try_into()?, Recipe::Lock)
-            .evict(entry)
-            .await
+        let queue = self.queue_of(LockName::of(name)?, Recipe::Lock);
+        queue.evict(entry).await
     }
 
     /// Asks the holder of a ticket that [`queue`](Self::queue) has shown to give it back, and then
@@ -163,12 +159,10 @@ impl Keeper {
     /// See [`Guard::revoked`](crate::Guard::revoked).
     pub async fn revoke<N>(&self, name: N, entry: &QueueEntry, grace: Duration) -> Result<bool>
     where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
+        N: TryInto<LockName, Error: Into<Error>>,
     {
-        self.queue_of(name.try_into()?, Recipe::Lock)
-            .revoke(entry, grace)
-            .await
+        let queue = self.queue_of(LockName::of(name)?, Recipe::Lock);
+        queue.revoke(entry, grace).await
     }
 
     /// The last holds of a lock, the oldest first. Keepers with a
@@ -206,10 +200,9 @@ impl Keeper {
     /// ```
     pub async fn journal<N>(&self, name: N) -> Result<Vec<JournalEntry>>
     where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
+        N: TryInto<LockName, Error: Into<Error>>,
     {
-        journal::read(&self.pool, &self.root, &name.try_into()?).await
+        journal::read(&self.pool, &self.root, &LockName::of(name)?).await
     }
 
     /// The nodes of a lock with wider access lists than the keeper's
@@ -249,10 +242,9 @@ impl Keeper {
     /// ```
     pub async fn wider_acls<N>(&self, name: N) -> Result<Vec<WiderAcl>>
     where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
+        N: TryInto<LockName, Error: Into<Error>>,
     {
-        let queue = self.queue_of(name.try_into()?, Recipe::Lock);
+        let queue = self.queue_of(LockName::of(name)?, Recipe::Lock);
         queue.wider_acls(&self.root).await
     }
 }

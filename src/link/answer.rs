@@ -13,7 +13,7 @@ impl From<&Fault> for Answer {
             Code::NodeExists => Self::NodeExists,
             Code::NotEmpty => Self::NotEmpty,
             Code::NoAuth(_) => Self::NoAuth,
-            Code::NotNow(_) => Self::NotNow,
+            Code::NotNow(_) | Code::Recovering(_) => Self::NotNow,
             _ => Self::Refused,
         }
     }

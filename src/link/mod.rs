@@ -1,4 +1,4 @@
-//! The link: the one seam between Lockkeeper and ZooKeeper.
+//! The link: the one seam between Lockkeeper and the store.
 //!
 //! A link is one session. It offers plain operations and session events and knows nothing of locks.
 //! Another store, or a simulated world, can stand behind the trait. Invariants:
@@ -6,12 +6,15 @@
 //! - An operation is sent when its method is *called*, in the order of the calls.
 //! - No request is sent that is larger than servers read.
 //! - Every operation ends within the link's deadline.
-//! - An operation that fails has either the server's answer or an unknown outcome, and nothing else
+//! - An operation that fails has the server's answer or an unknown outcome
 //!   (docs/failures.md rows 53 and 56).
 
 mod answer;
 pub(crate) mod diagnose;
+pub(crate) mod engine;
 pub(crate) mod pacer;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
 pub(crate) mod size;
 pub(crate) mod zookeeper;
 
@@ -21,13 +24,14 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::FutureExt;
-
+use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::watch;
 
-pub(crate) use crate::error::Right;
+use crate::brief::shows;
+pub(crate) use crate::error::{AddressFailure, Right};
 use crate::protocol::acl::Entry;
 
+use engine::Engine;
 use size::{Envelope, TooLarge};
 
 /// The answer to an operation that has already been sent.
@@ -57,9 +61,11 @@ pub(crate) enum Code {
     Unauthenticated,
     /// No server was asked: it would have cut the connection.
     TooLarge(TooLarge),
-    /// Not now, in the server's words: it is throttled, or our session has moved. Nothing was
-    /// changed; try again.
+    /// Nothing was changed, try again: in the server's words, as it is throttled.
     NotNow(String),
+    /// For so long the store gives no session, because it may have lost what it knew.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
+    Recovering(Duration),
     /// Every other code, in the server's words.
     Other(String),
 }
@@ -90,6 +96,7 @@ impl fmt::Display for Code {
             Self::Unauthenticated => "authentication failed",
             Self::NoAuth(_) => "no permission",
             Self::TooLarge(_) => "it is too large",
+            Self::Recovering(_) => "the store has started again",
             Self::NotNow(words) | Self::Other(words) => words,
         })
     }
@@ -244,22 +251,14 @@ impl Watch {
         if let Some(change) = self.change {
             return change;
         }
-        let change = self
-            .told
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner)
-            .as_mut()
-            .await;
+        let told = self.told.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let change = told.as_mut().await;
         self.change = Some(change);
         change
     }
 }
 
-impl fmt::Debug for Watch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Watch")
-    }
-}
+shows!(|_watch| Watch {});
 
 /// The event of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -338,8 +337,14 @@ pub(crate) trait Opener: Send + Sync + fmt::Debug {
     fn chroot(&self) -> &str;
     /// The parts of every request.
     fn envelope(&self) -> Envelope;
-    /// Whether the servers are spoken to through TLS.
     fn is_secure(&self) -> bool {
         false
+    }
+    fn engine(&self) -> Engine {
+        Engine::ZooKeeper
+    }
+    /// Finds out within `limit` why each address gave no session.
+    fn failures(&self, limit: Duration) -> BoxFuture<'_, Vec<AddressFailure>> {
+        Box::pin(diagnose::failures(self.servers(), self.is_secure(), limit))
     }
 }

@@ -70,11 +70,8 @@ impl Pacer {
             true => servers.to_owned(),
             false => format!("{servers},{servers}"),
         };
-        let port = self
-            .listener
-            .as_ref()
-            .and_then(|listener| listener.local_addr().ok());
-        if let Some(port) = port {
+        let listener = self.listener.as_ref();
+        if let Some(port) = listener.and_then(|listener| listener.local_addr().ok()) {
             round = format!("{round},{port}");
         }
         vec![round; self.pacers].join(",")

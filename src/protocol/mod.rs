@@ -16,5 +16,7 @@ pub(crate) mod lease;
 pub(crate) mod mark;
 pub(crate) mod permits;
 pub(crate) mod rule;
+pub(crate) mod several;
+pub(crate) mod sweep;
 pub(crate) mod ticket;
 pub(crate) mod walk;

@@ -4,6 +4,8 @@
 //! fits beside more than the limit allows, as after a resize down. It does not decide which waiter
 //! may take them: only the head of the queue may.
 
+use super::mark::{DirectoryData, Mark};
+
 /// What is below a semaphore's name: the tickets of waiters, the permits that are held, and the
 /// limit.
 pub(crate) const QUEUE: &str = "queue";
@@ -53,6 +55,20 @@ pub(crate) fn judge<'a>(
     } else {
         PermitVerdict::Full
     }
+}
+
+/// What a head writes with its permits, as far as it is not only checked: its mark into the queue,
+/// if that is ours to write over, and the limit as it is.
+///
+/// It goes by the data and the version of the queue. A queue that was removed and made again starts
+/// again, and a request of ours that is still under way would take it for the old one. So a head
+/// that leaves no mark, or is the first in a new queue, moves the limit's version on.
+pub(crate) fn writes(mark: Option<Mark>, queue: (&[u8], i32), limit: u32) -> [Option<Vec<u8>>; 2] {
+    let (data, version) = queue;
+    let mark = mark.filter(|_| DirectoryData::parse(data).is_ours());
+    let moves_on = !(mark.is_some() && version > 0);
+    let limit = moves_on.then(|| limit_to_bytes(limit));
+    [mark.map(Mark::to_bytes), limit]
 }
 
 /// How many are left of the limit.

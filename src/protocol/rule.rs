@@ -43,6 +43,19 @@ pub(crate) fn first<'a>(children: impl IntoIterator<Item = &'a str>) -> Vec<Tick
     tickets
 }
 
+/// The tickets before the one with this number, whether they conflict or not.
+pub(crate) fn ahead<'a>(seq: i32, children: impl Iterator<Item = &'a str>) -> Vec<Ticket> {
+    let tickets = children.filter_map(Ticket::parse);
+    let before = tickets.filter(|other| other.seq.wrapping_sub(seq) < 0);
+    before.collect()
+}
+
+/// How many of these tickets are in the way of a reader that becomes a writer: all but its own.
+pub(crate) fn others(tickets: impl IntoIterator<Item = Ticket>, own: Option<&Ticket>) -> usize {
+    let others = tickets.into_iter().filter(|other| Some(other) != own);
+    others.count()
+}
+
 /// Whether the other stands before mine and conflicts. Equal numbers belong to one hold: a guest
 /// and its host, or a writer that has become a reader.
 pub(crate) fn is_blocker(other: &Ticket, mine: &Ticket) -> bool {

@@ -9,11 +9,9 @@
 //! `czxid` and `aversion`, and all of them stand in what was read anyway. The meaning of `auth`
 //! is known to servers only, so it is read off a ticket of ours.
 
-use std::fmt;
-
 use super::Queue;
 use super::place::TicketPlace;
-use crate::brief::Brief;
+use crate::brief::{Brief, shows};
 use crate::error::{Error, Result};
 use crate::link::{AccessList, Code, Node};
 use crate::protocol::journal_page;
@@ -33,14 +31,10 @@ pub struct WiderAcl {
     pub allows: String,
 }
 
-impl fmt::Debug for WiderAcl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WiderAcl")
-            .field("path", &Brief(&self.path))
-            .field("allows", &Brief(&self.allows))
-            .finish_non_exhaustive()
-    }
-}
+shows!(|wider| WiderAcl {
+    path: Brief(&wider.path),
+    allows: Brief(&wider.allows),
+});
 
 impl Queue {
     /// The directories of a lock, and what else its access lists protect, as far as they are wider
@@ -48,7 +42,7 @@ impl Queue {
     pub(crate) async fn wider_acls(&self, root: &str) -> Result<Vec<WiderAcl>> {
         let session = self.pool.home(CHECKING, &self.name).await?;
         let mut wider = Vec::new();
-        if session.acls.is_open() {
+        if session.acls.is_open {
             return Ok(wider);
         }
         let path = self.path();
@@ -92,7 +86,7 @@ impl TicketPlace {
         };
         let is_wider = session.acls.beyond(&list).is_some();
         let asks_own = is_wider || !session.acls.is_settled();
-        if session.acls.needs_own() && asks_own && !self.settle_own(name).await? {
+        if session.acls.needs_own && asks_own && !self.settle_own(name).await? {
             return Ok(false);
         }
         judge(session, name, path, &list)
@@ -169,7 +163,7 @@ fn judge(session: &Session, name: impl ToString, path: &str, list: &AccessList) 
             allows: allows.to_string(),
             servers: session.servers().to_owned(),
         };
-        if session.acls.is_strict() {
+        if session.acls.is_strict {
             return Err(wider);
         }
         tracing::warn!(target: "lockkeeper::acl", "not refused: {wider}");

@@ -77,10 +77,7 @@ impl Queue {
 
     async fn read_tickets(&self, session: &Session, tickets: Vec<Ticket>) -> Result<Vec<Found>> {
         let path = &*self.directory.path;
-        let paths = tickets
-            .iter()
-            .map(|ticket| format!("{path}/{}", ticket.name));
-        let paths: Vec<String> = paths.collect();
+        let paths: Vec<String> = tickets.iter().map(|ticket| ticket.path(path)).collect();
         let reads: Vec<Read<'_>> = paths.iter().map(|path| Read::Data(path)).collect();
         let found = session.read(|link| link.multi_read(&reads)).await;
         found.map_err(|failure| self.failed_to(READING, session, failure))

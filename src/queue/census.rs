@@ -4,15 +4,13 @@
 //! listed as denied.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use super::view::{children, is_limit, join, read_all};
-use crate::brief::Brief;
+use crate::brief::{Brief, shows};
 use crate::error::Result;
 use crate::link::{Code, Found, Read};
 use crate::name::LockName;
-use crate::protocol::permits;
-use crate::protocol::permits::{HELD, LIMIT, QUEUE};
+use crate::protocol::permits::{self, HELD, LIMIT, QUEUE};
 use crate::protocol::ticket::Ticket;
 use crate::session::{Failure, Session, failed};
 
@@ -29,15 +27,11 @@ pub struct LockSummary {
     pub is_denied: bool,
 }
 
-impl fmt::Debug for LockSummary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockSummary")
-            .field("name", &Brief(&self.name))
-            .field("tickets", &self.tickets)
-            .field("is_denied", &self.is_denied)
-            .finish_non_exhaustive()
-    }
-}
+shows!(|summary| LockSummary {
+    name: Brief(&summary.name),
+    tickets: summary.tickets,
+    is_denied: summary.is_denied,
+});
 
 /// The counts of all directories below a root.
 #[derive(Debug, Default)]
@@ -113,7 +107,7 @@ async fn count_below(session: &Session, root: &str, base: &str) -> Result<Census
     let mut level = census.count("", top.unwrap_or_default());
     while !level.is_empty() {
         let mut next = Vec::new();
-        let paths: Vec<String> = level.iter().map(|name| path_of(base, name)).collect();
+        let paths: Vec<String> = level.iter().map(|name| format!("{base}/{name}")).collect();
         let reads: Vec<Read<'_>> = paths.iter().map(|path| Read::Children(path)).collect();
         for (name, answer) in level.into_iter().zip(read_all(session, &reads).await?) {
             match answer {
@@ -126,7 +120,7 @@ async fn count_below(session: &Session, root: &str, base: &str) -> Result<Census
         level = next;
     }
     let names = std::mem::take(&mut census.with_limit);
-    let limits = names.iter().map(|name| path_of(base, &join(name, LIMIT)));
+    let limits = names.iter().map(|name| format!("{base}/{name}/{LIMIT}"));
     let limits: Vec<String> = limits.collect();
     let reads: Vec<Read<'_>> = limits.iter().map(|path| Read::Data(path)).collect();
     for (name, answer) in names.iter().zip(read_all(session, &reads).await?) {
@@ -135,12 +129,4 @@ async fn count_below(session: &Session, root: &str, base: &str) -> Result<Census
         }
     }
     Ok(census)
-}
-
-fn path_of(base: &str, name: &str) -> String {
-    match (base, name) {
-        ("", "") => "/".into(),
-        (base, "") => base.into(),
-        (base, name) => format!("{base}/{name}"),
-    }
 }

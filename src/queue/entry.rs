@@ -2,10 +2,9 @@
 //!
 //! It is read off a node, and does no I/O.
 
-use std::fmt;
 use std::time::SystemTime;
 
-use crate::brief::Brief;
+use crate::brief::{Brief, shows};
 use crate::link::Node;
 use crate::protocol::dialect;
 use crate::protocol::journal_page::time;
@@ -51,19 +50,15 @@ pub struct QueueEntry {
     pub(crate) path: String,
 }
 
-/// Without the owner's name, which is a secret: it lets its bearer in.
-impl fmt::Debug for QueueEntry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QueueEntry")
-            .field("node", &Brief(&self.node))
-            .field("token", &self.token)
-            .field("is_holder", &self.is_holder)
-            .field("kind", &self.kind)
-            .field("host", &self.host.as_deref().map(Brief))
-            .field("pid", &self.pid)
-            .finish_non_exhaustive()
-    }
-}
+// Without the owner's name, which is a secret: it lets its bearer in.
+shows!(|entry| QueueEntry {
+    node: Brief(&entry.node),
+    token: entry.token,
+    is_holder: entry.is_holder,
+    kind: entry.kind,
+    host: entry.host.as_deref().map(Brief),
+    pid: entry.pid,
+});
 
 impl QueueEntry {
     /// Whether this ticket and another one of the same lock exclude each other as they should. If

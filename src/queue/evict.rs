@@ -4,8 +4,6 @@
 //! name. It decides nothing about turns: the next waiter sees a ticket gone, as after the end of a
 //! session.
 
-use std::sync::Arc;
-
 use super::Queue;
 use super::entry::QueueEntry;
 use crate::error::{Error, Result};
@@ -43,18 +41,11 @@ impl Queue {
 
     /// Where the ticket is: in the lock's directory, or in one of those that a semaphore has there.
     pub(super) fn directory_of<'a>(&self, entry: &'a QueueEntry) -> Result<&'a str> {
-        let own: &Arc<str> = &self.directory.path;
-        let places = [
-            own.to_string(),
-            format!("{own}/{HELD}"),
-            format!("{own}/{QUEUE}"),
-        ];
+        let own = &*self.directory.path;
+        let [held, queue] = [HELD, QUEUE].map(|part| format!("{own}/{part}"));
+        let is_place = |directory| [own, &held, &queue].contains(&directory);
         match entry.path.rsplit_once('/') {
-            Some((directory, node))
-                if node == entry.node && places.iter().any(|place| place == directory) =>
-            {
-                Ok(directory)
-            }
+            Some((directory, node)) if node == entry.node && is_place(directory) => Ok(directory),
             _ => {
                 let why = format!("it is not from the queue of {}", self.name);
                 Err(Error::invalid("queue entry", &entry.path, why))

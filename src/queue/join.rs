@@ -106,10 +106,8 @@ impl<'a> Joining<'a> {
     }
 
     fn asks(&self, attempt: Uuid) -> Vec<(String, Vec<u8>)> {
-        self.queues
-            .iter()
-            .map(|queue| queue.asks(attempt))
-            .collect()
+        let queues = self.queues.iter();
+        queues.map(|queue| queue.asks(attempt)).collect()
     }
 
     /// Puts a ticket at the end of each queue.
@@ -170,11 +168,9 @@ impl<'a> Joining<'a> {
         let session = room.session;
         let link = session.link().map_err(|end| self.ended(end))?;
         // Armed before anything is sent: building the request sends it.
-        let places: Vec<TicketPlace> = self
-            .queues
-            .iter()
-            .zip(room.parts)
-            .map(|(queue, part)| TicketPlace::arm(part, Arc::clone(&queue.directory.path), attempt))
+        let places = self.queues.iter().zip(room.parts);
+        let places = places
+            .map(|(queue, part)| TicketPlace::arm(part, Arc::clone(queue.path()), attempt))
             .collect();
         let answer = tokio::select! {
             answer = self.send(&session, &link, attempt) => answer,
@@ -234,15 +230,11 @@ impl<'a> Joining<'a> {
 
     /// The locks, for people.
     fn names(&self) -> String {
-        names(self.queues.iter().map(Queue::name))
+        LockName::list(self.queues.iter().map(Queue::name))
     }
 }
 
 /// Names of locks with commas, for people.
-pub(super) fn names<'a>(names: impl Iterator<Item = &'a LockName>) -> String {
-    names.map(LockName::as_str).collect::<Vec<_>>().join(", ")
-}
-
 /// The creates of all these tickets.
 fn writes(asked: &[(String, Vec<u8>)]) -> Vec<Write<'_>> {
     let tickets = asked.iter().map(|(path, data)| Write::Ephemeral {

@@ -66,7 +66,7 @@ pub(super) async fn read(
     path: &str,
     ticket: &Ticket,
 ) -> Result<(Node, Option<Node>), Failure> {
-    let ticket = format!("{path}/{}", ticket.name);
+    let ticket = ticket.path(path);
     let reads = [Read::Data(path), Read::Data(&ticket)];
     let found = session.read(|link| link.multi_read(&reads)).await?;
     let mut found = found.into_iter();

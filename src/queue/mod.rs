@@ -38,8 +38,7 @@ use crate::metrics::LockMetrics;
 use crate::name::LockName;
 use crate::protocol::journal_page::ms;
 use crate::protocol::kind::LockKind;
-use crate::protocol::ticket;
-use crate::protocol::ticket::{Mode, Recipe, TicketData};
+use crate::protocol::ticket::{self, Mode, Recipe, TicketData};
 use crate::session::heartbeat::LeaseEntry;
 use crate::session::pool::{Need, Pool};
 use crate::session::watching::WatchSlot;
@@ -122,15 +121,7 @@ impl Queue {
 
     /// The span of one acquire; the ticket and the session are filled in when they are known.
     pub(crate) fn span(&self) -> Span {
-        let path = &*self.directory.path;
-        tracing::debug_span!(
-            "acquire",
-            path,
-            kind = self.recipe.lock_kind().as_str(),
-            ticket = Empty,
-            session = Empty,
-            holder_trace = Empty
-        )
+        acquire_span(self.path(), self.recipe.lock_kind().as_str())
     }
 
     /// Whether its tickets exclude each other.
@@ -210,18 +201,12 @@ impl Queue {
     /// What the user gives is in every ticket, and servers refuse large nodes by dropping the
     /// connection.
     fn check_line(&self) -> Result<()> {
-        let TicketData {
-            owner,
-            label,
-            trace,
-            value,
-            ..
-        } = &*self.line;
+        let line = &*self.line;
         for (what, given, most) in [
-            ("owner", owner, MOST_LABEL),
-            ("label", label, MOST_LABEL),
-            ("trace id", trace, MOST_LABEL),
-            ("value", value, MOST_VALUE),
+            ("owner", &line.owner, MOST_LABEL),
+            ("label", &line.label, MOST_LABEL),
+            ("trace id", &line.trace, MOST_LABEL),
+            ("value", &line.value, MOST_VALUE),
         ] {
             check_len(what, given.as_deref().unwrap_or_default(), most)?;
         }
@@ -250,6 +235,17 @@ impl Queue {
     pub(crate) fn lost(&self, why: &'static str) -> Error {
         Error::place_lost(&self.name, why)
     }
+}
+
+pub(crate) fn acquire_span(path: &str, kind: &str) -> Span {
+    tracing::debug_span!(
+        "acquire",
+        path,
+        kind,
+        ticket = Empty,
+        session = Empty,
+        holder_trace = Empty
+    )
 }
 
 /// Refuses what is longer than so many bytes.

@@ -3,11 +3,11 @@
 //! It only reads, but for the directory, which it makes when there is none to watch. No ticket, no
 //! task. What is asked next, and what an answer means, the watch decides.
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::leader::{list, read};
 use super::{Queue, acl};
+use crate::brief::shows;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
@@ -61,15 +61,10 @@ pub struct Observer {
     setbacks: Setbacks,
 }
 
-impl fmt::Debug for Observer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let leader = self.watch.leader().map(|leader| leader.token);
-        f.debug_struct("Observer")
-            .field("name", &self.queue.name())
-            .field("leader", &leader)
-            .finish_non_exhaustive()
-    }
-}
+shows!(|observer| Observer {
+    name: observer.queue.name(),
+    leader: observer.borrow().map(|leader| leader.token),
+});
 
 /// Where it watches, and what it watches there.
 #[derive(Debug)]
@@ -195,9 +190,7 @@ impl Observer {
 
     /// Makes the directory: what is missing cannot be watched.
     async fn make(&mut self, session: &Session) -> Result<()> {
-        let Queue {
-            directory, name, ..
-        } = &self.queue;
+        let (directory, name) = (&self.queue.directory, &self.queue.name);
         let pause = self.setbacks.pause_after_a_race();
         let back = session.reconnected(pause).await;
         back.map_err(|end| end.while_trying(FOLLOWING, name))?;
@@ -268,14 +261,11 @@ impl Post {
                     self.first.disarm();
                 }
             }
-            LeaderStep::WatchTicket(ticket) => {
-                let ticket = format!("{path}/{}", ticket.name);
-                match self.first.watch(&ticket).await {
-                    Ok(node) => watch.ticket_watched(node.czxid),
-                    Err(Failure::Answered(Code::NoNode)) => watch.first_changed(),
-                    Err(failure) => return Err(failure),
-                }
-            }
+            LeaderStep::WatchTicket(ticket) => match self.first.watch(&ticket.path(path)).await {
+                Ok(node) => watch.ticket_watched(node.czxid),
+                Err(Failure::Answered(Code::NoNode)) => watch.first_changed(),
+                Err(failure) => return Err(failure),
+            },
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! A place in a queue: it owns one ticket, from before the create is sent until the ticket is gone.
 //!
 //! Invariant: whatever happens to its owner, the ticket is removed exactly once and nobody else's
-//! is. This is the only `Drop` that reaches the wire, through the janitor. It decides nothing about
+//! is. This is the only `Drop` that removes a ticket, through the janitor. It decides nothing about
 //! turns.
 
 mod exchange;
@@ -9,12 +9,12 @@ mod leave;
 
 use std::sync::{Arc, OnceLock};
 
-pub(crate) use exchange::{Exchange, Exchanged};
+pub(crate) use exchange::{Exchange, Exchanged, unchanged};
 use tokio::sync::{Mutex, MutexGuard};
 use uuid::Uuid;
 
 use super::WAITING;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::protocol::departure::Departure;
 use crate::protocol::lease::Moment;
 use crate::protocol::mark::ReleasePlan;
@@ -189,23 +189,20 @@ impl TicketPlace {
         name: impl ToString + Copy,
     ) -> Result<Option<LeaseEntry>> {
         let session = &self.session;
-        let (ticket, czxid) = self
-            .seated()
-            .map_err(|lost| failed(session, WAITING, name, &self.directory, lost))?;
-        let path = format!("{}/{}", self.directory, ticket.name);
+        let seated = self.seated();
+        let (ticket, czxid) = seated.map_err(|lost| self.failed(WAITING, name, lost))?;
+        let path = ticket.path(&self.directory);
         if session.heartbeat.is_strange().is_some() {
             let recognised = Box::pin(session.recognise_again(&path)).await;
             recognised.map_err(|failure| failed(session, WAITING, name, &path, failure))?;
         }
-        let ended = match session
-            .heartbeat
-            .try_begin_hold(path.as_str().into(), czxid)
-        {
+        let heartbeat = &session.heartbeat;
+        let ended = match heartbeat.try_begin_hold(path.as_str().into(), czxid) {
             Ok(Some(loss_watch)) => return Ok(Some(loss_watch)),
             Ok(None) => {
                 tracing::debug!("first, but without a lease");
                 tokio::select! {
-                    () = session.heartbeat.leased() => return Ok(None),
+                    () = heartbeat.leased() => return Ok(None),
                     end = session.ended() => end,
                 }
             }
@@ -217,10 +214,20 @@ impl TicketPlace {
     /// The ticket's path.
     pub(crate) fn path(&self) -> Option<String> {
         let (ticket, _) = self.ticket()?;
-        Some(format!("{}/{}", self.directory, ticket.name))
+        Some(ticket.path(&self.directory))
     }
 
     /// Changes how the ticket leaves, if there is one.
+    /// The error of a failure at the directory.
+    pub(crate) fn failed(
+        &self,
+        doing: &'static str,
+        name: impl ToString,
+        failure: Failure,
+    ) -> Error {
+        failed(&self.session, doing, name, &self.directory, failure)
+    }
+
     pub(crate) fn leaves(&mut self, change: impl FnOnce(&mut Departure)) {
         self.departure().map(change);
     }

@@ -3,18 +3,19 @@
 //! They were created together, so a ticket before one of them in some queue is before each of them
 //! wherever both stand: sets cannot wait for each other in a circle, whatever the order of their
 //! names. Invariant: no hold begins before all tickets have their turn and were seen at one moment
-//! to be ours. It decides nothing about turns.
+//! to be ours, as `protocol/several.rs` says. It decides nothing about turns.
 
 use futures_util::future::try_join_all;
 
 use super::WAITING;
-use super::join::{Joining, names};
+use super::join::Joining;
 use super::place::TicketPlace;
 use super::{Queue, Waiter};
 use crate::error::{Error, Result};
 use crate::latch::Latch;
 use crate::link::{Found, Read};
 use crate::name::LockName;
+use crate::protocol::several::SeenTogether;
 use crate::session::failed;
 use crate::session::heartbeat::LeaseEntry;
 use crate::session::watching::WATCHED_LIMIT;
@@ -38,7 +39,7 @@ pub(crate) struct Awaited(Latch<Vec<LockName>>);
 impl Awaited {
     /// The names, with commas.
     pub(crate) fn names(&self) -> String {
-        names(self.0.lock().iter())
+        LockName::list(self.0.lock().iter())
     }
 
     fn begin<'a>(&self, all: impl Iterator<Item = &'a LockName>) {
@@ -105,9 +106,7 @@ impl Several {
     }
 
     async fn granted(&mut self, awaited: &Awaited) -> Result<Vec<LeaseEntry>> {
-        // Whether all were seen at one moment, since which nobody had to wait. One alone is seen
-        // with its turn.
-        let mut are_seen = self.waiters.len() == 1 || self.waiters.iter().all(Waiter::is_first);
+        let mut together = SeenTogether::new(self.waiters.iter().map(Waiter::is_first));
         loop {
             let each = self.waiters.iter_mut().map(|waiter| async {
                 waiter.reach().await?;
@@ -115,11 +114,8 @@ impl Several {
                 Ok::<(), Error>(())
             });
             try_join_all(each).await?;
-            if !are_seen || !self.waiters.iter().all(Waiter::has_turn) {
-                // Some had their turn while others had not, and somebody may have removed them
-                // meanwhile.
+            if together.needs_read(self.waiters.iter().all(Waiter::has_turn)) {
                 self.see_again().await?;
-                are_seen = true;
             } else if let Some(entries) = self.begin_hold().await? {
                 return Ok(entries);
             }
@@ -131,18 +127,15 @@ impl Several {
         let Some(session) = self.waiters.first().map(Waiter::session).cloned() else {
             return Ok(());
         };
-        let tickets: Vec<String> = self
-            .waiters
-            .iter()
-            .filter_map(|waiter| waiter.place.path())
-            .collect();
+        let places = self.waiters.iter().map(|waiter| &waiter.place);
+        let tickets: Vec<String> = places.filter_map(TicketPlace::path).collect();
         let both = self.waiters.iter().zip(&tickets);
         let reads: Vec<Read<'_>> = both
             .flat_map(|(waiter, ticket)| [Read::Data(waiter.place.directory()), Read::Data(ticket)])
             .collect();
         let (at, found) = session.read_stamped(|link| link.multi_read(&reads)).await;
         let found = found.map_err(|failure| {
-            let names = names(self.waiters.iter().map(Waiter::name));
+            let names = LockName::list(self.waiters.iter().map(Waiter::name));
             failed(&session, WAITING, names, &tickets.join(", "), failure)
         })?;
         let mut found = found.into_iter();
@@ -160,14 +153,8 @@ impl Several {
 
     /// Begins all holds. `None` if that took a wait.
     async fn begin_hold(&self) -> Result<Option<Vec<LeaseEntry>>> {
-        let mut entries = Vec::new();
-        for waiter in &self.waiters {
-            match waiter.begin_hold().await? {
-                Some(entry) => entries.push(entry),
-                None => return Ok(None),
-            }
-        }
-        Ok(Some(entries))
+        let begun = try_join_all(self.waiters.iter().map(Waiter::begin_hold)).await?;
+        Ok(begun.into_iter().collect())
     }
 
     async fn leave(self) {

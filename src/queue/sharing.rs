@@ -32,13 +32,10 @@ impl TicketPlace {
         loop {
             // By name alone it could be a stranger's ticket in a directory that was made again.
             let read = self.verified_read(&[], false).await;
-            let read = read.map_err(|failure| {
-                failed(self.session(), DOWNGRADING, name, self.directory(), failure)
-            })?;
-            let Some((ticket, _)) = self.ticket() else {
-                return Err(Error::place_lost(name, REMOVED));
-            };
-            let ticket = ticket.shared();
+            let read = read.map_err(|failure| self.failed(DOWNGRADING, name, failure))?;
+            let seated = self.seated();
+            let seated = seated.map_err(|lost| self.failed(DOWNGRADING, name, lost))?;
+            let ticket = seated.0.shared();
             let (attempt, version) = (Uuid::new_v4(), read.directory.version);
             let line = TicketData {
                 attempt,

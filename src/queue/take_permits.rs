@@ -8,8 +8,7 @@ use super::permits::PermitPool;
 use super::place::TicketPlace;
 use super::{Directory, Queue};
 use crate::error::Result;
-use crate::protocol::permits;
-use crate::protocol::permits::PermitVerdict;
+use crate::protocol::permits::{self, PermitVerdict};
 use crate::session::heartbeat::LeaseEntry;
 
 impl Queue {
@@ -20,10 +19,8 @@ impl Queue {
         let permits = PermitPool::new(&self.pool, self.name.clone(), base, limit);
         self.directory = self.directory.below(permits::QUEUE);
         let pool = &self.pool;
-        self.head_watches = permits
-            .watched()
-            .map(|path| pool.sent_len(path.len()))
-            .sum();
+        let watched = permits.watched().map(|path| pool.sent_len(path.len()));
+        self.head_watches = watched.sum();
         self.becomes = permits.permit_len();
         // A permit excludes nobody by itself, so there is nobody to wait for after its end.
         self.delay = std::time::Duration::ZERO;

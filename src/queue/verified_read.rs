@@ -9,9 +9,10 @@ use crate::link::{Code, Found, Node, Read};
 use crate::name::LockName;
 use crate::protocol::dialect::check_neighbours;
 use crate::protocol::lease::Moment;
+use crate::protocol::rule;
 use crate::protocol::ticket::{Recipe, Ticket};
 use crate::protocol::walk::{REMOVED, Snapshot, verify};
-use crate::session::{Failure, children_in, failed, node_in};
+use crate::session::{Failure, children_in, node_in};
 
 /// What a verified read saw.
 pub(crate) struct VerifiedRead {
@@ -57,7 +58,7 @@ impl TicketPlace {
         syncs: bool,
     ) -> Result<VerifiedRead, Failure> {
         let (ticket, czxid) = self.seated()?;
-        let mine = format!("{}/{}", self.directory(), ticket.name);
+        let mine = ticket.path(self.directory());
         let (session, directory) = (self.session(), &**self.directory());
         let mut reads = vec![Read::Data(directory), Read::Data(&mine)];
         reads.extend(more);
@@ -86,9 +87,7 @@ impl TicketPlace {
         tickets: &[Ticket],
     ) -> Result<(VerifiedRead, Vec<String>), Failure> {
         let directory = &**self.directory();
-        let paths = tickets
-            .iter()
-            .map(|ticket| format!("{directory}/{}", ticket.name));
+        let paths = tickets.iter().map(|ticket| ticket.path(directory));
         let paths: Vec<String> = paths.collect();
         let mut more: Vec<Read<'_>> = paths.iter().map(|path| Read::Data(path)).collect();
         more.extend(with_children.then_some(Read::Children(directory)));
@@ -110,13 +109,9 @@ impl TicketPlace {
         recipe: Recipe,
     ) -> Result<usize> {
         let listed = self.verified_list(true, &[]).await;
-        let (_, children) = listed
-            .map_err(|failure| failed(self.session(), doing, name, self.directory(), failure))?;
+        let (_, children) = listed.map_err(|failure| self.failed(doing, name, failure))?;
         check_neighbours(name, Some(recipe), &children)?;
-        let mine = self.ticket().map(|(ticket, _)| &ticket.name);
-        let others = children.iter().filter(|child| Some(*child) != mine);
-        Ok(others
-            .filter(|child| Ticket::parse(child).is_some())
-            .count())
+        let tickets = children.iter().filter_map(|child| Ticket::parse(child));
+        Ok(rule::others(tickets, self.ticket().map(|(mine, _)| mine)))
     }
 }

@@ -9,10 +9,8 @@ use super::{Queue, Session};
 use crate::error::{Error, Result};
 use crate::link::{Found, Node, Read};
 use crate::protocol::kind::LockKind;
-use crate::protocol::permits;
-use crate::protocol::permits::{HELD, LIMIT, QUEUE};
-use crate::protocol::rule;
-use crate::protocol::rule::Verdict;
+use crate::protocol::permits::{self, HELD, LIMIT, QUEUE};
+use crate::protocol::rule::{self, Verdict};
 use crate::protocol::ticket::{Mode, Ticket, in_order};
 use crate::session::{Failure, children_in, failed, node_in};
 
@@ -148,23 +146,14 @@ pub(super) fn is_limit(found: &Found) -> bool {
 
 /// An exclusive ticket holds when it is the first; shared ones hold up to the first exclusive one.
 fn with_holders(path: &str, nodes: &[(Ticket, Node)]) -> Vec<QueueEntry> {
-    let first = nodes.first().map(|(ticket, _)| ticket);
-    let first_exclusive = nodes
-        .iter()
-        .position(|(ticket, _)| ticket.kind == Mode::Exclusive)
-        .unwrap_or(nodes.len());
-    let holds = |at: usize, ticket: &Ticket| match ticket.kind {
-        Mode::Exclusive => {
-            // A guest has the number of its host.
-            rule::judge(ticket, first.iter().map(|first| first.name.as_str())) == Verdict::Granted
-        }
-        Mode::Shared => at < first_exclusive,
-    };
-    nodes
-        .iter()
-        .enumerate()
-        .map(|(at, (ticket, node))| entry(path, ticket, node, holds(at, ticket)))
-        .collect()
+    let tickets = || nodes.iter().map(|(ticket, _)| ticket);
+    let exclusive = tickets().find(|ticket| ticket.kind == Mode::Exclusive);
+    // Whoever waits for any ticket waits for one of these.
+    let first = tickets().take(1).chain(exclusive);
+    let first: Vec<&str> = first.map(|first| &*first.name).collect();
+    let holds = |ticket: &Ticket| rule::judge(ticket, first.iter().copied()) == Verdict::Granted;
+    let entry = |(ticket, node): &(Ticket, Node)| entry(path, ticket, node, holds(ticket));
+    nodes.iter().map(entry).collect()
 }
 
 fn entry(path: &str, ticket: &Ticket, node: &Node, is_holder: bool) -> QueueEntry {

@@ -122,10 +122,8 @@ impl Acquirer {
 
     /// Warns if this task is about to wait for itself.
     pub(crate) fn warn_of_self(&self) {
-        let kind = self.queue.kind();
-        self.local_holds
-            .tasks
-            .warn_of_self(self.queue.path(), self.name(), kind);
+        let (tasks, kind) = (&self.local_holds.tasks, self.queue.kind());
+        tasks.warn_of_self(self.queue.path(), self.name(), kind);
     }
 
     /// The current task holds in this way.
@@ -139,13 +137,8 @@ impl Acquirer {
         // A reader that is a guest of a writer holds as the writer does.
         let kind = granted.kind();
         let self_wait = self.self_wait(kind);
-        let hold = Hold::new(
-            vec![HeldTicket::new(granted, entry)],
-            token,
-            kind,
-            self.owner.clone(),
-            vec![self_wait],
-        );
+        let (held, owner) = (HeldTicket::new(granted, entry), self.owner.clone());
+        let hold = Hold::new(vec![held], token, kind, owner, vec![self_wait]);
         if let Some(owner) = &self.owner {
             let slot = self.local_holds.slot(self.queue.path(), owner);
             // The call with the slot remembers what it got itself.
@@ -260,13 +253,13 @@ impl Acquirer {
             }
         };
         if let Some(hold) = usable(&held) {
-            if hold.kind() == Mode::Shared && self.queue.kind() == Mode::Exclusive {
+            if hold.kind == Mode::Shared && self.queue.kind() == Mode::Exclusive {
                 return Err(Error::HeldForReading {
                     name: self.name().to_string(),
                     owner: owner.clone(),
                 });
             }
-            tracing::debug!(token = u64::from(hold.token()), "in again");
+            tracing::debug!(token = u64::from(hold.token), "in again");
             return Ok(Some(hold));
         }
         let granted = if waits {

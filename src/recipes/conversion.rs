@@ -12,6 +12,7 @@ use tokio::sync::OwnedMutexGuard;
 use crate::error::{Error, Result};
 use crate::guard::held_ticket::{HeldTicket, told};
 use crate::guard::hold::Hold;
+use crate::protocol::rule;
 use crate::protocol::ticket::Mode;
 use crate::protocol::walk::REMOVED;
 use crate::queue::Waiter;
@@ -25,7 +26,7 @@ impl Acquirer {
         let lost = hold.lost();
         let share = async {
             let slot = self.slot().await;
-            let (token, owner) = (hold.token(), hold.owner().cloned());
+            let (token, owner) = (hold.token, hold.owner.clone());
             let mut all_held = match hold.into_held() {
                 Ok(all_held) => all_held.into_iter(),
                 Err(shared) => return Ok(shared),
@@ -82,7 +83,7 @@ impl Acquirer {
             return Err((hold, loss));
         }
         // The hold excludes others already: it is enough to say so.
-        if hold.kind() == Mode::Exclusive {
+        if hold.kind == Mode::Exclusive {
             return Ok(hold);
         }
         let lost = hold.lost();
@@ -101,7 +102,7 @@ impl Acquirer {
             Ok(behind) => behind,
             Err(error) => return Err((hold, error)),
         };
-        let (token, owner) = (hold.token(), hold.owner().cloned());
+        let (token, owner) = (hold.token, hold.owner.clone());
         // Nobody can have come to share it: that needs the slot.
         let mut held = match hold.into_held().map(|all_held| all_held.into_iter().next()) {
             Ok(Some(held)) => held,
@@ -136,16 +137,13 @@ impl Acquirer {
         }
         let waiter = self.queue.join_behind().await?;
         let ahead = waiter.ahead().await?;
-        let mine = mine.ticket().map(|(ticket, _)| ticket);
-        let others = ahead.iter().filter(|other| Some(*other) != mine).count();
+        let others = rule::others(ahead, mine.ticket().map(|(ticket, _)| ticket));
         if others == 0 {
             return Ok(waiter);
         }
         let place = waiter.into_place();
-        let (session, path) = (
-            Arc::clone(place.session()),
-            place.path().unwrap_or_default(),
-        );
+        let session = Arc::clone(place.session());
+        let path = place.path().unwrap_or_default();
         match told(&session, place.leave().await, UPGRADING, name, path) {
             // It stays until the session ends, and blocks others.
             Err(denied @ Error::Denied { .. }) => Err(denied),

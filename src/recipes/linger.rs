@@ -71,7 +71,7 @@ impl Linger {
 
     fn take_over(&self, acquirer: &Acquirer, baton: Baton) -> Result<Guard, Baton> {
         let (hold, handoff) = baton.take_over()?;
-        tracing::debug!(token = u64::from(hold.token()), "taken over");
+        tracing::debug!(token = u64::from(hold.token), "taken over");
         Ok(self.guard(acquirer, hold, handoff))
     }
 
@@ -110,7 +110,7 @@ impl Linger {
     }
 
     fn guard(&self, acquirer: &Acquirer, hold: Arc<Hold>, handoff: Arc<Handoff>) -> Guard {
-        let self_wait = acquirer.self_wait(hold.kind());
+        let self_wait = acquirer.self_wait(hold.kind);
         let turn = LocalTurn::new(Arc::clone(&hold), handoff, self.time, self_wait);
         Guard::in_turn(hold, turn)
     }

@@ -16,9 +16,11 @@ const MOST: usize = 16 * 1024;
 /// A keeper's access list, and the nodes that were compared with it.
 #[derive(Debug)]
 pub(crate) struct AclCheck {
-    is_open: bool,
-    is_strict: bool,
-    needs_own: bool,
+    /// There is nothing to compare: every client may do everything.
+    pub(crate) is_open: bool,
+    pub(crate) is_strict: bool,
+    /// The resolved list must be read from a node of our own.
+    pub(crate) needs_own: bool,
     known: Latch<KnownList>,
 }
 
@@ -57,20 +59,6 @@ impl AclCheck {
                 nodes: HashMap::new(),
             }),
         }
-    }
-
-    /// Whether there is nothing to compare: every client may do everything.
-    pub(crate) fn is_open(&self) -> bool {
-        self.is_open
-    }
-
-    pub(crate) fn is_strict(&self) -> bool {
-        self.is_strict
-    }
-
-    /// Whether the resolved list must be read from a node of our own.
-    pub(crate) fn needs_own(&self) -> bool {
-        self.needs_own
     }
 
     /// Whether the resolved list is known.

@@ -161,7 +161,8 @@ pub(super) async fn over(states: &mut watch::Receiver<SessionState>) {
 }
 
 /// Waits until the connection has gone and come back. The client may learn late that it has gone,
-/// or it may not have gone at all: then for this pause.
+/// or it may not have gone at all: then for this pause. `Err` with the reason when the session is
+/// over.
 pub(super) async fn reconnected(
     states: &mut watch::Receiver<SessionState>,
     pause: Duration,
@@ -169,17 +170,8 @@ pub(super) async fn reconnected(
     let went = states.wait_for(|state| *state != SessionState::Connected);
     // In each case the state is read again.
     timeout(pause, went).await.map(drop).unwrap_or_default();
-    connected(states).await
-}
-
-/// Waits until the client says that it is connected; `Err` with the reason when the session is
-/// over.
-async fn connected(states: &mut watch::Receiver<SessionState>) -> Result<(), &'static str> {
-    match states
-        .wait_for(|state| *state != SessionState::Disconnected)
-        .await
-        .map(|state| *state)
-    {
+    let is_known = |state: &SessionState| *state != SessionState::Disconnected;
+    match states.wait_for(is_known).await.map(|state| *state) {
         Ok(SessionState::Over(reason)) => Err(reason),
         Ok(_) => Ok(()),
         Err(_) => Err("the client is gone"),

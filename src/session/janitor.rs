@@ -22,6 +22,7 @@ use super::{End, Failure};
 use crate::link::{Link, Reply, Write};
 use crate::protocol::departure::Departure;
 use crate::protocol::mark::ReleasePlan;
+use crate::protocol::sweep::Wish;
 
 /// A ticket whose identity is known.
 #[derive(Debug, Clone)]
@@ -45,16 +46,10 @@ pub(crate) type ReleaseOutcome = Result<bool, Failure>;
 pub(crate) type Settled = Result<Option<(String, i64)>, End>;
 
 /// Attempts that are looked for, by their directories, with the callers that wait for the answer.
-type Wanted = HashMap<Arc<str>, HashMap<Uuid, Wish>>;
+type Wanted = HashMap<Arc<str>, HashMap<Uuid, Asker>>;
 
-/// What is to become of the ticket that an attempt made, if it made one.
-#[derive(Debug)]
-enum Wish {
-    /// It goes to the caller that waits for it, and is removed if the caller is gone.
-    Own(oneshot::Sender<Settled>),
-    /// It stays, whether the caller waits for the answer or not.
-    Know(oneshot::Sender<Settled>),
-}
+/// What a caller wants, and the caller.
+type Asker = (Wish, oneshot::Sender<Settled>);
 
 #[derive(Debug)]
 enum CleanUp {
@@ -69,7 +64,7 @@ enum CleanUp {
     Settle {
         directory: Arc<str>,
         attempt: Uuid,
-        wish: Wish,
+        asker: Asker,
     },
     Finish {
         done: oneshot::Sender<()>,
@@ -152,18 +147,12 @@ impl Janitor {
         self.ask(directory, attempt, Wish::Know).await
     }
 
-    fn ask(
-        &self,
-        directory: Arc<str>,
-        attempt: Uuid,
-        wish: impl FnOnce(oneshot::Sender<Settled>) -> Wish,
-    ) -> impl Future<Output = Settled> {
+    fn ask(&self, directory: Arc<str>, attempt: Uuid, wish: Wish) -> impl Future<Output = Settled> {
         let (caller, told) = oneshot::channel();
-        let wish = wish(caller);
         self.give(CleanUp::Settle {
             directory,
             attempt,
-            wish,
+            asker: (wish, caller),
         });
         async move {
             let settled = self.answer(told).await;

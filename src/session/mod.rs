@@ -20,7 +20,7 @@ pub(crate) mod setbacks;
 pub(crate) mod watching;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -67,6 +67,8 @@ pub(crate) struct Session {
     /// below its limit.
     ticket_bytes: AtomicUsize,
     opener: Arc<dyn Opener>,
+    /// Set when this goes and has ended by itself.
+    has_ended: Arc<AtomicBool>,
     id: i64,
 }
 
@@ -87,6 +89,7 @@ impl Session {
         opening: Moment,
         closing: watch::Receiver<bool>,
         alive: mpsc::Sender<()>,
+        has_ended: Arc<AtomicBool>,
     ) -> Arc<Self> {
         let id = link.session_id();
         tracing::info!(session = format_args!("{id:#x}"), "session begun");
@@ -127,6 +130,7 @@ impl Session {
             watched_bytes: AtomicUsize::new(0),
             ticket_bytes: AtomicUsize::new(0),
             opener: Arc::clone(&access.opener),
+            has_ended,
             id,
         })
     }
@@ -319,6 +323,9 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.heartbeat_task.abort();
+        if matches!(self.end(), Some(End::Over(_))) {
+            self.has_ended.store(true, Ordering::Relaxed);
+        }
         if self.ending.is_renounced() {
             // The client tells the server of the end with its last reference. That removes all
             // tickets that are left.

@@ -3,13 +3,13 @@
 //! Invariant: it keeps neither the keeper nor the session alive. It decides nothing about locks,
 //! and the pool opens the next session.
 
-use std::fmt;
 use std::sync::Weak;
 
 use tokio::sync::watch;
 
 use super::Session;
 use super::ending::End;
+use crate::brief::shows;
 use crate::error::{Error, Result};
 use crate::link::SessionState;
 use crate::session_id::SessionId;
@@ -87,14 +87,9 @@ pub struct SessionEvents {
     seen: SessionEvent,
 }
 
-impl fmt::Debug for SessionEvents {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let latest = self.borrow();
-        f.debug_struct("SessionEvents")
-            .field("latest", &latest)
-            .finish_non_exhaustive()
-    }
-}
+shows!(|events| SessionEvents {
+    latest: events.borrow(),
+});
 
 impl SessionEvents {
     pub(super) fn new(mut events: watch::Receiver<SessionEvent>) -> Self {

@@ -66,23 +66,26 @@ impl Roll {
         There { roll, ticket }
     }
 
-    /// Whether the ticket with this identity has no owner. None of the settled creates has made it.
+    /// Whether the ticket with this identity has no owner; without one it may be any ticket there.
+    /// None of the settled creates has made it.
     /// If another create under way may have made it, the directory is kept in mind until that is
     /// settled.
     pub(super) fn is_nobodys(
         &self,
         directory: &Arc<str>,
-        czxid: i64,
+        czxid: Option<i64>,
         are_settled: impl Fn(&Uuid) -> bool,
     ) -> bool {
         let mut entries = self.entries.lock();
-        if entries.there.contains(&(Arc::clone(directory), czxid)) {
+        let may_be_it = match czxid {
+            Some(czxid) => entries.there.contains(&(Arc::clone(directory), czxid)),
+            None => entries.there.iter().any(|(there, _)| there == directory),
+        };
+        if may_be_it {
             return false;
         }
-        let mut here = entries
-            .coming
-            .iter()
-            .filter(|(there, _)| there == directory);
+        let coming = entries.coming.iter();
+        let mut here = coming.filter(|(there, _)| there == directory);
         let is_open = here.any(|(_, attempt)| !are_settled(attempt));
         if is_open {
             entries.doubtful.insert(Arc::clone(directory));
@@ -104,9 +107,8 @@ impl Roll {
 impl Drop for Coming {
     fn drop(&mut self) {
         let mut entries = self.roll.entries.lock();
-        entries
-            .coming
-            .remove(&(Arc::clone(&self.directory), self.attempt));
+        let entry = (Arc::clone(&self.directory), self.attempt);
+        entries.coming.remove(&entry);
         if entries.coming.is_empty() {
             // A crowd would leave its memory behind.
             entries.coming = HashSet::new();
@@ -145,21 +147,23 @@ mod tests {
         let are_settled = |attempt: &Uuid| *attempt == asked;
 
         let there = roll.there(&here, 7);
-        assert!(!roll.is_nobodys(&here, 7, are_settled));
+        assert!(!roll.is_nobodys(&here, Some(7), are_settled));
+        assert!(!roll.is_nobodys(&here, None, are_settled), "it may be that");
+        assert!(roll.is_nobodys(&elsewhere, None, are_settled));
         assert!(
-            roll.is_nobodys(&elsewhere, 7, are_settled),
+            roll.is_nobodys(&elsewhere, Some(7), are_settled),
             "of one transaction"
         );
         drop(there);
-        assert!(roll.is_nobodys(&here, 7, are_settled));
+        assert!(roll.is_nobodys(&here, Some(7), are_settled));
 
         let _asks = roll.coming(Arc::clone(&here), asked);
         let _other = roll.coming(elsewhere, Uuid::from_u128(2));
-        assert!(roll.is_nobodys(&here, 7, are_settled));
+        assert!(roll.is_nobodys(&here, Some(7), are_settled));
         assert_eq!(roll.settled().now_or_never(), None);
 
         let open = roll.coming(Arc::clone(&here), Uuid::from_u128(3));
-        assert!(!roll.is_nobodys(&here, 7, are_settled));
+        assert!(!roll.is_nobodys(&here, Some(7), are_settled));
         assert_eq!(roll.settled().now_or_never(), None);
         drop(open);
         assert_eq!(roll.settled().now_or_never(), Some([here].into()));

@@ -262,7 +262,7 @@ fn unescaped(escaped: &str) -> Option<Vec<u8>> {
 /// Connect strings: what is let through, the client crate reads as we do.
 pub fn connect(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    let read = |text: &str| Keeper::builder(text).target();
+    let read = |text: &str| Keeper::builder(text).zookeeper();
     let target = match read(&text) {
         Ok(target) => target,
         Err(error) => return assert!(error.is_invalid(), "{error}"),

@@ -1,6 +1,8 @@
 //! What tests of several rooms stand on: the exhaustive search, the simulated servers and their
 //! storms, the bytes that are sent, and the claims of the fuzz targets.
 
+#[cfg(test)]
+mod contract;
 #[cfg(any(test, all(fuzzing, feature = "embedded")))]
 #[cfg_attr(
     not(fuzzing),

@@ -1,5 +1,5 @@
-//! What the beats of a session cost, counted: at most one commit each sixth of the session timeout,
-//! each tenth while something is held, and one read in ten of those.
+//! The cost of a session's beats, counted. At most one commit each sixth of the session timeout,
+//! each tenth while a lock is held, and one read in ten beats.
 //!
 //! Each size has a server to itself. A busy machine makes beats late, so nothing here is counted
 //! against the clock but the most that may be sent.
@@ -26,7 +26,7 @@ struct Bench {
     keeper: Keeper,
 }
 
-/// What was sent while so many beats were.
+/// The requests sent during so many beats.
 #[derive(Debug)]
 struct Sent {
     beats: u64,
@@ -55,8 +55,8 @@ impl Bench {
         guards
     }
 
-    /// Counts from one beat to another. A client that is not let run for so long that it connects
-    /// again sends other things too: then it is counted anew.
+    /// Counts from one beat to another. A client that was stalled until it reconnected sends other
+    /// requests too; then the count starts again.
     async fn count(&self, beat: Op) -> Sent {
         for _ in 0..5 {
             let sent = self.count_once(beat).await;

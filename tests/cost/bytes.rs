@@ -1,5 +1,5 @@
-//! What locking costs in bytes, counted: they grow with the path and with what stands in a ticket,
-//! and with nothing else.
+//! The cost of locking in bytes, counted: it grows with the path and with a ticket's data, and with
+//! nothing else.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use testbench::{World, case, eventually};
 
 const SOON: Duration = Duration::from_secs(5);
 
-/// What has gone over the wire, but for pings.
+/// The bytes on the wire, without pings.
 fn bytes(counters: &Counters) -> Bytes {
     let pings = counters.get(Op::Ping);
     let of = |all: u64, ping: usize| usize::try_from(all - pings * ping as u64).unwrap();

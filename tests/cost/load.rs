@@ -1,7 +1,7 @@
 //! The load on an ensemble: what the model of `docs/scale.md` says, beside what servers count.
 //!
-//! Each case has a server to itself, so that it counts nobody else. The long forms are the sizes
-//! that the page shows; they print the rows of its tables.
+//! Each case has a server to itself, so that it counts no other traffic. The long forms are the
+//! sizes that the page shows; they print the rows of its tables.
 
 pub(crate) mod capacity;
 pub(crate) mod memory;
@@ -21,8 +21,8 @@ use placed::{Part, Placed};
 use site::{Site, Told};
 use testbench::{World, case, eventually};
 
-/// What is counted is as the model says but for a tenth, and for one beat with a ping and a read of
-/// each session, because what is counted begins and ends anywhere between two beats.
+/// The counts agree with the model to a tenth, and to one beat with a ping and a read of each
+/// session. The extra beat is because counting begins and ends between two beats.
 const TOLERANCE: f64 = 0.1;
 
 /// Four hundred milliseconds from beat to beat.
@@ -46,7 +46,7 @@ const fn part(processes: usize, held: usize, waiting: usize) -> Part {
     }
 }
 
-/// Idle ones, holders, and those who wait.
+/// Idle sessions, holders, and waiters.
 const SMALL: &[Part] = &[part(5, 0, 0), part(5, 1, 0), part(2, 0, 20)];
 const MIXED: &[Part] = &[part(20, 0, 0), part(40, 5, 0), part(20, 1, 10)];
 
@@ -80,7 +80,7 @@ async fn servers_say_of_a_fleet_what_the_model_says(world: World) {
             let (there, began) = (site.told().await, Instant::now());
             sleep(timeout * 3).await;
             let sent = site.told().await.since(&there);
-            // Members that had to elect another leader meanwhile served nobody for a while.
+            // Members that elected another leader meanwhile served no client for a while.
             if sent.epoch == 0 {
                 break (there.since(&before), sent, began.elapsed());
             }
@@ -189,7 +189,7 @@ async fn the_requests_of_a_fleet_are_of_the_kinds_that_the_model_says(world: Wor
     }
     let known = [Op::Multi, Op::Sync, Op::MultiRead, Op::Ping].map(|op| sent.get(op));
     let others = sent.requests() - known.iter().sum::<u64>();
-    // Who connects again tells its watches and asks whose session it has.
+    // A client that reconnects sends its watches and asks for its session.
     assert!(others <= 3 * sent.connects, "and nothing else: {sent:?}");
     placed.close().await;
     site.stop().await;
@@ -212,8 +212,8 @@ async fn servers_say_of_the_work_of_locks_what_the_model_says(world: World) {
         let all_watch = || async { site.told().await.watches == watches };
         eventually("all watch", Duration::from_secs(60), all_watch).await;
     };
-    // One after the other: who comes at the same time as others shares a speculative read with
-    // them.
+    // One after the other: a call that begins at the same time as others shares a speculative read
+    // with them.
     for _ in 0..crowd {
         let mut place = lock.enqueue().await.unwrap();
         waiting.spawn(async move { place.granted().await.unwrap().release().await.unwrap() });

@@ -1,4 +1,4 @@
-//! What locking costs, counted: requests, watches and wake-ups, none of which may grow with the
+//! The cost of locking, counted: requests, watches and wake-ups, none of which may grow with the
 //! queue.
 
 pub(crate) mod beats;

@@ -170,7 +170,7 @@ pub(crate) fn child() -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
-/// Queues up a crowd on a lock that somebody else holds, and lets it drain.
+/// Queues a crowd on a lock that another client holds, and lets it drain.
 async fn wait(keeper: &Keeper, count: usize) {
     let before = resident_bytes();
     let began = Instant::now();
@@ -217,7 +217,7 @@ async fn lock(keeper: &Keeper, count: usize) {
     rounds(keeper, count).await;
 
     let mean_us = began.elapsed().as_micros() / count as u128;
-    // Whatever has brought the last answer ends a moment after it.
+    // The task that brought the last answer ends a moment after it.
     let more = || {
         let now = Handle::current().metrics().num_alive_tasks();
         now.saturating_sub(tasks)

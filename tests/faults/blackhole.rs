@@ -1,6 +1,6 @@
-//! A holder whose packets go nowhere.
+//! A holder whose packets are lost.
 //!
-//! Nothing arrives that could tell it of its loss: only its own clock can.
+//! No message can tell it of its loss: only its own clock can.
 
 use std::time::Duration;
 
@@ -99,9 +99,8 @@ async fn one_black_hole(world: &World, way: Way, round: usize) {
     b.close().await;
 }
 
-// A beat that was due stayed due until it was answered, so it was sent again and again. When each
-// failed at once, because the session was over, the only thread of a keeper had no time left to say
-// so: seen in a command that took its core for itself.
+// A beat was sent again and again until it was answered. After the end of the session each try
+// failed at once, so a keeper with one thread never came to report the loss, and used a whole core.
 #[case(embedded, within = 60)]
 async fn a_keeper_on_one_thread_stays_calm_until_its_session_ends(world: World) {
     let proxies = Proxies::before(&world);

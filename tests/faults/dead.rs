@@ -1,5 +1,5 @@
-//! Every public call while no server answers: each ends, with an error that says why, and in the
-//! time that it promises.
+//! Every public call while no server answers: each ends within its promised time, with an error
+//! that says why.
 
 use std::future::Future;
 use std::ops::ControlFlow;
@@ -284,7 +284,7 @@ async fn a_waiter_outlives_an_outage_that_is_longer_than_its_session(world: Worl
     while !matches!(events.borrow(), SessionEvent::Over { .. }) {
         timeout(SOON, events.changed()).await.unwrap().unwrap();
     }
-    // For a while nobody gives another session either.
+    // For a while no server gives another session either.
     let silence = timeout(T, events.changed()).await;
     proxies.accept().await;
     guard.release().await.unwrap();

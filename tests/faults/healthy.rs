@@ -1,4 +1,4 @@
-//! Holders that lose their connection and nothing else: no guard gives up a lock that it has.
+//! Holders that lose only their connection: no guard gives up a lock that it has.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use testbench::stall::Stall;
 use testbench::store::Fence;
 use testbench::{World, case};
 
-#[case(within = 60)]
+#[case(within = 180)]
 async fn a_healthy_holder_keeps_its_token_through_reconnects(world: World) {
     for round in 0..3 {
         if reconnects(&world, round).await {
@@ -45,7 +45,7 @@ async fn reconnects(world: &World, round: usize) -> bool {
     for third in 0..thirds {
         sleep_until(began + timeout * u32::try_from(third).unwrap() / 3).await;
         let end = if third % 2 == 0 { End::Rst } else { End::Fin };
-        // A try that the client gave up may still be open beside it.
+        // An attempt that the client gave up may still be open beside it.
         cuts += usize::from(proxies.cut(end).await > 0);
         if watched.is_finished() {
             break;
@@ -129,7 +129,11 @@ fn granting(world: &World, granted: Duration) -> (Proxies, KeeperBuilder) {
     let proxies = Proxies::before(world);
     let ask_for_at_most = |proxy: &Proxy| proxy.ask_for_at_most(granted);
     proxies.each.iter().for_each(ask_for_at_most);
-    let builder = Keeper::builder(proxies.connect_string()).session_timeout(granted * 3);
+    // Named twice, a server is not known to stand alone. Its leases are the shortest.
+    let hosts = proxies.each.iter().map(|proxy| proxy.address().to_string());
+    let hosts = hosts.collect::<Vec<_>>().join(",");
+    let connect = format!("{hosts},{hosts}{}", world.chroot());
+    let builder = Keeper::builder(connect).session_timeout(granted * 3);
     (proxies, builder)
 }
 
@@ -137,7 +141,8 @@ fn granting(world: &World, granted: Duration) -> (Proxies, KeeperBuilder) {
 // granted was almost over.
 #[case(within = 60)]
 async fn who_asked_for_more_than_was_granted_survives_a_silent_connection(world: World) {
-    let granted = Duration::from_secs(3);
+    // What a busy machine takes away is less than what is left of the lease.
+    let granted = Duration::from_secs(6);
     let tries = (0..World::times(4, 40)).map(|number| {
         let (proxies, builder) = granting(&world, granted);
         async move {

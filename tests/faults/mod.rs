@@ -1,8 +1,8 @@
-//! What guards say while the world is being hurt: they tell the truth before anybody else gets the
-//! lock, and lie about no healthy hold.
+//! Guards under faults: each reports a loss before the lock is granted again, and none reports a
+//! loss while its hold is healthy.
 //!
-//! The modules below it hold the cases by what is hurt. Every history goes through the one judge,
-//! `support/checker.rs`.
+//! The modules below it group the cases by fault. Every history goes through one checker,
+//! `crates/testbench/src/checker.rs`.
 
 pub(crate) mod blackhole;
 pub(crate) mod dead;
@@ -27,7 +27,7 @@ use testbench::stall::Stall;
 pub(crate) const T: Duration = Duration::from_secs(1);
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// Connects, once a server serves: a member that was hurt before may still be looking for a leader.
+/// Connects, once a server serves: a member may still be looking for a leader after a fault.
 pub(crate) async fn keeper(connect_string: &str) -> Keeper {
     let connect = || async {
         let builder = Keeper::builder(connect_string).session_timeout(T);
@@ -84,7 +84,7 @@ pub(crate) async fn released(guard: Guard, log: &Log) -> Outcome {
     outcome
 }
 
-/// Releases a healthy hold. A machine that stalls for long takes leases from everybody.
+/// Releases a healthy hold. A machine that stalls for long takes leases from all holders.
 pub(crate) async fn released_well(guard: Guard, log: &Log, stall: &Stall) {
     let outcome = released(guard, log).await;
     let stall = stall.longest();
@@ -94,8 +94,8 @@ pub(crate) async fn released_well(guard: Guard, log: &Log, stall: &Stall) {
     );
 }
 
-/// Asks the guard all the time whether it is held, on a task of its own, and writes down what it
-/// says and when its `lost()` resolves. Ends, with the guard, when that is lost.
+/// Asks the guard all the time whether it is held, on a task of its own, and logs its answers and
+/// when its `lost()` resolves. Ends, with the guard, when that is lost.
 pub(crate) fn watched(guard: Guard, log: &Log) -> JoinHandle<Guard> {
     let (lost, token) = (guard.lost(), u64::from(guard.token()));
     let notice = {

@@ -1,8 +1,8 @@
-//! A holder whose process is stopped and goes on: SIGSTOP is a pause of any kind, a collection of
-//! garbage or a laptop's lid.
+//! A holder whose process is stopped and continues. SIGSTOP stands for any pause, such as garbage
+//! collection or a suspended laptop.
 //!
-//! The guard must know before it acts, and what it does between its look and its write is for the
-//! token to catch.
+//! The guard must know of its loss before it acts. The token covers a loss between its check and
+//! its write.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn wrote(event: &Event, who: &str) -> bool {
     event.client == who && matches!(event.what, What::Write { .. })
 }
 
-/// A holder that writes for as long as it may, and one who waits.
+/// A holder that writes for as long as it may, and a waiter.
 async fn two(fleet: &Fleet) -> [Process; 2] {
     let mut holder = fleet.order("a");
     // Most of the time it is between its look at the guard and its write.

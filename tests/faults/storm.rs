@@ -1,7 +1,7 @@
-//! Eight processes that share one lock, while everything around them fails at random.
+//! Eight processes that share one lock, under random faults.
 //!
-//! What comes is a plan from a seed, which is printed: `LOCKKEEPER_SEED` brings the same plan
-//! again. The judge reads the whole history at the end, when the world is whole again.
+//! The plan comes from a seed, which is printed: `LOCKKEEPER_SEED` repeats the same plan. The
+//! checker reads the whole history after the last fault has ended.
 
 mod hurt;
 
@@ -32,7 +32,7 @@ fn length() -> Duration {
     Duration::from_secs(World::times(20, 300) as u64)
 }
 
-/// The seed of a storm, and whatever follows from it.
+/// The seed of a storm, and the choices that follow from it.
 fn dice(of: &str) -> Dice {
     let seed = plan::seed();
     println!("{of}: LOCKKEEPER_SEED={seed}");
@@ -99,7 +99,7 @@ async fn a_storm_on_an_ensemble_breaks_nothing(_world: World) {
     }
 }
 
-/// The calm after the storm: everybody gets the lock once more and ends, nothing is left, and the
+/// The calm after the storm: each task gets the lock once more and ends, nothing is left, and the
 /// judge finds nothing.
 async fn ends_well(
     fleet: Fleet,

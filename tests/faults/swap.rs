@@ -1,6 +1,6 @@
-//! A server that opens another session in silence when a client comes back to its own.
+//! A server that silently opens another session when a client resumes its own.
 //!
-//! The client crate takes it for the old one, and every answer of the stranger looks like proof
+//! The client crate takes it for the old one. Every answer in the new session then looks like proof
 //! that the old one lives.
 
 use futures_util::future::join_all;

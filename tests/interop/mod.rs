@@ -1,5 +1,5 @@
-//! Whose tickets may stand in one queue: what cannot share it is refused, by name, and nothing of
-//! ours is left there.
+//! The clients whose tickets may stand in one queue. A queue that cannot be shared is refused, by
+//! name, and no ticket of ours is left there.
 
 use std::time::Duration;
 

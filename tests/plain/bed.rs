@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
-use lockkeeper::compat::{KINDS, PlainKeeper, PlainMutex, PlainStore, connect};
+use lockkeeper::compat::{Capabilities, KINDS, PlainKeeper, PlainMutex, PlainStore, connect};
 use testbench::daemon::{self, Daemon};
+use testbench::plain::PlainTrial;
 
 use crate::memory::Memory;
 use crate::sql::Database;
@@ -66,8 +67,9 @@ enum Server {
     Sql(Database),
 }
 
-/// All kinds, with their servers started; or the store in memory alone.
-pub fn beds() -> Result<Vec<Arc<Bed>>, String> {
+/// All kinds, with their servers started; or the store in memory alone. A filter that names a kind
+/// starts no other one.
+pub fn beds(filter: Option<&str>) -> Result<Vec<Arc<Bed>>, String> {
     let memory = Bed {
         kind: "memory",
         server: Server::Memory(Memory::default()),
@@ -75,11 +77,29 @@ pub fn beds() -> Result<Vec<Arc<Bed>>, String> {
     let mut beds = vec![Arc::new(memory)];
     let word = std::env::var("LOCKKEEPER_TEST_ON").unwrap_or_default();
     if word == "plain" {
-        for (kind, _) in KINDS {
+        let named = filter.and_then(|filter| filter.split_once("::"));
+        let is_wanted = |kind: &str| named.is_none_or(|(named, _)| named == kind);
+        for (kind, _) in KINDS.iter().filter(|(kind, _)| is_wanted(kind)) {
             beds.push(Arc::new(Bed::start(kind)?));
         }
     }
     Ok(beds)
+}
+
+/// Each case on each kind that it is for.
+pub fn trials(beds: &[Arc<Bed>], cases: &[Case]) -> Vec<PlainTrial> {
+    let mut trials = Vec::new();
+    for bed in beds {
+        for case in cases.iter().filter(|case| (case.is_for)(bed.kind)) {
+            let (bed, run) = (Arc::clone(bed), case.run);
+            trials.push(PlainTrial {
+                kind: bed.kind,
+                case: case.name.to_owned(),
+                run: Box::new(move |name| run(bed, name)),
+            });
+        }
+    }
+    trials
 }
 
 impl Bed {
@@ -102,18 +122,21 @@ impl Bed {
     pub async fn keeper(&self) -> PlainKeeper<dyn PlainStore> {
         match &self.server {
             Server::Memory(memory) => PlainKeeper::new(memory.clone()).erased(),
-            Server::Redis(daemon) | Server::Memcached(daemon) => {
-                self.connect(&daemon.address().to_string()).await
-            }
-            Server::Tair(server) => self.connect(&server.address().to_string()).await,
-            Server::Redlock(daemons, counted) => {
+            _ => connect(&self.url().await).await.unwrap(),
+        }
+    }
+
+    /// The connect string, as soon as the servers grant locks.
+    pub async fn url(&self) -> String {
+        match &self.server {
+            Server::Sql(database) => return database.url(),
+            Server::Redlock(_, counted) => {
                 // The longest ttl of the cases after its start, a server is counted.
                 tokio::time::sleep_until((*counted).into()).await;
-                let servers = daemons.iter().map(|one| one.address().to_string());
-                self.connect(&servers.collect::<Vec<_>>().join(",")).await
             }
-            Server::Sql(database) => connect(&database.url()).await.unwrap(),
+            _ => {}
         }
+        format!("{}://{}", self.kind, self.servers())
     }
 
     /// The database of a kind in one.
@@ -122,12 +145,6 @@ impl Bed {
             Server::Sql(database) => database,
             _ => panic!("{} is in no database", self.kind),
         }
-    }
-
-    async fn connect(&self, servers: &str) -> PlainKeeper<dyn PlainStore> {
-        connect(&format!("{}://{servers}", self.kind))
-            .await
-            .unwrap()
     }
 
     /// A lock of a client of its own.
@@ -170,10 +187,36 @@ impl Bed {
 }
 
 impl Bed {
+    /// What its kind declares.
+    pub async fn capabilities(&self) -> Capabilities {
+        match &self.server {
+            // It would wait until its servers are counted.
+            Server::Redlock(..) => {
+                let url = format!("{}://{}", self.kind, self.servers());
+                connect(&url).await.unwrap()
+            }
+            _ => self.keeper().await,
+        }
+        .store()
+        .capabilities()
+    }
+
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        match &self.server {
+            Server::Memory(_) => Vec::new(),
+            Server::Sql(database) => vec![database.server().address()],
+            _ => {
+                let servers = self.servers();
+                servers.split(',').map(|one| one.parse().unwrap()).collect()
+            }
+        }
+    }
+
     /// The addresses, as programs of others are given them.
     pub fn servers(&self) -> String {
         let addresses: Vec<String> = match &self.server {
-            Server::Memory(_) | Server::Sql(_) => Vec::new(),
+            Server::Memory(_) => Vec::new(),
+            Server::Sql(database) => vec![database.server().address().to_string()],
             Server::Redis(daemon) | Server::Memcached(daemon) => vec![daemon.address().to_string()],
             Server::Tair(server) => vec![server.address().to_string()],
             Server::Redlock(daemons, _) => daemons
@@ -182,6 +225,14 @@ impl Bed {
                 .collect(),
         };
         addresses.join(",")
+    }
+
+    /// The URL of its servers, at these addresses instead.
+    pub fn url_at(&self, servers: &str) -> String {
+        match &self.server {
+            Server::Sql(database) => database.url().replace(&self.servers(), servers),
+            _ => format!("{}://{servers}", self.kind),
+        }
     }
 
     pub fn tair(&self) -> &TairStandIn {
@@ -209,12 +260,17 @@ impl Bed {
         let Server::Memcached(daemon) = &self.server else {
             panic!("{self:?} is no memcached");
         };
-        let mut stream = TcpStream::connect(daemon.address()).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        BufReader::new(stream).read_line(&mut answer).unwrap();
-        answer
+        ask(daemon.address(), request)
     }
+}
+
+/// Asks a server for something whose answer is one line.
+pub fn ask(server: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(server).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).unwrap();
+    answer
 }
 
 impl fmt::Debug for Bed {

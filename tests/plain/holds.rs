@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::GuardState;
+use lockkeeper::compat::StoreProblem;
+use lockkeeper::{Error, GuardState};
 use tokio::time::{sleep, timeout};
 
 use crate::bed::{Bed, TTL};
@@ -12,6 +13,7 @@ crate::cases![
     a_hold_lives_as_long_as_its_guard,
     a_removed_lock_is_lost_with_the_next_renewal,
     a_strangers_lock_is_not_touched,
+    a_strangers_lock_is_not_renewed,
     work_ends_with_the_hold,
     a_released_hold_is_not_lost,
 ];
@@ -36,7 +38,15 @@ async fn a_removed_lock_is_lost_with_the_next_renewal(bed: Arc<Bed>, name: Strin
         .await
         .expect("within a third of the ttl");
 
-    assert!(error.is_lost(), "{error}");
+    // The end of the lease would be another error.
+    let is_told = matches!(
+        &error,
+        Error::Store {
+            problem: StoreProblem::NotOurs,
+            ..
+        }
+    );
+    assert!(is_told && error.is_lost(), "{error}");
     assert_eq!(
         (guard.state(), guard.valid_for()),
         (GuardState::Lost, Duration::ZERO)
@@ -54,6 +64,19 @@ async fn a_strangers_lock_is_not_touched(bed: Arc<Bed>, name: String) {
     let error = guard.release().await.unwrap_err();
 
     assert!(error.is_lost(), "{error}");
+    stranger.check().await.unwrap();
+    stranger.release().await.unwrap();
+}
+
+async fn a_strangers_lock_is_not_renewed(bed: Arc<Bed>, name: String) {
+    let guard = bed.lock(&name).await.lock().await.unwrap();
+    bed.remove(&name).await;
+    let stranger = bed.lock(&name).await.try_lock().await.unwrap();
+    let stranger = stranger.expect("it is free");
+
+    let error = guard.check().await.unwrap_err();
+
+    assert!(error.is_lost() && !guard.is_held(), "{error}");
     stranger.check().await.unwrap();
     stranger.release().await.unwrap();
 }

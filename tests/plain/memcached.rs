@@ -8,7 +8,7 @@ use lockkeeper::compat::{StoreProblem, connect};
 use testbench::daemon;
 use tokio::time::{sleep, timeout};
 
-use crate::bed::{Bed, TTL};
+use crate::bed::{Bed, ask};
 use crate::redis_servers::says;
 
 crate::cases![
@@ -16,10 +16,10 @@ crate::cases![
     a_name_that_memcached_cannot_hold_is_refused,
     a_key_of_another_program_is_a_held_lock,
     a_ttl_is_never_shorter_than_asked,
-    a_restarted_server_has_forgotten_the_hold,
     what_is_no_memcached_is_told_so,
     a_wrong_password_is_denied,
     a_stopped_server_does_not_shift_the_answers,
+    a_strangers_lock_of_a_server_that_started_again_is_not_touched,
 ];
 
 async fn a_name_that_memcached_cannot_hold_is_refused(bed: Arc<Bed>, _name: String) {
@@ -69,6 +69,8 @@ async fn a_ttl_is_never_shorter_than_asked(bed: Arc<Bed>, name: String) {
             name: name.as_str().into(),
             secret: "secret".into(),
             ttl,
+            owner: None,
+            seen: Default::default(),
         };
         // At another part of the server's second.
         sleep(Duration::from_millis(250)).await;
@@ -80,22 +82,6 @@ async fn a_ttl_is_never_shorter_than_asked(bed: Arc<Bed>, name: String) {
         }
         assert!(begun.elapsed() >= ttl, "{:?}", begun.elapsed());
     }
-}
-
-async fn a_restarted_server_has_forgotten_the_hold(_bed: Arc<Bed>, name: String) {
-    let mut server = daemon::memcached(&[]).unwrap();
-    let url = format!("memcached+add://{}", server.address());
-    let lock = connect(&url).await.unwrap().mutex(&name).unwrap();
-    let lock = lock.with_ttl(TTL).unwrap();
-    let guard = lock.lock().await.unwrap();
-
-    server.kill();
-    server.launch().unwrap();
-
-    let lost = timeout(TTL, guard.lost()).await.expect("at the renewal");
-    assert!(lost.is_lost(), "{lost}");
-    let next = lock.lock_timeout(TTL).await.unwrap();
-    next.release().await.unwrap();
 }
 
 async fn what_is_no_memcached_is_told_so(_bed: Arc<Bed>, _name: String) {
@@ -174,6 +160,29 @@ async fn a_stopped_server_does_not_shift_the_answers(_bed: Arc<Bed>, name: Strin
         next.expect("nothing is left").release().await.unwrap();
     }
     held.release().await.unwrap();
+}
+
+/// Versions begin again with the server, so a stranger's lock can have the version that ours had.
+async fn a_strangers_lock_of_a_server_that_started_again_is_not_touched(
+    _bed: Arc<Bed>,
+    name: String,
+) {
+    let mut server = daemon::memcached(&[]).unwrap();
+    let address = server.address();
+    let url = format!("memcached+add://{address}");
+    let lock = connect(&url).await.unwrap().mutex(&name).unwrap();
+    let guard = lock.lock().await.unwrap();
+    let version = ask(address, &format!("mg {name} c\r\n"));
+    server.kill();
+    server.launch().unwrap();
+    let add = format!("add {name} 0 9 1\r\n1\r\n");
+    assert_eq!(ask(address, &add), "STORED\r\n");
+    assert_eq!(ask(address, &format!("mg {name} c\r\n")), version);
+
+    let error = guard.release().await.unwrap_err();
+
+    assert!(error.is_lost(), "{error}");
+    assert_eq!(ask(address, &add), "NOT_STORED\r\n");
 }
 
 fn problem(error: &Error) -> &StoreProblem {

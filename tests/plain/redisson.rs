@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::bed::{Bed, TTL};
-use crate::counted::Counted;
+use crate::flash_sale::Counted;
 
 crate::cases![
     ["redis+redisson"]
@@ -85,16 +85,16 @@ async fn waiters_ask_only_when_they_are_woken(bed: Arc<Bed>, name: String) {
         waiters.spawn(async move { lock.lock().await.unwrap().release().await.unwrap() });
     }
     sleep(Duration::from_secs(2)).await;
-    let before = store.asked();
+    let before = store.requests();
     sleep(Duration::from_secs(4)).await;
-    assert_eq!(store.asked(), before, "nobody asks");
+    assert_eq!(store.requests(), before, "nobody asks");
 
     let begun = Instant::now();
     holder.release().await.unwrap();
     waiters.join_all().await;
 
     // One is woken by each release, so that each asks to hold once more, and to release.
-    let asked = store.asked() - before;
+    let asked = store.requests() - before;
     println!("50 waiters: {asked} requests in {:?}", begun.elapsed());
     assert!(asked <= 150, "{asked}");
 }
@@ -145,7 +145,7 @@ async fn a_lost_subscription_is_made_again(_bed: Arc<Bed>, name: String) {
     );
 }
 
-/// Nobody publishes its end.
+/// No client publishes its end.
 async fn a_lock_of_a_crashed_java_process_is_free_after_its_ttl(bed: Arc<Bed>, name: String) {
     let mut redis = bed.redis().await;
     let field = "0e8b5f30-8d3f-4c5a-9a1b-6c1f5c1d2e3f:42";

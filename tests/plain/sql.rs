@@ -8,6 +8,18 @@ use lockkeeper::compat::sql::{AdvisoryLock, ForUpdate, GetLock, ShedLock, Spring
 use mysql_async::prelude::Queryable;
 use testbench::daemon::{self, Daemon};
 
+/// Kinds of lock in a database.
+pub fn is_sql(kind: &str) -> bool {
+    kind.starts_with("postgres+") || kind.starts_with("mysql+")
+}
+
+/// Those that are locks of a connection.
+pub fn is_session(kind: &str) -> bool {
+    ["+advisory", "+getlock", "+forupdate"]
+        .iter()
+        .any(|end| kind.ends_with(end))
+}
+
 /// A database of one kind of lock.
 pub struct Database {
     kind: &'static str,
@@ -114,7 +126,7 @@ impl Database {
 
     /// Who has a row is only told to who waits for it.
     async fn kill_row(&self, name: &str) {
-        // What the server tells is as old as the last question, unless nobody asked for 0.1 s.
+        // What the server tells is as old as the last question, unless none came for 0.1 s.
         static ONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
         let _one = ONE.lock().await;
         let (mut waiter, mut conn) = (self.conn().await, self.conn().await);

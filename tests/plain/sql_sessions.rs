@@ -12,7 +12,7 @@ use testbench::daemon::Daemon;
 use tokio::time::sleep;
 
 use crate::bed::{Bed, Case, TTL};
-use crate::sql::url;
+use crate::sql::{is_session, url};
 
 pub const CASES: &[&[Case]] = &[
     crate::cases![if is_session; a_silent_client_loses_its_lock],
@@ -29,12 +29,6 @@ pub const CASES: &[&[Case]] = &[
     ],
 ];
 
-fn is_session(kind: &str) -> bool {
-    ["+advisory", "+getlock", "+forupdate"]
-        .iter()
-        .any(|end| kind.ends_with(end))
-}
-
 /// Nothing renews here.
 async fn a_silent_client_loses_its_lock(bed: Arc<Bed>, name: String) {
     let keeper = bed.keeper().await;
@@ -42,6 +36,8 @@ async fn a_silent_client_loses_its_lock(bed: Arc<Bed>, name: String) {
         name: name.as_str().into(),
         secret: "silent".into(),
         ttl: TTL,
+        owner: None,
+        seen: Default::default(),
     };
     let begun = Instant::now();
     let got = keeper.store().acquire(&attempt).await.unwrap();
@@ -227,7 +223,7 @@ fn pgbouncer(bed: &Bed, more: &'static str) -> Daemon {
             .status();
         assert!(own.unwrap().success());
         command.arg("pgbouncer").arg(config);
-        command
+        Ok(command)
     };
     Daemon::start("pgbouncer", Box::new(recipe)).unwrap()
 }

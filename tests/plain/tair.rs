@@ -18,6 +18,7 @@ crate::cases![
     a_new_lock_has_no_version_of_an_old_one,
     a_server_without_the_commands_is_told_so,
     a_plain_string_is_told_so,
+    a_plain_string_in_its_place_is_its_loss,
 ];
 
 async fn a_new_lock_has_no_version_of_an_old_one(bed: Arc<Bed>, name: String) {
@@ -56,6 +57,20 @@ async fn a_plain_string_is_told_so(bed: Arc<Bed>, name: String) {
     assert!(matches!(problem, StoreProblem::OtherContent(_)), "{error}");
 }
 
+async fn a_plain_string_in_its_place_is_its_loss(bed: Arc<Bed>, name: String) {
+    let [first, second] = [format!("{name}/1"), format!("{name}/2")];
+    let renewed = bed.lock(&first).await.lock().await.unwrap();
+    let released = bed.lock(&second).await.lock().await.unwrap();
+    bed.tair().set_string(&first);
+    bed.tair().set_string(&second);
+
+    let errors = [renewed.check().await, released.release().await];
+
+    for error in errors.map(Result::unwrap_err) {
+        assert!(error.is_lost(), "{error}");
+    }
+}
+
 /// A value with its version, or a plain string; and its end.
 enum Content {
     Versioned(Vec<u8>, i64, Option<Instant>),
@@ -68,6 +83,18 @@ type Contents = Arc<Mutex<HashMap<Vec<u8>, Content>>>;
 pub struct TairStandIn {
     address: SocketAddr,
     contents: Contents,
+    counts: Arc<Mutex<Counts>>,
+}
+
+/// What it knows of its clients.
+#[derive(Clone, Copy, Default)]
+pub struct Counts {
+    pub requests: u64,
+    /// Ever.
+    pub connections: u64,
+    /// Now.
+    pub clients: u64,
+    pub values: u64,
 }
 
 impl TairStandIn {
@@ -77,7 +104,8 @@ impl TairStandIn {
         let address = listener.local_addr().map_err(|e| e.to_string())?;
         listener.set_nonblocking(true).map_err(|e| e.to_string())?;
         let contents = Contents::default();
-        let served = Arc::clone(&contents);
+        let counts = Arc::<Mutex<Counts>>::default();
+        let (served, counted) = (Arc::clone(&contents), Arc::clone(&counts));
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -86,11 +114,28 @@ impl TairStandIn {
                 let listener = TcpListener::from_std(listener).unwrap();
                 loop {
                     let (client, _) = listener.accept().await.unwrap();
-                    tokio::spawn(serve(client, Arc::clone(&served)));
+                    let (served, counted) = (Arc::clone(&served), Arc::clone(&counted));
+                    counted.lock().unwrap().connections += 1;
+                    counted.lock().unwrap().clients += 1;
+                    tokio::spawn(async move {
+                        serve(client, served, &counted).await;
+                        counted.lock().unwrap().clients -= 1;
+                    });
                 }
             });
         });
-        Ok(Self { address, contents })
+        Ok(Self {
+            address,
+            contents,
+            counts,
+        })
+    }
+
+    pub fn counts(&self) -> Counts {
+        Counts {
+            values: self.contents.lock().unwrap().len() as u64,
+            ..*self.counts.lock().unwrap()
+        }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -118,7 +163,7 @@ impl TairStandIn {
     }
 }
 
-async fn serve(client: TcpStream, contents: Contents) -> Option<()> {
+async fn serve(client: TcpStream, contents: Contents, counts: &Mutex<Counts>) -> Option<()> {
     let mut client = BufReader::new(client);
     loop {
         let count = number(&mut client, b'*').await?;
@@ -130,6 +175,7 @@ async fn serve(client: TcpStream, contents: Contents) -> Option<()> {
             word.truncate(length);
             words.push(word);
         }
+        counts.lock().unwrap().requests += 1;
         let answer = answer(&words, &contents);
         client.write_all(answer.as_bytes()).await.ok()?;
     }

@@ -2,24 +2,22 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockkeeper::Error;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 
 use crate::bed::Bed;
-use crate::counted::Counted;
+use crate::flash_sale::Counted;
 
 crate::cases![
     a_held_lock_is_not_given_twice,
     a_lock_and_a_release_ask_once_each,
     one_of_many_holds_at_a_time,
     a_dropped_guard_releases_soon,
-    a_thousand_tries_leave_nothing,
     a_call_that_is_dropped_at_any_await_leaves_nothing,
     what_the_store_cannot_hold_is_refused,
-    a_token_grows_or_is_not_there,
 ];
 
 async fn a_held_lock_is_not_given_twice(bed: Arc<Bed>, name: String) {
@@ -44,7 +42,7 @@ async fn a_lock_and_a_release_ask_once_each(bed: Arc<Bed>, name: String) {
 
     lock.lock().await.unwrap().release().await.unwrap();
 
-    assert_eq!(store.asked(), 2);
+    assert_eq!(store.requests(), 2);
 }
 
 async fn one_of_many_holds_at_a_time(bed: Arc<Bed>, name: String) {
@@ -81,28 +79,20 @@ async fn a_dropped_guard_releases_soon(bed: Arc<Bed>, name: String) {
     next.expect("it is free").unwrap().release().await.unwrap();
 }
 
-async fn a_thousand_tries_leave_nothing(bed: Arc<Bed>, name: String) {
-    let (a, b) = (bed.lock(&name).await, bed.lock(&name).await);
-    let guard = a.lock().await.unwrap();
-    for _ in 0..1000 {
-        assert!(b.try_lock().await.unwrap().is_none());
-    }
-    guard.release().await.unwrap();
-    let next = b.try_lock().await.unwrap().expect("it is free");
-    next.release().await.unwrap();
-}
-
 async fn a_call_that_is_dropped_at_any_await_leaves_nothing(bed: Arc<Bed>, name: String) {
-    let (a, b) = (bed.lock(&name).await, bed.lock(&name).await);
+    // What is left would stay for the ttl, and a waiter's pauses must not look like that.
+    let poll = (Duration::from_millis(1), Duration::from_millis(20));
+    let [a, b] = [bed.lock(&name).await, bed.lock(&name).await];
+    let [a, b] = [a, b].map(|lock| lock.with_poll(poll.0, poll.1).unwrap());
     for microseconds in (0..40).map(|step| step * 50) {
         let late = Duration::from_micros(microseconds);
-        if let Ok(guard) = timeout(late, a.lock()).await {
+        if let Some(guard) = within(late, a.lock()).await {
             drop(guard.unwrap());
         }
         let next = timeout(Duration::from_secs(1), b.lock()).await;
         let next = next.expect("nothing is left").unwrap();
         // A release that is dropped goes on.
-        if let Ok(released) = timeout(late, next.release()).await {
+        if let Some(released) = within(late, next.release()).await {
             released.unwrap();
         }
     }
@@ -112,6 +102,22 @@ async fn a_call_that_is_dropped_at_any_await_leaves_nothing(bed: Arc<Bed>, name:
         .release()
         .await
         .unwrap();
+}
+
+/// What comes of a call within this time, after which it is dropped. The runtime's own timers count
+/// whole milliseconds, and most calls of a store take less.
+async fn within<T>(limit: Duration, call: impl Future<Output = T>) -> Option<T> {
+    let began = Instant::now();
+    let over = async {
+        while began.elapsed() < limit {
+            yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        done = call => Some(done),
+        () = over => None,
+    }
 }
 
 async fn what_the_store_cannot_hold_is_refused(bed: Arc<Bed>, name: String) {
@@ -125,18 +131,4 @@ async fn what_the_store_cannot_hold_is_refused(bed: Arc<Bed>, name: String) {
     }
     let poll = (Duration::from_secs(2), Duration::from_secs(1));
     assert!(lock.with_poll(poll.0, poll.1).unwrap_err().is_invalid());
-}
-
-async fn a_token_grows_or_is_not_there(bed: Arc<Bed>, name: String) {
-    let lock = bed.lock(&name).await;
-    let has_token = bed.keeper().await.store().capabilities().has_token;
-    let mut last = None;
-    for _ in 0..3 {
-        let guard = lock.lock().await.unwrap();
-        let token = guard.token_if_any();
-        assert_eq!(token.is_some(), has_token);
-        assert!(!has_token || token > last, "{token:?} after {last:?}");
-        last = token;
-        guard.release().await.unwrap();
-    }
 }

@@ -3,17 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockkeeper::compat::PlainKeeper;
-use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::bed::{Bed, TTL};
-use crate::counted::Counted;
 
 crate::cases![
     a_wait_ends_in_time_and_leaves_nothing,
     a_waiter_gets_a_released_lock,
-    two_hundred_waiters_do_not_ask_all_the_time,
 ];
 
 async fn a_wait_ends_in_time_and_leaves_nothing(bed: Arc<Bed>, name: String) {
@@ -43,26 +39,4 @@ async fn a_waiter_gets_a_released_lock(bed: Arc<Bed>, name: String) {
 
     let next = waiter.await.unwrap().unwrap();
     next.release().await.unwrap();
-}
-
-/// Each asks at most once in half of the longest pause, when its pauses have grown.
-async fn two_hundred_waiters_do_not_ask_all_the_time(bed: Arc<Bed>, name: String) {
-    let holder = bed.lock(&name).await.lock().await.unwrap();
-    let store = Counted::new(bed.keeper().await);
-    let lock = PlainKeeper::new(store.clone()).mutex(&name).unwrap();
-    let mut waiters = JoinSet::new();
-    for _ in 0..200 {
-        let lock = lock.clone();
-        waiters.spawn(async move { lock.lock().await.map(drop) });
-    }
-    sleep(Duration::from_secs(3)).await;
-    let before = store.asked();
-
-    sleep(Duration::from_secs(4)).await;
-
-    let rate = (store.asked() - before) as f64 / 4.0;
-    println!("{}: 200 waiters ask {rate:.0} times a second", bed.kind);
-    assert!(rate <= 400.0, "{rate}");
-    waiters.shutdown().await;
-    holder.release().await.unwrap();
 }

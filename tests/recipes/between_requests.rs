@@ -1,5 +1,5 @@
-//! Trouble that comes between two requests: refused deletes, busy servers, directories that go,
-//! runtimes that end.
+//! Faults between two requests: refused deletes, busy servers, deleted directories, runtimes that
+//! end.
 //!
 //! Each case was a defect of a draft of this library.
 
@@ -103,6 +103,27 @@ async fn a_busy_server_is_asked_again(world: World) {
             faults.reap_containers();
         }
     }
+}
+
+#[case(embedded)]
+async fn a_delete_that_is_refused_without_a_reason_is_tried_less_and_less(world: World) {
+    let keeper = keeper(&world).await;
+    let (stranger, faults) = (world.raw().await, world.embedded().faults());
+    let guard = keeper.mutex("refused").unwrap().lock().await.unwrap();
+    for op in [Op::Multi, Op::Delete] {
+        let ours = Match::op(op).path_contains("/locks/refused/");
+        faults.on(ours).times(1_000_000).fail(Code::QuotaExceeded);
+    }
+    let before = world.embedded().counters();
+
+    drop(guard);
+    sleep(Duration::from_secs(2)).await;
+
+    let asked = world.embedded().counters().since(&before).requests();
+    assert!(asked < 100, "{asked} requests");
+    faults.clear_rules();
+    let is_gone = async || children(&stranger, "refused").await.is_empty();
+    eventually("the ticket goes", SOON, is_gone).await;
 }
 
 #[case(embedded)]
@@ -578,7 +599,7 @@ async fn an_answer_that_nobody_took_in_grants_nothing_later(world: World) {
     let (holder, stranger) = (keeper(&world).await, world.raw().await);
     let keeper = Keeper::builder(world.connect_string()).session_timeout(T);
     let (keeper, faults) = (keeper.connect().await.unwrap(), world.embedded().faults());
-    // With the create, and by the look of one who has waited.
+    // With the create, and by the check after a wait.
     for (name, op) in [
         ("kept/speculative", Op::Create),
         ("kept/look", Op::MultiRead),

@@ -31,7 +31,7 @@ pub(crate) async fn cancelled_after<F: Future>(polls: usize, future: F) -> Optio
         left -= 1;
         match future.as_mut().poll(context) {
             Poll::Ready(output) => Poll::Ready(Some(output)),
-            // Dropped right after its last poll, while whatever it has sent is under way.
+            // Dropped right after its last poll, while its request is under way.
             Poll::Pending if left == 0 => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         }
@@ -372,7 +372,7 @@ async fn a_cancelled_check_keeps_the_lock(world: World) {
 async fn a_cancelled_listener_leaves_no_watch_and_keeps_the_lock(world: World) {
     let rest = Rest::new(world).await;
 
-    // Nobody asks, so it never ends by itself.
+    // No waiter asks, so it never ends by itself.
     rest.cancel(12, |keeper: Keeper, _stranger, polls| async move {
         let guard = keeper.mutex("cut").unwrap().lock().await.unwrap();
         let heard = cancelled_after(polls, async {
@@ -474,7 +474,7 @@ async fn a_cancelled_look_at_the_session_misses_nothing(world: World) {
         let other = keeper(&rest.world).await;
         let mut events = other.session_events();
 
-        // The session's beginning may still be news; after that nothing is, and nobody polls again.
+        // The session's beginning may still be news; after that nothing is, and none polls again.
         let looking = cancelled_after(polls, events.changed());
         timeout(Duration::from_millis(20), looking).await.ok();
         other.close().await;
@@ -561,7 +561,7 @@ async fn a_cancelled_proclamation_keeps_leadership(world: World) {
             let leadership = election.campaign("value").await.unwrap();
             let said = cancelled_after(polls, leadership.proclaim("cut off")).await;
             assert!(leadership.is_held());
-            // Whatever became of the first one, the second one holds.
+            // Whatever the outcome of the first one, the second one holds.
             leadership.proclaim("said").await.unwrap();
             assert_eq!(election.leader().await.unwrap().unwrap().value, "said");
             leadership.resign().await.unwrap();
@@ -636,7 +636,7 @@ async fn a_cancelled_observer_misses_nothing(world: World) {
         .await;
     assert!((1..MOST_POLLS).contains(&polls), "{polls}");
 
-    // While nobody stands no poll ends it.
+    // Without a candidate, no poll ends it.
     for polls in 0..12 {
         let election = rest.keeper.election("cut").unwrap();
         let mut observer = election.observe();

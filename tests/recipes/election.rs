@@ -1,5 +1,5 @@
-//! Elections: one leads at a time, hands over soon, publishes a value, and is followed by those who
-//! do not stand.
+//! Elections: one leads at a time, hands over soon, publishes a value, and is followed by
+//! observers.
 
 pub mod company;
 pub mod follow;
@@ -39,7 +39,7 @@ async fn elected(campaign: JoinHandle<Result<Leadership>>) -> Leadership {
     elected.unwrap().unwrap()
 }
 
-/// What the leader is known by.
+/// The leader's published value.
 async fn value(election: &Election) -> Option<String> {
     election.leader().await.unwrap().map(|leader| leader.value)
 }
@@ -237,7 +237,7 @@ async fn a_proclaimed_value_lasts_as_long_as_its_leader(world: World) {
         Some("a"),
         "the ticket is never rewritten"
     );
-    // What remains of it is of the past, also when the leader leaves without a mark.
+    // The value of a leader whose ticket is gone no longer counts, even if it left no mark.
     let path = format!("/locks/said/{}", leadership.node());
     leadership.proclaim("a3").await.unwrap();
     stranger.delete(&path, None).await.unwrap();
@@ -408,7 +408,7 @@ async fn a_proclamation_follows_foreign_writes_to_the_directory(world: World) {
     let leadership = election.campaign("a").await.unwrap();
     let next = watching(&world, &b.election("moved").unwrap()).await;
     let last = watching(&world, &b.election("moved").unwrap()).await;
-    // Somebody has emptied it: another version, and no other program's data.
+    // Another client has emptied it: another version, and no other program's data.
     faults.set_data(&directory, b"").unwrap();
 
     leadership.proclaim("b").await.unwrap();
@@ -447,7 +447,7 @@ async fn a_proclamation_whose_reply_was_lost_is_settled(world: World) {
         .unwrap()
         .unwrap();
     assert_eq!(value(&election).await.as_deref(), Some("c"));
-    // Whoever gave up knows nothing, and the next one finds out.
+    // The candidate that gave up knows no outcome, and the next one finds it out.
     let hold = faults.on(said).hold_reply();
     tokio::select! {
         biased;

@@ -1,4 +1,4 @@
-//! Eviction: an operator removes a ticket that was shown, and never another one.
+//! Eviction: an operator removes the ticket that was shown, and never another one.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn an_evicted_holder_learns_of_its_loss_and_the_next_one_comes_in(world: W
         .expect("the next beat tells");
     assert!(lost.is_lost() && !held.is_held());
     assert!(held.release().await.unwrap_err().is_lost());
-    // What was shown is gone, and who stands there now is not touched.
+    // The ticket that was shown is gone, and the one there now is not touched.
     assert!(!b.evict("stuck", &queue[0]).await.unwrap());
     next.check().await.unwrap();
     next.release().await.unwrap();

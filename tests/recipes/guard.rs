@@ -1,5 +1,5 @@
-//! What a guard says of its hold: while all is well, when the ticket, the session or the servers
-//! go, and after that.
+//! A guard's view of its hold: in normal operation, when the ticket, the session or the servers go,
+//! and after that.
 
 use std::time::{Duration, Instant};
 
@@ -151,7 +151,7 @@ async fn fenced_writes_commit_together_while_the_ticket_is_there(world: World) {
         .unwrap();
     assert_eq!(data(&stranger, "/a").await, b"2");
     assert!(stranger.check_stat("/b").await.unwrap().is_none());
-    // Somebody else writes into the directory: that is no reason to fail.
+    // Another client writes into the directory: that is no reason to fail.
     stranger.set_data("/locks/fence", b"", None).await.unwrap();
     guard.fenced().set("/a", "3", None).commit().await.unwrap();
 

@@ -1,4 +1,4 @@
-//! The journal: who had a lock, and how that ended.
+//! The journal: the holders of a lock, and how each hold ended.
 
 use std::time::{Duration, UNIX_EPOCH};
 

@@ -1,5 +1,5 @@
-//! A mutex that lingers: who may take a place over without a request, what ends that, and what it
-//! costs a competitor.
+//! A mutex that lingers: which tasks may take a place over without a request, what ends that, and
+//! its cost for a competitor.
 
 pub mod competitor;
 pub mod ends;

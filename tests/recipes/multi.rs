@@ -389,7 +389,7 @@ async fn a_try_of_a_set_sits_the_lock_delay_out_once(world: World) {
     let delay = Duration::from_millis(400);
     let builder = Keeper::builder(world.connect_string()).lock_delay(delay);
     let keeper = builder.connect().await.unwrap();
-    // Nobody knows how whoever was in these directories before has ended.
+    // How the earlier holds in these directories ended is unknown.
     let set = keeper.multi_lock(["a", "b", "c", "d"]).unwrap();
     let began = Instant::now();
 
@@ -510,8 +510,8 @@ async fn a_counter_that_ran_out_in_one_queue_is_waited_out_by_the_set(world: Wor
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let (stranger, faults) = (world.raw().await, world.embedded().faults());
     let path = format!("{}/locks/end", world.chroot());
-    // At its end the counter gives the last number, which is no place, or collides with whoever has
-    // it.
+    // At its end the counter gives the last number, which is no place, or collides with the ticket
+    // that has it.
     for collides in [false, true] {
         warm(&a, &["end", "other"]).await;
         faults.set_sequence(&path, i32::MAX - 1).unwrap();

@@ -1,5 +1,5 @@
-//! Owners: who holds a lock gets it again, from the same keeper or another, and nobody else gets in
-//! beside it.
+//! Owners: a holder gets its lock again, from the same keeper or another, and no other owner gets
+//! in beside it.
 
 mod cancelled;
 mod chance;
@@ -21,7 +21,7 @@ use testbench::{World, case, eventually};
 use testbench::{children, keeper};
 
 const SOON: Duration = Duration::from_secs(3);
-/// Long enough to see that somebody waits.
+/// Long enough to see that a call waits.
 const A_WHILE: Duration = Duration::from_millis(150);
 
 fn owned(keeper: &Keeper, lock: &str, owner: &str) -> Mutex {
@@ -61,7 +61,7 @@ fn requests(server: &EmbeddedServer) -> u64 {
     counters.requests() - counters.get(Op::Ping)
 }
 
-/// The session of whoever is first in the queue.
+/// The session of the first ticket in the queue.
 async fn session_of(keeper: &Keeper, lock: &str) -> i64 {
     keeper.queue(lock).await.unwrap()[0].session.into()
 }

@@ -1,5 +1,4 @@
-//! The read-write lock as its users see it: who shares, who excludes, in which order, and how one
-//! becomes the other.
+//! The read-write lock as its users see it: sharing, exclusion, order, and conversion.
 
 pub mod cancel;
 pub mod changes;
@@ -20,7 +19,7 @@ use testbench::{World, case, eventually};
 use testbench::{children, keeper};
 
 const SOON: Duration = Duration::from_secs(3);
-/// Long enough to see that somebody waits.
+/// Long enough to see that a call waits.
 const A_WHILE: Duration = Duration::from_millis(150);
 
 /// Two keepers, so that contenders are in different sessions.
@@ -32,7 +31,7 @@ async fn two(world: &World, name: &str) -> (RwLock, RwLock) {
 type Reading = JoinHandle<Result<ReadGuard>>;
 type Writing = JoinHandle<Result<WriteGuard>>;
 
-/// Has somebody ask to read, and returns when its ticket is in the queue.
+/// Starts a read call, and returns when its ticket is in the queue.
 async fn ask_to_read(lock: &RwLock, stranger: &zookeeper_client::Client) -> Reading {
     let (before, lock) = (tickets(lock, stranger).await, lock.clone());
     let named = lock.clone();
@@ -41,7 +40,7 @@ async fn ask_to_read(lock: &RwLock, stranger: &zookeeper_client::Client) -> Read
     asked
 }
 
-/// Has somebody ask to write, and returns when its ticket is in the queue.
+/// Starts a write call, and returns when its ticket is in the queue.
 async fn ask_to_write(lock: &RwLock, stranger: &zookeeper_client::Client) -> Writing {
     let (before, lock) = (tickets(lock, stranger).await, lock.clone());
     let named = lock.clone();
@@ -147,7 +146,7 @@ async fn readers_who_wait_in_one_session_are_all_let_in_though_some_leave(world:
         left.abort();
         let gone = || async { tickets(&a, &stranger).await == 4 };
         eventually("its ticket is gone", SOON, gone).await;
-        // One who comes back to the same ticket.
+        // The same reader again, which comes back to the same ticket.
         readers.push(ask_to_read(&b, &stranger).await);
         assert!(waits(&mut readers[0]).await);
         writer.release().await.unwrap();
@@ -165,7 +164,7 @@ async fn a_try_says_not_now_where_it_would_have_to_wait(world: World) {
     let other = a.try_read().await.unwrap().expect("readers share");
     assert!(a.try_write().await.unwrap().is_none());
     let writer = ask_to_write(&a, &stranger).await;
-    // A reader who does not wait does not overtake either.
+    // A `try_read` does not overtake either.
     assert!(b.try_read().await.unwrap().is_none());
     reader.release().await.unwrap();
     other.release().await.unwrap();
@@ -267,7 +266,7 @@ async fn an_upgrade_beside_others_is_refused_and_the_guard_is_still_held(world: 
     assert_eq!(tickets(&a, &stranger).await, 2);
     other.release().await.unwrap();
 
-    // Before a writer who waits.
+    // Before a waiting writer.
     let mut writer = ask_to_write(&b, &stranger).await;
     let (reader, error) = reader.try_upgrade().await.unwrap_err().into_parts();
     assert!(error.is_refusal(), "{error}");
@@ -497,7 +496,7 @@ async fn who_waits_when_the_session_ends_joins_again(world: World) {
     let back = || async { tickets(&a, &stranger).await == 3 };
     eventually("the others are in the queue again", SOON, back).await;
     writer.release().await.unwrap();
-    // In whatever order they came back.
+    // In any order.
     let both = async {
         tokio::join!(
             async { granted(reading).await.release().await.unwrap() },

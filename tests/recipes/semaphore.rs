@@ -1,5 +1,4 @@
-//! The semaphore as its users see it: who gets permits, in which order, how many, and what comes
-//! back.
+//! The semaphore as its users see it: grants, their order, the number of permits, and their return.
 
 #[path = "../../examples/rate_limit.rs"]
 #[allow(dead_code, reason = "its main is not called")]
@@ -22,7 +21,7 @@ use testbench::{World, case, eventually};
 use testbench::{children, keeper};
 
 const SOON: Duration = Duration::from_secs(3);
-/// Long enough to see that somebody waits.
+/// Long enough to see that a call waits.
 const A_WHILE: Duration = Duration::from_millis(150);
 
 pub(crate) async fn semaphore(world: &World, name: &str, limit: u32) -> Semaphore {
@@ -391,7 +390,7 @@ async fn try_acquire_says_not_now_and_takes_what_is_free(world: World) {
     permit.release().await.unwrap();
     second.release().await.unwrap();
 
-    // Somebody waits: what is free is meant for him.
+    // With a waiter in the queue, the free permits are its own.
     let held = one.acquire().await.unwrap();
     let waiting = waits(&two, 2);
     queued(&stranger, "try", 1).await;
@@ -623,13 +622,13 @@ async fn a_name_with_a_limit_or_permits_is_no_other_locks(world: World) {
     let permit = semaphore.acquire().await.unwrap();
     no_lock_has(&keeper, "both", "limit").await;
 
-    // Whoever has the limit removed while permits are held frees nothing yet.
+    // Removing the limit while permits are held frees nothing yet.
     stranger.delete("/locks/both/limit", None).await.unwrap();
     no_lock_has(&keeper, "both", &format!("held/{}", permit.node())).await;
     let queue = keeper.queue("both").await.unwrap();
     assert_eq!(queue.len(), 1, "it is still shown: {queue:?}");
 
-    // Nobody holds, and the name is the semaphore's even so.
+    // No permit is held, and the name is the semaphore's even so.
     permit.release().await.unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();
     no_lock_has(&keeper, "both", "limit").await;

@@ -85,7 +85,7 @@ async fn row_71_a_place_that_leaves_late_spares_a_strangers_ticket(world: World)
     let held = b.mutex("late").unwrap().lock().await.unwrap();
     assert_eq!(held.node(), node);
     drop(place);
-    // Whatever the janitor does for the place is done when the keeper is closed.
+    // All the janitor's work for the place is done when the keeper is closed.
     a.close().await;
 
     assert_eq!(children(&stranger, "late").await, [held.node()]);

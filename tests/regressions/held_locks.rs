@@ -23,7 +23,7 @@ async fn row_18_a_ticket_of_an_earlier_session_is_a_strangers(world: World) {
     let old = lock.lock().await.unwrap();
     let earlier = session_of(&keeper, "late").await;
 
-    // The session is over, but the server is late to remove what it left.
+    // The session has expired, but the server is late to remove its ephemerals.
     assert!(faults.expire_session_but_keep_its_nodes(earlier));
     let first = || async { lock.enqueue().await.ok() };
     let mut first = eventually("there is a new session", SOON, first).await;
@@ -169,7 +169,7 @@ async fn row_23_an_expired_waiter_and_the_next_one_are_not_both_let_in(world: Wo
     assert!(timeout(A_WHILE / 2, third.granted()).await.is_err());
     let waiter = a.queue("three").await.unwrap()[1].session;
 
-    // The holder goes first, but the waiter hears of it only when its own session is over.
+    // The holder goes first, but the waiter hears only that its own session is over.
     faults.hold_watches();
     let (second, third) = (
         tokio::spawn(async move { second.granted().await.map(|guard| guard.token()) }),
@@ -177,10 +177,10 @@ async fn row_23_an_expired_waiter_and_the_next_one_are_not_both_let_in(world: Wo
     );
     held.release().await.unwrap();
     faults.expire_session(waiter);
+    let error = timeout(SOON, second).await.unwrap().unwrap().unwrap_err();
     faults.release_watches();
 
     let third = timeout(SOON, third).await.unwrap().unwrap().unwrap();
-    let error = timeout(SOON, second).await.unwrap().unwrap().unwrap_err();
     assert!(error.is_session_over(), "{error}");
     let queue = a.queue("three").await.unwrap();
     assert_eq!(queue.len(), 1, "{queue:?}");

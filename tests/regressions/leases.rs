@@ -58,7 +58,7 @@ async fn row_16_a_holder_in_a_partition_is_told_before_the_next_one_is_granted(w
     assert_lost(&first);
     assert!(second.is_held());
     assert!(first.token() < second.token());
-    // Once it is back, whatever it does touches nothing of the other's.
+    // Once it is back, nothing it does touches the other's nodes.
     proxy.heal();
     assert!(first.release().await.unwrap_err().is_lost());
     second.check().await.unwrap();
@@ -145,7 +145,7 @@ async fn row_22_no_acknowledged_write_is_lost_to_a_holder_who_was_away(world: Wo
         let (_far, away) = held_by(&proxy, &world, "values").await;
         let mut read = register.values.clone();
 
-        // Between its read and its write it is away for too long, and somebody else reads and
+        // Between its read and its write it is away for too long, and another client reads and
         // writes.
         proxy.black_hole(Way::Both);
         let here = timeout(SOON, near.mutex("values").unwrap().lock()).await;

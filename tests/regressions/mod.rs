@@ -1,8 +1,8 @@
 //! The regressions: failures of others and of our own drafts, each as a case that must hold for
 //! ever.
 //!
-//! The numbers are rows of the catalogue of failures that the project keeps. Each case is seen to
-//! fail with its rule taken out (`tests/mutants`).
+//! The numbers are rows of the catalogue of failures, `docs/failures.md`. Each case fails if its
+//! rule is taken out (`tests/mutants`).
 
 pub mod client;
 pub mod designs;
@@ -31,7 +31,7 @@ use testbench::proxy::Proxy;
 use wire::Wire;
 
 const SOON: Duration = Duration::from_secs(3);
-/// Long enough to see that somebody waits.
+/// Long enough to see that a call waits.
 const A_WHILE: Duration = Duration::from_millis(150);
 /// The session timeout of keepers whose sessions are to end soon.
 const T: Duration = Duration::from_secs(1);

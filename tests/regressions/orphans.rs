@@ -1,4 +1,4 @@
-//! Orphans: tickets that nobody waits with and nobody will ever remove. None may be left behind.
+//! Orphans: tickets without a waiter that no client will ever remove. None may be left behind.
 //!
 //! Rows 1 to 8: the outcome of a create or of a delete is unknown.
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 use lockkeeper::embedded::{Code, Match, Op};
 use lockkeeper::{Error, Place};
 use tokio::time::timeout;
-use zookeeper_client::Client;
+use zookeeper_client::{Acl, AuthId, Client, Permission};
 
 use super::wire::Loss;
 use super::{SOON, on_a_wire, own_session};
@@ -15,7 +15,7 @@ use crate::recipes::cancel::cancelled_after;
 use testbench::{World, case, eventually};
 use testbench::{children, keeper};
 
-/// Nothing of anybody is left in a lock's queue.
+/// No ticket is left in a lock's queue.
 async fn is_empty(stranger: &Client, lock: &str) {
     let empty = || async { children(stranger, lock).await.is_empty() };
     eventually("no ticket is left", Duration::from_secs(2), empty).await;
@@ -63,7 +63,7 @@ async fn row_01_a_ticket_that_curator_wrote_over_before_its_reply_was_lost_goes(
     let stranger = world.raw().await;
     let lock = keeper.mutex("asked").unwrap();
     lock.lock().await.unwrap().release().await.unwrap();
-    // Somebody who waits, and somebody who has given up by then.
+    // A waiter, and a caller that has given up by then.
     for waits in [true, false] {
         let lock = lock.clone();
         let locking = async move {
@@ -89,6 +89,73 @@ async fn row_01_a_ticket_that_curator_wrote_over_before_its_reply_was_lost_goes(
         }
         is_empty(&stranger, "asked").await;
     }
+}
+
+#[case]
+async fn row_01_a_ticket_that_may_not_be_read_when_its_reply_was_lost_goes(world: World) {
+    let (keeper, wire) = on_a_wire(&world).await;
+    let stranger = world.raw().await;
+    let lock = keeper.mutex("hidden").unwrap();
+    lock.lock().await.unwrap().release().await.unwrap();
+    wire.mute();
+    let locking = tokio::spawn(async move { lock.lock().await.map(drop) });
+    let orphan = tickets(&stranger, "hidden", 1).await.remove(0);
+    let path = format!("/locks/hidden/{orphan}");
+    let unread = [Acl::new(Permission::WRITE, AuthId::anyone())];
+    stranger.set_acl(&path, &unread, None).await.unwrap();
+    locking.abort();
+    wire.fail().await;
+
+    is_empty(&stranger, "hidden").await;
+}
+
+#[case]
+async fn row_01_a_caller_gets_no_place_behind_its_tickets_that_may_not_be_read(world: World) {
+    // More than twice as many as are removed at the same time.
+    const GONE: usize = 600;
+    let (keeper, wire) = on_a_wire(&world).await;
+    let stranger = world.raw().await;
+    let lock = keeper.mutex("unread").unwrap();
+    lock.lock().await.unwrap().release().await.unwrap();
+    wire.mute();
+    let calls = || {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.lock().await })
+    };
+    let gone: Vec<_> = (0..GONE).map(|_| calls()).collect();
+    let waits = calls();
+    let unread = [Acl::new(Permission::WRITE, AuthId::anyone())];
+    for orphan in tickets(&stranger, "unread", GONE + 1).await {
+        let path = format!("/locks/unread/{orphan}");
+        stranger.set_acl(&path, &unread, None).await.unwrap();
+    }
+    gone.iter().for_each(tokio::task::JoinHandle::abort);
+
+    wire.fail().await;
+
+    let guard = timeout(SOON, waits).await.unwrap().unwrap().unwrap();
+    assert_eq!(children(&stranger, "unread").await, [guard.node()]);
+    guard.release().await.unwrap();
+}
+
+#[case]
+async fn row_01_a_waiting_ticket_that_may_not_be_read_stays(world: World) {
+    let (keeper, wire) = on_a_wire(&world).await;
+    let stranger = world.raw().await;
+    let lock = keeper.mutex("seen").unwrap();
+    let guard = lock.lock().await.unwrap();
+    let place = lock.enqueue().await.unwrap();
+    let known = tickets(&stranger, "seen", 2).await;
+    let path = format!("/locks/seen/{}", known[1]);
+    let unread = [Acl::new(Permission::WRITE, AuthId::anyone())];
+    stranger.set_acl(&path, &unread, None).await.unwrap();
+
+    wire.lose(Loss::Reply, 0, 1);
+    let last = timeout(SOON, lock.enqueue()).await.unwrap().unwrap();
+
+    assert!(!wire.forget(), "the reply was lost");
+    assert_eq!(tickets(&stranger, "seen", 3).await[..2], known);
+    drop((guard, place, last));
 }
 
 #[case]

@@ -1,4 +1,5 @@
-//! Owners: counts that belong to nobody, and a guest that is inside together with the next in line.
+//! Owners: counts that belong to no holder, and a guest that is inside together with the next in
+//! line.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -145,7 +145,7 @@ impl Process {
 pub(crate) fn child() -> Option<ExitCode> {
     let order = std::env::var(ENVIRONMENT).ok()?;
     let (connect_string, lock) = order.split_once(' ').unwrap();
-    // Whoever started us may be gone, and we stopped.
+    // The process that started us may be gone while we are stopped.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

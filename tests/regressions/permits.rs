@@ -210,7 +210,7 @@ async fn row_79_heads_that_gave_up_do_not_make_a_new_queue_look_like_the_old(wor
     for _ in 0..2 {
         let given_up = waits(&late, 1);
         queued(&stranger, "old", 1).await;
-        // Until it has its turn and both watches of a head, which nobody else has here.
+        // Until it has its turn and both watches of a head, which no other waiter has here.
         let is_head = || async { world.embedded().counters().watches == 2 };
         eventually("it is the head", SOON, is_head).await;
         given_up.abort();

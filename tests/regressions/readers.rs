@@ -1,4 +1,4 @@
-//! Readers and writers: who must not wait for whom, and whose end proves nothing.
+//! Readers and writers: which calls must not wait for which, and whose end proves nothing.
 
 use lockkeeper::RwLock;
 use tokio::time::timeout;
@@ -7,7 +7,7 @@ use super::{A_WHILE, SOON};
 use testbench::{World, case, eventually};
 use testbench::{children, keeper};
 
-/// Three in sessions of their own, and somebody who looks.
+/// Three locks in sessions of their own, and an outside client that reads the nodes.
 async fn three(world: &World, name: &str) -> ([RwLock; 3], zookeeper_client::Client) {
     let lock = async || keeper(world).await.rw_lock(name).unwrap();
     let locks = [lock().await, lock().await, lock().await];

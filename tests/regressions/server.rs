@@ -118,7 +118,7 @@ async fn row_67_a_list_of_more_than_a_mebibyte_is_no_obstacle(world: World) {
         writer.commit().await.unwrap();
     }
 
-    // Nobody is alone here, so that all ways lead over the list.
+    // No ticket is alone here, so every path lists the queue.
     let mut second = lock.enqueue().await.unwrap();
     assert_eq!(second.position().await.unwrap(), 1);
     held.release().await.unwrap();
@@ -264,13 +264,13 @@ async fn refused_at(server: &EmbeddedServer, other: &Keeper, step: Op, code: Cod
     let ours = |op| Match::op(op).session(session).path_contains(&name);
     let tickets = async || other.queue(&name).await.unwrap().len();
 
-    // Without somebody before us nothing is watched; with somebody no directory is made.
+    // Without a ticket before ours nothing is watched; with one no directory is made.
     let held = match step {
         Op::CreateContainer => None,
         _ => Some(other.mutex(&name).unwrap().lock().await.unwrap()),
     };
     if matches!(step, Op::Sync | Op::GetEphemerals) {
-        // Asked only by who looks for the ticket of a lost answer.
+        // Sent only by a search for the ticket of a lost answer.
         faults.on(ours(Op::Create)).drop_reply();
     }
     faults
@@ -282,7 +282,7 @@ async fn refused_at(server: &EmbeddedServer, other: &Keeper, step: Op, code: Cod
         .fail(code);
     let lock = keeper.mutex(&name).unwrap();
     let outcome = if step == Op::Delete {
-        // Who gives up deletes.
+        // A caller that gives up deletes.
         lock.enqueue().await.map(|place| {
             drop(place);
             None
@@ -336,7 +336,7 @@ async fn refused_at(server: &EmbeddedServer, other: &Keeper, step: Op, code: Cod
         "{here}: asked again, not {error:?}"
     );
     if (step, code) == (Op::Delete, Code::NoAuth) {
-        // Who may not delete a ticket cannot; it goes with the session.
+        // A client without the permission cannot delete its ticket; it goes with the session.
         keeper.close().await;
     }
     let left = usize::from(step == Op::Delete);

@@ -199,7 +199,7 @@ async fn row_40_a_participant_makes_one_ticket_per_grant_whoever_vanishes(world:
         let watching = || async { watches(&world).await == 2 };
 
         let participants = if round % 2 == 0 {
-            // They vanish before anybody looks for them.
+            // They vanish before any candidate looks for them.
             drop((first, second));
             eventually("those between them have left", SOON, three).await;
             [wait(one), wait(two)]
@@ -250,7 +250,7 @@ async fn row_42_a_storm_of_reconnects_costs_few_requests(world: World) {
         let before = wire.connections();
         wire.cut();
         again(&wire, before, PARTICIPANTS).await;
-        // The row's pace is the claim: whoever polls in the quiet between two storms is counted.
+        // The row's pace is the claim: a poll in the quiet between two storms is counted.
         sleep(Duration::from_millis(100)).await;
     }
 

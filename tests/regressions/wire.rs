@@ -1,9 +1,9 @@
 //! A wire to a server that counts requests and loses the one it is told to, on any server.
 //!
-//! The proxies of `support` hurt connections by what is in a request; this one goes by its place in
-//! the order. It knows of frames only which are requests: the first frame of each side is the
-//! handshake, and a negative number is a ping, an event or the client's own. It never makes up or
-//! reorders a byte.
+//! The proxies of the testbench match a request by its content; this one goes by its place in the
+//! order. It knows only which frames are requests: the first frame of each side is the handshake,
+//! and a negative number is a ping, an event or the client's own. It never makes up or reorders a
+//! byte.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +28,7 @@ pub(crate) struct Wire {
 pub(crate) enum Loss {
     /// The server never sees it.
     Request,
-    /// The server does what was asked, and nobody is told.
+    /// The server applies the request, but the reply is lost.
     Reply,
 }
 
@@ -100,7 +100,7 @@ impl Wire {
         self.change(|weather| (weather.is_deaf, weather.is_mute) = (true, true));
     }
 
-    /// Swallows the servers' side only, until [`Wire::up`]: requests are done, and nobody is told.
+    /// Swallows the servers' side only, until [`Wire::up`]: requests are applied, replies are lost.
     pub(crate) fn mute(&self) {
         self.change(|weather| weather.is_mute = true);
     }
@@ -219,15 +219,19 @@ async fn requests(
     let is_deaf = |weather: &Weather| weather.is_deaf;
     line.clear_of(is_deaf).await;
     pass(&read(&mut from).await?, &mut to).await?;
+    let mut is_doomed = false;
     loop {
         let frame = read(&mut from).await?;
         let number = number(&frame)?;
         if number >= 0 {
             line.requests.fetch_add(1, Ordering::SeqCst);
-            match line.loss() {
+            // The connection ends at one lost reply. Another plan is for the next connection.
+            let loss = if is_doomed { None } else { line.loss() };
+            match loss {
                 None => {}
                 Some(Loss::Request) => return None,
                 Some(Loss::Reply) => {
+                    is_doomed = true;
                     *doomed.lock().unwrap_or_else(PoisonError::into_inner) = Some(number)
                 }
             }

@@ -91,7 +91,7 @@ async fn each_kind_of_lock_is_counted_as_itself(world: World) {
         );
         counts!("several", 3.0, keeper.multi_lock(["a", "b", "c"]), lock());
 
-        // Nobody has said which class these are of.
+        // These locks were given no class.
         keeper
             .mutex("mutex")
             .unwrap()
@@ -230,7 +230,7 @@ async fn a_queue_is_counted_as_it_was_when_it_was_joined(world: World) {
         let holder = table.write().await.unwrap();
         let mut crowd = Vec::new();
 
-        // Nobody, one, two, three: what a speculative read or the list of a reader says anyway.
+        // None, one, two, three: what a speculative read or the list of a reader says anyway.
         for ahead in 1..=3 {
             let table = table.clone();
             crowd.push(tokio::spawn(async move {
@@ -395,7 +395,7 @@ async fn a_lease_that_ends_is_counted_as_one(world: World) {
         let meter = meter.of("ends", "mutex");
 
         server.stop().await;
-        // Nobody asks the guard.
+        // The guard is not asked.
         until("the lease is over", || meter.value("held") == 0.0).await;
 
         assert_eq!((meter.lost("lease"), meter.value("lost_total")), (1.0, 1.0));

@@ -90,8 +90,8 @@ async fn nodes_of_a_creator_keep_others_out(world: World) {
     guard.release().await.unwrap();
 }
 
-/// What was there already keeps its list: directories that everybody may use, and tickets in them
-/// that not everybody may read.
+/// What was there already keeps its list: directories that all clients may use, and tickets in them
+/// that only some may read.
 #[case]
 async fn a_ticket_that_may_not_be_read_is_no_missing_one(world: World) {
     let ours = Keeper::builder(world.connect_string()).credential("digest", SECRET);
@@ -106,7 +106,7 @@ async fn a_ticket_that_may_not_be_read_is_no_missing_one(world: World) {
     let permit = ours.semaphore("permits", 1).unwrap();
     let permit = permit.acquire().await.unwrap();
 
-    // Nobody would seem to hold it, or whoever waits.
+    // It would seem to have no holder, or a waiter as its holder.
     denied(theirs.queue("open").await, "READ", vault.node());
     denied(
         theirs.queue("permits").await,

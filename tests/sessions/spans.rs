@@ -74,9 +74,9 @@ async fn each_kind(keeper: &Keeper) {
     drop(keeper.lock_all(["a", "b"]).await.unwrap());
 }
 
-/// Has everything be said once, in queues of its own. Whatever is said for the first time while
-/// there is one listener somewhere, and where it does not listen, is kept from that listener until
-/// there is another one: neighbours say the same things.
+/// Emits every event once, in queues of its own. If an event first occurs where the only listener
+/// does not listen, that listener misses it until there is another one. Other cases emit the same
+/// events.
 async fn warm(world: &World) {
     let builder = Keeper::builder(world.connect_string()).root("/warm");
     let keeper = builder.connect().await.unwrap();
@@ -116,7 +116,7 @@ async fn each_acquire_has_one_span_with_its_path_kind_ticket_and_session(world: 
     }
 }
 
-/// Holds a lock with a trace, lets somebody wait for it, and hands over; what the waiter has
+/// Holds a lock with a trace, lets a waiter wait for it, and hands over; what the waiter has
 /// logged.
 async fn wait_behind(world: &World, keeper: &Keeper, name: &str) -> Log {
     let (lock, log) = (keeper.mutex(name).unwrap(), Log::default());

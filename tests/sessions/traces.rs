@@ -1,6 +1,5 @@
-//! What the lease rests on, measured on a real ensemble, and on a server that stands alone, with
-//! sessions that say nothing but what a case has them say: the client crate would send pings of its
-//! own.
+//! The measurements behind the lease, on a real ensemble and on a standalone server. The sessions
+//! send only what a case says; the client crate would send pings of its own.
 //!
 //! `LOCKKEEPER_TRACES=write` keeps what was measured in `tests/sessions/recorded`, which the tests
 //! of the lease replay.
@@ -39,7 +38,7 @@ struct Trace {
     is_commit: bool,
     /// When each request was sent and answered, the handshake first.
     answered: Vec<(u64, u64)>,
-    /// When somebody else, at the leader or the only server, saw that the session's ticket was
+    /// When another client, at the leader or the only server, saw that the session's ticket was
     /// gone.
     over_us: u64,
 }
@@ -137,7 +136,7 @@ async fn live(server: SocketAddr, observer: &Client, mut dice: Dice, path: Strin
     assert_eq!(reply.int(), Some(timeout_ms), "granted as asked");
     let mut answered = vec![(0, since())];
 
-    // An ephemeral node, readable for everybody.
+    // An ephemeral node that every client may read.
     let mut create = Out::default();
     create
         .int(1)

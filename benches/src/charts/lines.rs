@@ -1,4 +1,4 @@
-//! Lines over the number of waiters, on logarithmic scales, with a list of who is who beside them.
+//! Lines over the number of waiters, on logarithmic scales, with a legend beside them.
 
 use std::path::Path;
 
@@ -40,7 +40,7 @@ impl Line {
         Self { peer, points }
     }
 
-    /// Ours is what the chart is about; the baseline is what it is measured by.
+    /// Our line is the subject of the chart; the baseline is the reference.
     fn width(&self) -> u32 {
         match self.peer {
             Peer::Lockkeeper => 4,

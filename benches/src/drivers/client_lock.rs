@@ -2,8 +2,8 @@
 //! delete.
 //!
 //! Its guard can only be dropped, which deletes in the background and waits for nothing. So the
-//! guard is forgotten and its node deleted here: a release whose answer is known, as in every other
-//! row.
+//! guard is forgotten and its node deleted here. The release then has a known answer, as in every
+//! other row.
 
 use zookeeper_client as zk;
 

@@ -23,14 +23,14 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// A library's lock, and what its waiters bring along.
 pub(super) trait Contender: Clone + Send + Sync + 'static {
-    /// What one waiter needs of its own: etcd's lock belongs to a lease.
+    /// The state of one waiter: etcd's lock belongs to a lease.
     type Seat: Send + Sync + 'static;
     type Hold: Send;
 
-    /// Makes what must be there before anybody locks `name`.
+    /// Makes the state that a lock of `name` needs.
     fn prepare(&self, name: &str) -> impl Future<Output = Result<()>> + Send;
-    /// Tidies, before each order, what a server in service tidies by itself from time to time:
-    /// later orders must not pay for those before.
+    /// Does the upkeep, before each order, that a server in service does from time to time. Later
+    /// orders must not pay for earlier ones.
     fn tidy(&self) -> impl Future<Output = Result<()>> + Send {
         async { Ok(()) }
     }
@@ -42,8 +42,8 @@ pub(super) trait Contender: Clone + Send + Sync + 'static {
         seat: &Self::Seat,
     ) -> impl Future<Output = Result<Self::Hold>> + Send;
     fn unlock(&self, hold: Self::Hold) -> impl Future<Output = Result<()>> + Send;
-    /// Whether so many wait for `name` behind its holder, with all that they need to be told of
-    /// their turn.
+    /// Whether this many waiters are behind the holder of `name`, each ready to be notified of its
+    /// turn.
     fn all_wait(&self, name: &str, waiters: usize) -> impl Future<Output = Result<bool>> + Send;
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Measured<C> {
     run: String,
 }
 
-/// A waiter that was granted gives back its seat; one that was not says why.
+/// A granted waiter returns its seat; a failed one returns the reason.
 type Ended<C> = std::result::Result<(Instant, <C as Contender>::Seat), String>;
 
 impl<C: Contender> Measured<C> {
@@ -114,7 +114,7 @@ impl<C: Contender> Measured<C> {
         Ok(failed)
     }
 
-    /// Returns when all wait, but for those whose call has failed already; their errors.
+    /// Returns when all wait, except for failed calls; returns their errors.
     async fn all_wait(
         &self,
         name: &str,
@@ -127,7 +127,7 @@ impl<C: Contender> Measured<C> {
             .all_wait(name, waiters - failed.len())
             .await?
         {
-            // Nobody is granted while the first one holds: who has ended has failed.
+            // No waiter is granted while the first one holds, so a call that has ended has failed.
             tokio::select! {
                 Some(ended) = crowd.join_next() => match ended? {
                     Ok(_) => return Err("two held the lock at once".into()),

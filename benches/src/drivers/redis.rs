@@ -1,8 +1,8 @@
 //! The usual lock on Redis: `SET NX PX` with a random value, and a script that deletes the key only
 //! if the value is still ours.
 //!
-//! Who finds it taken asks again after ten milliseconds: there is no queue, no order, and nothing
-//! is told.
+//! A client that finds it taken asks again after ten milliseconds. There is no queue, no order, and
+//! no notification.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

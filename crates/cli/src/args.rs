@@ -2,6 +2,10 @@
 //! library.
 
 mod notes;
+mod place;
+mod refusals;
+
+pub(crate) use place::Place;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
@@ -10,8 +14,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{FalseyValueParser, NonEmptyStringValueParser};
-use clap::error::ErrorKind;
-use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{
+    ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint,
+};
 use clap_complete::Shell;
 use humantime::parse_duration;
 use lockkeeper::{Acl, Dialect, Keeper};
@@ -80,15 +85,32 @@ pub(crate) enum Order {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct Server {
-    /// ZooKeeper servers, and a chroot if there is one: zk1:2181,zk2:2181/app
+    /// ZooKeeper servers, and a chroot if there is one: zk1:2181,zk2:2181/app. The default is
+    /// localhost:2181. Or the URL of a plain lock, for `run` alone: redis+setnx://host:6379. Every
+    /// user of this machine sees it in the list of processes, so set the variable if it has a
+    /// password
     #[arg(
         long,
         global = true,
-        value_name = "HOSTS",
-        env = "LOCKKEEPER_ZK",
-        default_value = "localhost:2181"
+        value_name = "URL",
+        env = "LOCKKEEPER_SERVERS",
+        hide_env_values = true
     )]
-    pub(crate) zk: String,
+    servers: Option<String>,
+
+    /// The older word for --servers
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "LOCKKEEPER_ZK",
+        hide_env_values = true
+    )]
+    zk: Option<String>,
+
+    /// What the two say. It is known after all words are read.
+    #[arg(skip)]
+    pub(crate) place: Place,
 
     /// The node below which the locks are; all clients of a lock must use the same
     #[arg(long, global = true, value_name = "PATH", default_value = "/locks")]
@@ -196,6 +218,11 @@ pub(crate) struct Run {
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) owner: Option<String>,
 
+    /// How long a plain lock outlives a tool that was killed; default 30s. It is renewed three
+    /// times in each
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) ttl: Option<Duration>,
+
     #[command(flatten)]
     pub(crate) work: Work,
 }
@@ -230,7 +257,8 @@ pub(crate) struct Work {
     )]
     pub(crate) journal: usize,
 
-    /// Takes LOCKKEEPER_AUTH out of the command's environment
+    /// Takes LOCKKEEPER_AUTH out of the command's environment; of a plain lock also
+    /// LOCKKEEPER_SERVERS and LOCKKEEPER_ZK
     #[arg(long)]
     pub(crate) unset_auth: bool,
 
@@ -260,26 +288,46 @@ pub(crate) struct Elect {
 }
 
 impl Arguments {
-    /// Refuses options that exclude each other.
-    pub(crate) fn checked(self) -> Result<Self, clap::Error> {
-        let Order::Run(run) = &self.order else {
-            return Ok(self);
-        };
-        let alone = [
-            (run.shared, "--shared"),
-            (run.permits.is_some(), "--permits"),
-            (run.owner.is_some(), "--owner"),
-        ];
-        match alone
-            .iter()
-            .find(|(is_given, _)| *is_given && run.names.len() > 1)
-        {
-            Some((_, option)) => Err(Self::command().error(
-                ErrorKind::ArgumentConflict,
-                format!("{option} is for one lock, and several were given"),
-            )),
-            None => Ok(self),
+    /// Reads the words of a command line. It refuses those that exclude each other, and those that
+    /// the chosen kind of lock has nothing for.
+    pub(crate) fn read(
+        words: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    ) -> Result<Self, clap::Error> {
+        let matches = Self::command().try_get_matches_from(words)?;
+        let mut arguments = Self::from_arg_matches(&matches)?;
+        refusals::check_names(&arguments.order)?;
+        if arguments.order.asks_servers() {
+            let server = &mut arguments.server;
+            server.place =
+                Place::chosen(server.servers.as_deref(), server.zk.as_deref(), &matches)?;
+            refusals::check_place(&arguments, &matches)?;
         }
+        Ok(arguments)
+    }
+}
+
+impl Order {
+    /// The word of the command line.
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Run(_) => "run",
+            Self::Queue(_) => "queue",
+            Self::Break(_) => "break",
+            Self::Elect(_) => "elect",
+            Self::Leader(_) => "leader",
+            Self::Ls(_) => "ls",
+            Self::Why(_) => "why",
+            Self::Journal(_) => "journal",
+            Self::Doctor(_) => "doctor",
+            Self::Bench(_) => "bench",
+            Self::Serve(_) => "serve",
+            Self::Completions(_) => "completions",
+            Self::Man(_) => "man",
+        }
+    }
+
+    fn asks_servers(&self) -> bool {
+        !matches!(self, Self::Serve(_) | Self::Completions(_) | Self::Man(_))
     }
 }
 
@@ -453,7 +501,7 @@ impl Server {
         access: &Access,
         journal: usize,
     ) -> Result<Keeper, Failure> {
-        let builder = Keeper::builder(&self.zk)
+        let builder = Keeper::builder(self.place.zookeeper())
             .root(&self.root)
             .dialect(self.dialect.into())
             .session_timeout(self.session_timeout)
@@ -476,7 +524,7 @@ impl Server {
             return Ok(connected?);
         }
         if io::stderr().is_terminal() {
-            let (servers, limit) = (&self.zk, self.connect_timeout);
+            let (servers, limit) = (self.place.zookeeper(), self.connect_timeout);
             report::say(format_args!(
                 "no session with {servers} yet: trying for {limit:?} (--connect-timeout)"
             ));
@@ -489,8 +537,9 @@ impl Server {
 mod tests {
     use super::*;
 
-    const PAGES: [&str; 7] = [
+    const PAGES: [&str; 8] = [
         include_str!("../../../README.md"),
+        include_str!("../../../docs/choosing.md"),
         include_str!("../../../docs/coming-from.md"),
         include_str!("../../../docs/operating.md"),
         include_str!("../../../docs/scale.md"),
@@ -548,7 +597,7 @@ mod tests {
 
         assert!(orders.len() > 40, "{} are found", orders.len());
         for order in orders {
-            let understood = Arguments::try_parse_from(&order).and_then(Arguments::checked);
+            let understood = Arguments::read(&order);
             assert!(understood.is_ok(), "{order:?}: {}", understood.unwrap_err());
         }
     }

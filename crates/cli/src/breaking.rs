@@ -43,7 +43,7 @@ async fn remove(keeper: &Keeper, name: &LockName, order: &Break) -> Result<bool,
         report::say(format_args!("{name}: {shown}"));
     } else {
         let question = format!("{name}: {shown}. Remove it?");
-        // On a thread of its own, so that the session goes on while somebody thinks.
+        // On a thread of its own, so that the session goes on while you think.
         let asked = spawn_blocking(move || report::ask(&question)).await;
         if !asked
             .map_err(io::Error::other)

@@ -48,7 +48,7 @@ pub(crate) struct Child {
 pub(crate) enum Change {
     /// The command itself ended; others of its process group may go on.
     Ended(Exit),
-    /// After that: nobody of its process group is left.
+    /// After that: no process of its group is left.
     Gone,
     /// A signal stopped it. It may go on.
     Stopped(Signal),
@@ -73,8 +73,8 @@ impl Child {
         let changes = unix::signal(SignalKind::child()).map_err(Failure::System)?;
         let terminal = Terminal::open();
         let place = match &terminal {
-            // In a pipeline somebody else of our group may need the terminal; the command gets it
-            // when it asks.
+            // In a pipeline another process of our group may need the terminal; the command gets
+            // it when it asks.
             Some(_) if io::stdin().is_terminal() && io::stdout().is_terminal() => shim::FOREGROUND,
             _ => shim::BACKGROUND,
         };
@@ -85,7 +85,7 @@ impl Child {
                 None => starts.env_remove(name),
             };
         }
-        // Without it, whoever is process 1 takes the orphans in, and the looks alone find the end
+        // Without it, process 1 takes the orphans in, and the looks alone find the end
         // of the group.
         set_child_subreaper(true).unwrap_or_default();
         // Dropped, it is not waited for: `reap` does that, for all children.
@@ -137,7 +137,7 @@ impl Child {
                 _ = self.changes.recv() => {}
                 () = sleep(self.pause), if self.has_ended => {
                     self.pause = (self.pause * 2).min(PAUSES[1]);
-                    // Nobody may ever wait for the dead of a parent that has left the group.
+                    // A parent that has left the group may never wait for its dead.
                     if self.rest().is_some_and(|rest| rest.is_empty()) {
                         return Ok(Change::Gone);
                     }
@@ -169,10 +169,10 @@ impl Child {
         }
     }
 
-    /// Whether nobody of the command's process group is left. The command itself has ended.
+    /// Whether no process of the command's group is left. The command itself has ended.
     pub(crate) fn is_gone(&self) -> bool {
-        // The number is given again only when nobody of the group is left; a process that has it is
-        // a stranger then.
+        // The number is given again only when no process of the group is left; a process that has
+        // it is a stranger then.
         killpg(self.group, None) == Err(Errno::ESRCH) || kill(self.group, None) != Err(Errno::ESRCH)
     }
 
@@ -225,7 +225,7 @@ impl Child {
             terminal::stop();
             self.give_terminal();
         }
-        // Otherwise somebody stopped the command by hand: we go on and hold the lock for it.
+        // Otherwise the command was stopped by hand: we go on and hold the lock for it.
         is_job
     }
 }

@@ -16,6 +16,9 @@ pub(crate) enum Failure {
     #[error("the servers did not finish answering within {} (--connect-timeout and --read-timeout)", humantime::format_duration(*limit))]
     Silent { limit: Duration },
 
+    #[error("the store did not answer within {} (--connect-timeout)", humantime::format_duration(*limit))]
+    NoStore { limit: Duration },
+
     #[error("{name} is held or waited for, and --no-wait was given")]
     Taken { name: String },
 

@@ -28,7 +28,7 @@ pub(crate) fn secret(file: &Path) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// The text, and whether everybody may read it.
+/// The text, and whether every user may read it.
 fn read(file: &Path) -> Result<(String, bool), Failure> {
     let refused = |source| Failure::File {
         file: file.to_owned(),

@@ -68,8 +68,8 @@ impl Story {
     }
 
     async fn look(keeper: &Keeper, name: &LockName) -> Self {
-        // Whoever comes meanwhile is in the queue and not yet in the journal; the other way round
-        // it would seem to have died.
+        // A holder that comes meanwhile is in the queue and not yet in the journal; the other way
+        // round it would seem to have died.
         let (journal, queue) = (keeper.journal(name).await, keeper.queue(name).await);
         let mut silent = HashSet::new();
         if let (Ok(journal), Ok(queue)) = (&journal, &queue) {
@@ -96,7 +96,7 @@ impl Story {
         entry.outcome.is_none() && queue.any(|it| it.is_holder && it.token == entry.ticket)
     }
 
-    /// How it ended, as far as anybody can know.
+    /// How it ended, as far as that can be known.
     fn ended(&self, entry: &JournalEntry) -> String {
         match &entry.outcome {
             Some(ending) => ending.to_string(),

@@ -33,7 +33,7 @@ async fn leader(keeper: &Keeper, name: &LockName) -> lockkeeper::Result<Option<L
 /// connection.
 async fn watch(server: &Server, name: &LockName, as_json: bool) -> Result<u8, Failure> {
     let keeper = server.connect().await?;
-    // It may be long until there is somebody to follow.
+    // It may be long until there is a leader to follow.
     if leader(&keeper, name).await?.is_none() {
         show(name, None, as_json)?;
     }
@@ -82,7 +82,7 @@ fn row(leader: &Leader) -> [String; 6] {
     ]
 }
 
-/// The row alone: whoever comes next is shown long after the head.
+/// The row alone: the next leader is shown long after the head.
 fn line(leader: &Leader) -> String {
     let table = report::table([""; 6], &[row(leader)]);
     table.trim_start_matches('\n').to_owned()

@@ -5,7 +5,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use lockkeeper::{Error, Lost};
+use futures_util::future::BoxFuture;
+use lockkeeper::Error;
 use tokio::time::sleep;
 
 use crate::held::Held;
@@ -16,7 +17,7 @@ const FLOOR: u32 = 16;
 
 pub(crate) struct Lease<'a> {
     held: &'a Held,
-    lost: Lost,
+    lost: BoxFuture<'static, Error>,
     longest: Duration,
     /// No more than the command is given to end.
     grace: Duration,

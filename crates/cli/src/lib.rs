@@ -32,6 +32,7 @@ mod live;
 mod look;
 mod ls;
 mod man;
+mod plain;
 mod process;
 mod queue;
 mod report;
@@ -44,8 +45,6 @@ mod trace;
 mod why;
 
 use std::process::ExitCode;
-
-use clap::Parser;
 
 use args::{Arguments, Order};
 use failure::Failure;
@@ -71,11 +70,11 @@ pub fn main() -> ExitCode {
     if words.next().is_some_and(|word| word == shim::WORD) {
         return shim::become_command(words).into();
     }
-    let arguments = match Arguments::try_parse().and_then(Arguments::checked) {
+    let arguments = match Arguments::read(std::env::args_os()) {
         Ok(arguments) => arguments,
         Err(usage) => {
-            // Help and version are asked for, and go to stdout. Nobody is left to tell if they
-            // cannot be printed.
+            // Help and version are asked for, and go to stdout. If they cannot be
+            // printed, nothing is left to say so with.
             usage.print().unwrap_or_default();
             return if usage.use_stderr() { code::USAGE } else { 0 }.into();
         }
@@ -117,7 +116,7 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
             Order::Man(order) => man::run(order),
         }
     });
-    // A look-up of a host name may still hang in a thread of its own; nobody waits for it.
+    // A look-up of a host name may still hang in a thread of its own; nothing waits for it.
     runtime.shutdown_background();
     result
 }
@@ -129,7 +128,8 @@ fn code_of(failure: &Failure) -> u8 {
         Failure::NobodyToAsk | Failure::File { .. } | Failure::NoCredential => code::USAGE,
         Failure::Library(error) if error.is_denied() => code::DENIED,
         Failure::Bench { source, .. } if bench::is_denied(&**source) => code::DENIED,
-        Failure::Bench { .. } | Failure::Left { .. } | Failure::Silent { .. } => code::UNAVAILABLE,
+        Failure::Bench { .. } | Failure::Left { .. } => code::UNAVAILABLE,
+        Failure::Silent { .. } | Failure::NoStore { .. } => code::UNAVAILABLE,
         Failure::Library(error) if error.is_unreachable() || error.is_session_over() => {
             code::UNAVAILABLE
         }
@@ -138,7 +138,7 @@ fn code_of(failure: &Failure) -> u8 {
         Failure::Taken { .. } => code::NOT_GRANTED,
         Failure::Lost { .. } | Failure::Endangered { .. } => code::LOST,
         Failure::Start(_) => code::CANNOT_RUN,
-        // Whoever read our output has enough.
+        // The reader of our output has enough.
         Failure::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => 0,
         Failure::Output(_) | Failure::Page { .. } => code::OUTPUT,
     }

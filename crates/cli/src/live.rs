@@ -86,7 +86,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // Nobody is left to be told.
+        // Nothing is left to say so with.
         self.0.write_str(LEAVE).unwrap_or_default();
     }
 }

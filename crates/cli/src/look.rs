@@ -23,7 +23,7 @@ pub(crate) async fn once<T>(
         Ok((keeper, seen))
     };
     let (keeper, seen) = within(limit, looking).await?;
-    // A session without nodes harms nobody: if there is no time to end it, the servers do so.
+    // A session without nodes harms no client: if there is no time to end it, the servers do so.
     if let Some(deadline) = began.checked_add(limit) {
         timeout_at(deadline, keeper.close())
             .await

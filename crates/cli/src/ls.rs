@@ -59,7 +59,8 @@ async fn see(keeper: &Keeper, server: &Server) -> Result<Sight, Failure> {
     Ok(Sight {
         title: format!(
             "locks in use below {} on {}: {used}, tickets: {all}{denied}",
-            server.root, server.zk,
+            server.root,
+            server.place.zookeeper(),
         ),
         table: report::rows(["TICKETS", "NAME"], &rows),
         holders: 0,

@@ -60,7 +60,7 @@ pub(crate) async fn of(tickets: impl Iterator<Item = &QueueEntry>) -> HashMap<To
         .collect()
 }
 
-/// The processes of a group that have not ended. None if this host shows nobody of the group:
+/// The processes of a group that have not ended. None if this host shows no process of it:
 /// `/proc` is of another namespace, or hides strangers.
 pub(crate) fn alive_in(group: Pid) -> Option<Vec<Pid>> {
     let myself = std::fs::read_link("/proc/self").ok()?;

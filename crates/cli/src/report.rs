@@ -19,7 +19,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::failure::Failure;
 
-/// Starts the log on stderr, if anybody asked for one.
+/// Starts the log on stderr, if one was asked for.
 pub(crate) fn trace(verbose: u8) {
     let filter = match (std::env::var_os("RUST_LOG"), verbose) {
         (Some(_), _) => EnvFilter::from_default_env(),
@@ -39,9 +39,8 @@ pub(crate) fn trace(verbose: u8) {
         .init();
 }
 
-/// Says once what the journal lacks: it is written behind everybody's back, and nobody would look
-/// for what is missing. And says which access lists are only warned of, to whoever has asked for
-/// that.
+/// Says once what the journal lacks: it is written in the background, where you would not look
+/// for what is missing. And says which access lists are only warned of, if you have asked for that.
 struct Warnings(Once);
 
 fn is_of_lists(metadata: &Metadata<'_>) -> bool {
@@ -82,7 +81,7 @@ impl Visit for Words {
     }
 }
 
-/// One line on stderr. It is talk: if nobody hears it, the work goes on.
+/// One line on stderr. It is talk: if it cannot be written, the work goes on.
 pub(crate) fn say(text: impl Display) {
     let text = clean(&text.to_string());
     writeln!(io::stderr(), "lockkeeper: {text}").unwrap_or_default();

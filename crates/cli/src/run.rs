@@ -4,7 +4,6 @@
 //! before others can have the lock, and it never goes on after a pause without a look whether the
 //! lock is still ours. A command that is told to end has ended when its process group is gone.
 
-use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -15,60 +14,83 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use tokio::time::{Instant, sleep_until};
 
-use crate::args::{Run, Server, Work};
+use crate::args::{Place, Run, Server, Work};
 use crate::child::{Change, Child};
 use crate::failure::Failure;
-use crate::held::{Badge, Held, Wanted};
+use crate::held::{Held, Wanted};
 use crate::lease::{Danger, Lease};
+use crate::plain::PlainSource;
 use crate::report;
 use crate::signals::{self, Signals};
-use crate::trace;
 
-/// The longest label that we choose, in characters.
-const LABEL: usize = 40;
 /// So many processes are told one by one.
 const MOST: usize = 8;
 
-pub(crate) async fn run(server: &Server, order: &Run) -> Result<u8, Failure> {
-    let want = |keeper: &Keeper, badge| Wanted::of(keeper, order, badge);
-    work(server, &order.names, &order.work, want).await
+/// What gives locks, and tidies up when they are no longer needed.
+pub(crate) trait Source {
+    async fn close(self);
 }
 
-/// Does some work under what is wanted of a keeper, with this badge, by these names.
-pub(crate) async fn work(
+impl Source for Keeper {
+    async fn close(self) {
+        Self::close(&self).await;
+    }
+}
+
+pub(crate) async fn run(server: &Server, order: &Run) -> Result<u8, Failure> {
+    match &server.place {
+        Place::ZooKeeper(_) => {
+            let connecting = keeper(server, &order.names, &order.work)?;
+            let want = |keeper: &Keeper| Wanted::of(keeper, order);
+            work(connecting, &order.names, &order.work, want).await
+        }
+        Place::Plain { url, .. } => {
+            let connecting = PlainSource::connect(url, server.connect_timeout);
+            let want = |source: &PlainSource| source.wanted(order);
+            work(connecting, &order.names, &order.work, want).await
+        }
+    }
+}
+
+/// Connects to ZooKeeper. Names are checked before any server is asked.
+pub(crate) fn keeper(
     server: &Server,
     names: &[String],
     work: &Work,
-    want: impl FnOnce(&Keeper, Badge) -> lockkeeper::Result<Wanted>,
-) -> Result<u8, Failure> {
-    // Before any server is asked.
+) -> Result<impl Future<Output = Result<Keeper, Failure>>, Failure> {
     for name in names {
         LockName::new(name)?;
     }
+    Ok(server.connect_and_write(work.journal))
+}
+
+/// Does some work under what is wanted of a source, by these names.
+pub(crate) async fn work<S: Source>(
+    connecting: impl Future<Output = Result<S, Failure>>,
+    names: &[String],
+    work: &Work,
+    want: impl FnOnce(&S) -> lockkeeper::Result<Wanted>,
+) -> Result<u8, Failure> {
     let mut signals = Signals::listen(signals::PASSED_ON)?;
     let connected = tokio::select! {
-        keeper = server.connect_and_write(work.journal) => Ok(keeper?),
+        source = connecting => Ok(source?),
         signal = signals.next() => Err(signal),
     };
-    let keeper = match connected {
-        Ok(keeper) => keeper,
+    let source = match connected {
+        Ok(source) => source,
         Err(signal) => return Ok(signals::code(signal)),
     };
 
     let name = names.join(", ");
-    let badge = Badge {
-        label: label(work),
-        trace_id: trace::own(),
-    };
-    let result = match want(&keeper, badge) {
+    let result = match want(&source) {
         Ok(wanted) => under_lock(&wanted, name, work, &mut signals).await,
         Err(refused) => Err(refused.into()),
     };
 
-    // Whoever is in a hurry sends another signal; the session timeout tidies up then.
+    // If you are in a hurry, send another signal; the session timeout tidies up then.
     signals.forget();
     tokio::select! {
-        () = keeper.close() => {}
+        () = source.close() => {}
         _ = signals.next() => {}
     }
     result
@@ -90,8 +112,9 @@ async fn under_lock(
         Err(signal) => return Ok(signals::code(signal)),
     };
 
-    let kept = order.unset_auth.then_some(("LOCKKEEPER_AUTH", None));
-    let environment = held.environment().into_iter().chain(kept);
+    let secrets = held.secrets().iter().filter(|_| order.unset_auth);
+    let secrets = secrets.map(|variable| (*variable, None));
+    let environment = held.environment().into_iter().chain(secrets);
     let mut child = Child::start(&order.command, environment)?;
     let end = Running::new(&mut child, &name, order)
         .end(signals, &held)
@@ -116,7 +139,8 @@ async fn under_lock(
         }),
         Some(Err(refused)) => {
             report::say(format_args!(
-                "{refused}; the end of the session frees {name}"
+                "{refused}; {} frees {name}",
+                wanted.freed_by()
             ));
             code
         }
@@ -156,7 +180,7 @@ struct Running<'a> {
     order: &'a Work,
     /// Its exit code. Others of its group may go on.
     code: Option<u8>,
-    /// Whether it was told to end, by whomever: then it has ended when nobody of its group is left.
+    /// Whether it was told to end: then it has ended when no process of its group is left.
     is_told: bool,
     is_endangered: bool,
     kill_at: Option<Instant>,
@@ -270,8 +294,8 @@ impl<'a> Running<'a> {
         self.kill_at = self.kill_at.or(limit);
     }
 
-    /// A command that is asked to end may take its time. What it leaves has nobody to decide that:
-    /// it may take the grace.
+    /// A command that is asked to end may take its time. What it leaves has no such say: it may
+    /// take the grace.
     fn limit_rest(&mut self) {
         if self.is_told && self.code.is_some() && !self.is_killed {
             self.limit(self.order.grace);
@@ -322,41 +346,5 @@ fn rest(child: &Child) -> Option<String> {
         }
         Some(pids) => Some(format!(" ({} processes)", pids.len())),
         None => Some(String::new()),
-    }
-}
-
-/// What those who look at the queue see: the text that was given, or the program's name. Its
-/// arguments may be secrets, and everybody there can read it.
-fn label(work: &Work) -> String {
-    let program = || {
-        let program = Path::new(work.command.first()?).file_name()?;
-        Some(program.to_string_lossy().chars().take(LABEL).collect())
-    };
-    work.label.clone().or_else(program).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-    use crate::args::{Arguments, Order};
-
-    #[test]
-    fn a_label_tells_the_program_and_no_argument() {
-        let label = |words: &str| {
-            let words = format!("lockkeeper run x {words}");
-            let arguments = Arguments::try_parse_from(words.split(' ')).unwrap();
-            let Order::Run(run) = arguments.order else {
-                panic!("{words}");
-            };
-            label(&run.work)
-        };
-
-        assert_eq!(label("-- ./login.sh hunter2"), "login.sh");
-        assert_eq!(label("-- mysql -psecret db"), "mysql");
-        assert_eq!(label("-- env PASSWORD=x cmd"), "env");
-        assert_eq!(label(&format!("-- {}", "x".repeat(99))).len(), LABEL);
-        assert_eq!(label("--label nightly -- ./backup.sh full"), "nightly");
     }
 }

@@ -52,8 +52,8 @@ fn stops() -> SigSet {
     SigSet::from_iter(STOPS)
 }
 
-/// Stops our process group as Ctrl-Z does, and returns when it goes on. Where nobody could wake it
-/// again (an orphaned process group) the system does not stop it.
+/// Stops our process group as Ctrl-Z does, and returns when it goes on. Where no shell could wake
+/// it again (an orphaned process group) the system does not stop it.
 pub(crate) fn stop() {
     allow_stops();
     killpg(getpgrp(), Signal::SIGTSTP).unwrap_or_default();

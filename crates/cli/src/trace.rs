@@ -3,7 +3,7 @@
 
 use std::env;
 
-/// The trace id of this process, if whoever started it has told one.
+/// The trace id of this process, if its parent has told one.
 pub(crate) fn own() -> Option<String> {
     let traceparent = env::var("TRACEPARENT").ok()?;
     trace_id(&traceparent).map(str::to_owned)

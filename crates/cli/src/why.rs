@@ -21,7 +21,7 @@ const MOST: usize = 10;
 pub(crate) async fn run(server: &Server, order: &Why, as_json: bool) -> Result<u8, Failure> {
     let name = LockName::new(&order.name)?;
     let seen = look::once(server, async |keeper| {
-        // Looked at between two reads: whoever is gone by the second one has ended as it should.
+        // Looked at between two reads: a process that is gone by the second has ended as it should.
         let doing = match keeper.queue(&name).await {
             Ok(queue) => process::of(queue.iter()).await,
             Err(_) => HashMap::new(),
@@ -113,7 +113,7 @@ impl Case<'_> {
                     self.whom(next.0)
                 ));
                 lines.extend(doubt(*next));
-                // Whoever is in trouble keeps those behind it waiting, one day.
+                // A waiter in trouble keeps those behind it waiting, one day.
                 for other in others.iter().take(MOST) {
                     if let Some(doubt) = doubt(*other) {
                         lines.push(format!("Then {}.", self.whom(other.0)));

@@ -1,7 +1,7 @@
-//! Who may do what: permissions, identities, the schemes `world`, `auth`, `digest` and `ip`.
+//! Access control: permissions, identities, the schemes `world`, `auth`, `digest` and `ip`.
 //!
-//! Invariant: an access list that is stored is never empty and holds no `auth` entry. It keeps no
-//! state: identities belong to connections, lists to nodes.
+//! Invariant: a stored access list is never empty and holds no `auth` entry. It keeps no state:
+//! identities belong to connections, lists to nodes.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ pub(super) const DELETE: i32 = 8;
 pub(super) const ADMIN: i32 = 16;
 pub(super) const ALL: i32 = 31;
 
-/// The most entries of a list. Whoever touches the node has all of them looked at, and a frame has
-/// room for fifty thousand.
+/// The most entries of a list. Each check of a node may read the whole list, and a frame has room
+/// for fifty thousand entries.
 const MOST_ENTRIES: usize = 1024;
 
 /// One entry of an access list.
@@ -53,7 +53,7 @@ impl Acl {
     }
 }
 
-/// Somebody that a connection has proved to be.
+/// An identity that a connection has proved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) scheme: &'static str,
@@ -68,8 +68,8 @@ impl Identity {
         }
     }
 
-    /// The identity behind an auth packet; an unknown scheme fails. Only the digest of a secret is
-    /// kept.
+    /// The identity behind an auth packet. `None` for an unknown scheme. Only the digest of a
+    /// secret is kept.
     pub(super) fn prove(scheme: &str, secret: &[u8], address: &Self) -> Option<Self> {
         match scheme {
             "digest" => {
@@ -104,7 +104,8 @@ pub(super) fn check(list: &[Acl], permissions: i32, identities: &[Identity]) -> 
     if granted { Ok(()) } else { Err(Code::NoAuth) }
 }
 
-/// The list to store for a list as sent: duplicates dropped, `auth` replaced by who the sender is.
+/// The list to store for a list as sent: duplicates dropped, `auth` replaced by the sender's
+/// identities.
 pub(super) fn settle(sent: &[Acl], identities: &[Identity]) -> Result<Vec<Acl>, Code> {
     if sent.len() > MOST_ENTRIES {
         return Err(Code::InvalidAcl);
@@ -147,7 +148,7 @@ pub(super) fn settle(sent: &[Acl], identities: &[Identity]) -> Result<Vec<Acl>, 
     }
 }
 
-/// What somebody without `ADMIN` sees of a list: digests are covered.
+/// The list as a client without `ADMIN` sees it: digests are covered.
 pub(super) fn covered(list: &Arc<[Acl]>) -> Vec<Acl> {
     let cover = |acl: &Acl| match (acl.scheme.as_str(), acl.id.split_once(':')) {
         ("digest", Some((user, _))) => Acl {
@@ -159,8 +160,7 @@ pub(super) fn covered(list: &Arc<[Acl]>) -> Vec<Acl> {
     list.iter().map(cover).collect()
 }
 
-/// `user:hash`. The original splits at colons and drops empty pieces at the end, then wants two
-/// pieces.
+/// `user:hash`. ZooKeeper splits at colons, drops empty pieces at the end, and requires two pieces.
 fn is_digest(id: &str) -> bool {
     let pieces: Vec<&str> = id.split(':').collect();
     let used = pieces

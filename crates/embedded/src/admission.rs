@@ -1,6 +1,6 @@
-//! How many connections each address has, so that one client cannot take all there are.
+//! Counts the connections of each address, so that one client cannot take all there are.
 //!
-//! Invariant: what is counted is open. It knows nothing of sessions.
+//! Invariant: each counted connection is open. It knows nothing of sessions.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ pub(super) struct Admission {
     open: Arc<Mutex<HashMap<IpAddr, usize>>>,
 }
 
-/// One connection. Dropped, it is not counted any more.
+/// One counted connection. Dropping it ends the count.
 #[derive(Debug)]
 pub(super) struct Admitted {
     address: IpAddr,
@@ -27,7 +27,7 @@ impl Admission {
         }
     }
 
-    /// None if the address has as many as it may have.
+    /// `None` if the address already has its limit of connections.
     pub(super) fn admit(&self, address: IpAddr) -> Option<Admitted> {
         let address = address.to_canonical();
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);

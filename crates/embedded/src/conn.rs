@@ -1,7 +1,7 @@
 //! One connection: bytes in, bytes out.
 //!
-//! Invariant: whatever a client sends, or fails to send or to read, only its own connection
-//! suffers. Nothing is decided here about nodes or sessions.
+//! Invariant: a misbehaving or slow client harms only its own connection. Nothing is decided here
+//! about nodes or sessions.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,17 +21,17 @@ use super::shared::{Flow, Joined, Shared};
 use super::wire::{self, Malformed};
 use super::words::Word;
 
-/// How much is read at once; small, since there may be many thousand idle connections.
+/// The size of one read. It is small, because there may be many thousand idle connections.
 const READ_CHUNK: usize = 2 << 10;
-/// The longest connect request: nobody's has more than some sixty bytes, and a stranger is not
-/// worth a whole frame.
+/// The longest connect request. Real ones have about sixty bytes, and an unknown peer is not worth
+/// a whole frame of memory.
 const MOST_HELLO: usize = 4 << 10;
 /// Frames are gathered up to this size before they are written.
 const WRITE_BATCH: usize = 64 << 10;
-/// An idle connection keeps no more room than this for what it may write next.
+/// The largest write buffer that an idle connection keeps.
 const KEPT_BATCH: usize = 4 << 10;
 
-/// How a connection came to its end.
+/// Why a connection ended.
 #[derive(Debug)]
 enum End {
     Closed,
@@ -89,12 +89,13 @@ async fn serve(
     let mut frozen = line.frozen.subscribe();
     let end = converse(stream, buffer, joined, shared).await;
     shared.leave(conn);
-    // The other side of a frozen connection must not see its end either.
+    // The peer of a frozen connection must not see it end either.
     until(&mut frozen, false).await;
     end
 }
 
-/// Reads a four-letter word, and answers it, or a connect request.
+/// Reads the first bytes of a connection. Answers a four-letter word, or joins by a connect
+/// request.
 async fn greet(
     stream: &mut TcpStream,
     buffer: &mut BytesMut,
@@ -107,7 +108,7 @@ async fn greet(
         }
     }
     if let Some(word) = buffer.first_chunk().and_then(Word::parse) {
-        // Held until the answer is written, or the handshake's time is over.
+        // Held until the answer is written or the handshake times out.
         let _turn = match word.is_long() {
             true => shared.long_words.acquire().await.ok(),
             false => None,
@@ -179,8 +180,8 @@ async fn converse(
 struct Incoming<'a> {
     reader: ReadHalf<'a>,
     buffer: BytesMut,
-    /// A longer frame than usual was in the buffer: its room would be used again for as long as the
-    /// connection lives.
+    /// Whether the buffer has held a frame longer than usual. An idle connection would keep that
+    /// memory, so the buffer is made anew.
     is_grown: bool,
     conn: ConnId,
     line: &'a Line,
@@ -196,7 +197,7 @@ impl Incoming<'_> {
             if let Some(frame) = self.next_frame()? {
                 self.is_grown |= frame.len() > READ_CHUNK;
                 if self.shared.serve(self.conn, frame).await? == Flow::Finish {
-                    // The writer ends the connection when all that is queued is written.
+                    // The writer ends the connection once everything queued is written.
                     return future::pending().await;
                 }
                 continue;
@@ -224,7 +225,7 @@ struct Outgoing<'a> {
     writer: WriteHalf<'a>,
     items: mpsc::UnboundedReceiver<Item>,
     batch: BytesMut,
-    /// What the frames in the batch count for.
+    /// The queue cost of the frames in the batch.
     cost: usize,
     line: &'a Line,
     events_held: watch::Receiver<bool>,
@@ -234,7 +235,7 @@ impl Outgoing<'_> {
     async fn run(mut self) -> io::Result<()> {
         loop {
             let Some(item) = self.items.recv().await else {
-                // Nobody can push any more: the connection was cut, and ends by that.
+                // The sender is gone: the connection was cut, and the cut ends it.
                 return future::pending().await;
             };
             let cost = item.cost();
@@ -275,7 +276,7 @@ impl Outgoing<'_> {
         self.writer.write_all(&self.batch).await?;
         self.line.wrote(mem::take(&mut self.cost));
         if self.batch.capacity() > KEPT_BATCH {
-            // One large reply must not cost an idle connection its size for ever.
+            // One large reply must not cost an idle connection its size forever.
             self.batch = BytesMut::new();
         }
         self.batch.clear();

@@ -1,8 +1,8 @@
 //! The server as one value: sessions, tree and watches, and what each request does to them.
 //!
-//! Invariant: a change and the events it causes are one step, so whoever sees the change in a reply
-//! has the event in front of it, if replies and effects are queued in the order in which they are
-//! returned. No I/O, no clock: time and connections are arguments.
+//! Invariant: a change and its events are one step. If replies and effects are queued in the order
+//! in which they are returned, a client gets the event before any reply that shows the change. No
+//! I/O, no clock: time and connections are arguments.
 
 mod journal;
 mod oddities;
@@ -26,8 +26,8 @@ use super::sessions::{ConnId, Session, Sessions};
 use super::tree::Tree;
 use super::watches::{EventKind, Watches};
 
-/// So many bytes of identities a connection can prove; more than anybody has, and no place to put a
-/// megabyte with each proof.
+/// The most bytes of identities that one connection can prove. Real clients need less, and without
+/// the bound each proof could add a megabyte.
 const MOST_IDENTITIES: usize = 16 << 10;
 
 /// The time at which something is applied.
@@ -39,7 +39,7 @@ pub(super) struct Now {
     pub(super) wall_ms: i64,
 }
 
-/// What others must be told after a step.
+/// An event to send, or a connection to close, after a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Effect {
     Event {
@@ -99,14 +99,14 @@ impl Core {
         }
     }
 
-    /// What others must be told since the last call, in order.
+    /// Takes the effects since the last call, in order.
     pub(super) fn take_effects(&mut self) -> Vec<Effect> {
         mem::take(&mut self.effects)
     }
 
-    /// Opens a session or moves one to this connection. `None` refuses a client that has seen more
-    /// than this server has: its connection is closed without a word, so that it tries another
-    /// server.
+    /// Opens a session or moves one to this connection. `None` refuses a client that has seen a
+    /// newer zxid than this server. Its connection is closed without a reply, so that the client
+    /// tries another server.
     pub(super) fn connect(
         &mut self,
         conn: ConnId,
@@ -147,8 +147,7 @@ impl Core {
         })
     }
 
-    /// The session that the request asked for, or 0 if there is no such session or the password is
-    /// not its own.
+    /// The requested session, or 0 if it does not exist or the password is wrong.
     fn reattach(
         &mut self,
         conn: ConnId,
@@ -160,7 +159,7 @@ impl Core {
             return 0;
         };
         let is_owner = session.password[..] == request.password[..];
-        // The original ends the old connection before it looks at the password.
+        // ZooKeeper ends the old connection before it checks the password.
         if let Some(old) = session.conn {
             self.effects.push(Effect::Close(old));
             self.disconnect(old);
@@ -181,7 +180,7 @@ impl Core {
         self.watches.forget(conn);
     }
 
-    /// Counts the session's silence from now on.
+    /// Restarts the session's timeout.
     pub(super) fn touch(&mut self, conn: ConnId, now: Now) {
         if let Some(peer) = self.peers.get(&conn) {
             self.sessions.touch(peer.session, now.uptime);
@@ -241,8 +240,7 @@ impl Core {
         }
     }
 
-    /// The requests that the original answers before it puts them in order; their replies carry no
-    /// true zxid.
+    /// The requests that ZooKeeper answers before it orders them. Their replies carry no true zxid.
     fn apply_unordered(
         &mut self,
         conn: ConnId,
@@ -274,7 +272,7 @@ impl Core {
         Ok(Answer::Empty)
     }
 
-    /// Ends the sessions that were silent too long.
+    /// Expires the sessions whose timeout has passed.
     pub(super) fn expire_overdue(&mut self, now: Now) -> usize {
         let overdue = self.sessions.overdue(now.uptime);
         overdue
@@ -283,7 +281,7 @@ impl Core {
             .count()
     }
 
-    /// Ends a session now, whatever was heard from it, and closes its connection.
+    /// Expires a session now, even if its timeout has not passed, and closes its connection.
     pub(super) fn expire(&mut self, session: i64) -> bool {
         let Some(ended) = self.end_session(session) else {
             return false;
@@ -295,7 +293,7 @@ impl Core {
         true
     }
 
-    /// Gives every session its whole timeout again, as a server does that comes back.
+    /// Restarts every session's timeout, as a restarted server does.
     pub(super) fn touch_all(&mut self, now: Now) {
         self.sessions.touch_all(now.uptime);
     }
@@ -325,7 +323,6 @@ impl Core {
         &self.watches
     }
 
-    /// How many sessions there are.
     pub(super) fn session_count(&self) -> usize {
         self.sessions.len()
     }

@@ -1,13 +1,13 @@
-//! What the server has done so far, as numbers for tests.
+//! Counts of the server's work, for tests.
 //!
-//! Invariant: totals only grow; the "now" numbers are taken at the moment of the snapshot.
+//! Invariant: totals only grow; the "now" numbers are taken when the snapshot is made.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use super::proto::Op;
 
-/// A snapshot of what the server has done and holds; see
+/// A snapshot of the server's totals and contents; see
 /// [`EmbeddedServer::counters`](super::EmbeddedServer::counters).
 #[derive(Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -59,7 +59,7 @@ impl Counters {
         self.bytes_out += frame.len() as u64;
     }
 
-    /// Requests of this kind. A transaction is one request, whatever it holds.
+    /// Requests of this kind. A transaction is one request.
     #[must_use]
     pub fn get(&self, op: Op) -> u64 {
         self.by_op.get(&op).copied().unwrap_or(0)
@@ -71,7 +71,7 @@ impl Counters {
         self.by_op.values().sum()
     }
 
-    /// What was done since an earlier snapshot. The "now" numbers stay those of this one.
+    /// The totals since an earlier snapshot. The "now" numbers stay those of this one.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let by_op = self

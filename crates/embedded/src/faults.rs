@@ -1,7 +1,7 @@
-//! Hooks for tests: what can be made to go wrong, or to happen now.
+//! Hooks for tests: faults to inject, and events to cause now.
 //!
 //! Invariant: no hook lets a reply overtake an event, since a real server never does. The hooks
-//! only set switches and rules; the server looks at them where it does its work.
+//! only set switches and rules; the server reads them where it does its work.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::proto::{Code, Write};
 use super::rules::{Action, Match, Rules};
 use super::shared::Shared;
 
-/// A rule that still lacks what it does; one of the methods but `times` arms it.
+/// A rule without an action yet. Every method but `times` sets the action and arms it.
 #[must_use = "a rule does nothing until one of its actions is chosen"]
 pub struct Rule {
     shared: Arc<Shared>,
@@ -30,7 +30,7 @@ impl fmt::Debug for Rule {
 }
 
 impl Rule {
-    /// For how many requests the rule is good; 1 unless set.
+    /// Sets how many requests the rule applies to; 1 unless set.
     pub fn times(self, times: usize) -> Self {
         Self { times, ..self }
     }
@@ -40,7 +40,7 @@ impl Rule {
         self.arm(Action::DropReply);
     }
 
-    /// Applies the request, but keeps its reply, and so all that comes after it on this connection.
+    /// Applies the request, but holds back its reply and everything behind it on this connection.
     #[must_use = "dropping a hold releases it"]
     pub fn hold_reply(self) -> Hold {
         let latch = Latch::new();
@@ -66,8 +66,8 @@ impl Rule {
     }
 }
 
-/// Something that the server holds back until [`Hold::release`] or drop. With [`Rule::times`] above
-/// 1 it holds back all of them together.
+/// A request or reply that the server holds back until [`Hold::release`] or drop. With
+/// [`Rule::times`] above 1, one hold covers all the requests of its rule.
 pub struct Hold(Arc<Latch>);
 
 impl fmt::Debug for Hold {
@@ -77,8 +77,8 @@ impl fmt::Debug for Hold {
 }
 
 impl Hold {
-    /// Waits until the server has something to hold back: for a reply, the request is applied by
-    /// then.
+    /// Waits until the server holds something back. If that is a reply, its request is already
+    /// applied.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is lost.
@@ -86,7 +86,7 @@ impl Hold {
         self.0.until_reached().await;
     }
 
-    /// Lets it go on.
+    /// Stops holding it back.
     pub fn release(self) {}
 }
 
@@ -121,7 +121,7 @@ impl fmt::Debug for Faults {
 }
 
 impl Faults {
-    /// Starts a rule about the next request that matches.
+    /// Starts a rule for the next matching request.
     pub fn on(&self, what: Match) -> Rule {
         Rule {
             shared: self.shared.clone(),
@@ -135,7 +135,7 @@ impl Faults {
         self.shared.lock().rules = Rules::default();
     }
 
-    /// How many rules wait for a request.
+    /// The number of rules that wait for a request.
     #[must_use]
     pub fn armed_rules(&self) -> usize {
         self.shared.lock().rules.len()
@@ -158,7 +158,7 @@ impl Faults {
         sessions
     }
 
-    /// Ends a session now, as if nothing had been heard of it. False if there is no such session.
+    /// Expires a session now. False if there is no such session.
     pub fn expire_session(&self, session: impl Into<i64>) -> bool {
         let session = session.into();
         let mut state = self.shared.lock();
@@ -167,9 +167,8 @@ impl Faults {
         expired
     }
 
-    /// Ends a session now, but leaves its ephemeral nodes, as a server does whose removal of them
-    /// is late. They stay until [`Faults::remove_ephemerals_of`]. False if there is no such
-    /// session.
+    /// Expires a session now, but leaves its ephemerals, as a server does that is slow to remove
+    /// them. They stay until [`Faults::remove_ephemerals_of`]. False if there is no such session.
     pub fn expire_session_but_keep_its_nodes(&self, session: impl Into<i64>) -> bool {
         let session = session.into();
         let mut state = self.shared.lock();
@@ -178,7 +177,14 @@ impl Faults {
         expired
     }
 
-    /// Deletes the ephemeral nodes that a session has, or had when it ended; how many there were.
+    /// The ephemerals that a session has, or had when it expired: the path of each, and the zxid of
+    /// its creation.
+    #[must_use]
+    pub fn ephemerals_of(&self, session: i64) -> Vec<(String, i64)> {
+        self.shared.lock().core.ephemerals_of(session)
+    }
+
+    /// Deletes the ephemerals that a session has, or had when it expired. Returns their number.
     pub fn remove_ephemerals_of(&self, session: i64) -> usize {
         let now = self.shared.now();
         let mut state = self.shared.lock();
@@ -187,26 +193,25 @@ impl Faults {
         removed
     }
 
-    /// Gives the next connection of this session a new session instead, as a server does that does
-    /// not know the protocol well. The old session lives on without a connection. False if there is
-    /// no such session.
+    /// Gives the next connection of this session a new session, as a server with a protocol fault
+    /// might. The old session lives on without a connection. False if there is no such session.
     pub fn replace_session_at_next_connection(&self, session: i64) -> bool {
         self.shared.lock().core.replace_at_next_connection(session)
     }
 
-    /// Makes the next connection of this session one to a server that has seen nothing since now:
-    /// it refuses a client that has seen more, and answers reads as of now, until a sync, a write
-    /// or a watch makes it catch up. False if there is no such session.
+    /// Connects this session next to a server that has seen no change since now. That server
+    /// refuses a client that has seen more. It answers reads as of now, until a sync, a write or a
+    /// watch makes it catch up. False if there is no such session.
     pub fn lag_at_next_connection(&self, session: i64) -> bool {
         self.shared.lock().core.lag_at_next_connection(session)
     }
 
-    /// Closes the connection of a session; the session lives on. False if it has none.
+    /// Closes the connection of a session; the session lives on. False if it has no connection.
     pub fn cut(&self, session: i64) -> bool {
         self.shared.lock().cut(session)
     }
 
-    /// Closes every connection; how many there were.
+    /// Closes every connection. Returns their number.
     pub fn cut_all(&self) -> usize {
         let mut state = self.shared.lock();
         let sessions: Vec<i64> = state.core.sessions().map(|(id, _)| id).collect();
@@ -216,9 +221,9 @@ impl Faults {
             .count()
     }
 
-    /// Neither reads from nor writes to the connection that the session has now, as if the network
-    /// had swallowed it, not even its end if the session expires meanwhile. A new connection of the
-    /// session is not frozen. False if the session has no connection.
+    /// Stops reading from and writing to the session's current connection, as if the network lost
+    /// every packet. If the session expires, the client does not see the connection end. A new
+    /// connection of the session is not frozen. False if the session has no connection.
     pub fn freeze(&self, session: i64) -> bool {
         self.shared.lock().freeze(session)
     }
@@ -228,12 +233,12 @@ impl Faults {
         self.shared.lock().thaw(session)
     }
 
-    /// Sends every watch event this much later. Replies behind it on the same connection wait too.
+    /// Delays every watch event by this time. Replies behind it on the same connection wait too.
     pub fn delay_watches(&self, delay: Duration) {
         self.shared.lock().event_delay = (!delay.is_zero()).then_some(delay);
     }
 
-    /// Keeps every watch event, and so the replies behind it, until [`Faults::release_watches`].
+    /// Holds every watch event, and the replies behind it, until [`Faults::release_watches`].
     pub fn hold_watches(&self) {
         self.shared.lock().events_held.send_replace(true);
     }
@@ -256,7 +261,7 @@ impl Faults {
         self.shared.lock().core.set_sequence(path, next)
     }
 
-    /// Deletes the containers and TTL nodes that are due; how many there were.
+    /// Deletes the containers and TTL nodes that are due. Returns their number.
     pub fn reap_containers(&self) -> usize {
         let now = self.shared.now();
         let mut state = self.shared.lock();
@@ -265,7 +270,7 @@ impl Faults {
         reaped
     }
 
-    /// Deletes a node as another client with every right would.
+    /// Deletes a node as another client with every permission would.
     ///
     /// # Errors
     /// `NoNode`, `NotEmpty`, `BadArguments`.
@@ -276,7 +281,7 @@ impl Faults {
         })
     }
 
-    /// Writes a node's data as another client with every right would.
+    /// Writes a node's data as another client with every permission would.
     ///
     /// # Errors
     /// `NoNode`, `BadArguments`.

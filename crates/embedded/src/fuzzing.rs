@@ -1,8 +1,8 @@
-//! What the fuzz targets claim of the server, without sockets: any bytes, in any order, leave it
-//! whole.
+//! The properties that the fuzz targets check on the server, without sockets: any bytes, in any
+//! order, leave it consistent.
 //!
-//! Built for fuzz targets and tests alone. The numbers of operations are written out here once
-//! more, so that a wrong one is noticed.
+//! Built for fuzz targets and tests alone. The operation codes are written out a second time here,
+//! so that a wrong one is noticed.
 
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ pub fn is_path(path: &str) -> bool {
     path::is_valid(path)
 }
 
-/// Frames are the same however their bytes arrive; what decodes is decoded to the same when it is
-/// written again; words answer.
+/// Frames do not depend on how their bytes are split. A decoded request, encoded and decoded again,
+/// is the same. Every word gets an answer.
 pub fn codec(data: &[u8]) {
     let whole = frames(data, data.len().max(1));
     let step = 1 + usize::from(data.last().copied().unwrap_or(0) % 7);
@@ -36,7 +36,7 @@ pub fn codec(data: &[u8]) {
         assert!(frame.len() <= MAX_FRAME);
         a_request_survives(frame);
     }
-    // And without a length in front, so that it need not be right.
+    // Also without a length prefix, so that the input needs no valid length.
     let frame = Bytes::copy_from_slice(data);
     a_request_survives(frame.clone());
     if let Ok(hello) = ConnectRequest::decode(frame) {
@@ -47,8 +47,8 @@ pub fn codec(data: &[u8]) {
     }
 }
 
-/// All frames, and how many bytes are left or why there are no more, if the bytes come in pieces of
-/// this size.
+/// All frames when the bytes come in pieces of this size. Then the number of bytes left, or the
+/// error that ended the frames.
 fn frames(data: &[u8], piece: usize) -> (Vec<Bytes>, Result<usize, Malformed>) {
     let mut buffer = BytesMut::new();
     let mut frames = Vec::new();
@@ -74,7 +74,7 @@ fn a_request_survives(frame: Bytes) {
         bytes += path.len();
         false
     });
-    // A byte that is no text becomes a character of three.
+    // An invalid byte becomes a character of three bytes.
     assert!(
         bytes <= 3 * frame.len() + 1,
         "a request holds only what its frame held"
@@ -94,7 +94,7 @@ fn encode_hello(hello: &ConnectRequest) -> Bytes {
     output.finish().slice(4..)
 }
 
-/// The frame of a request, without its length; `None` for those that hold nothing of their frame.
+/// Encodes a request, without the length prefix; `None` if the request keeps nothing of its frame.
 fn encode(xid: i32, request: &Request) -> Option<Bytes> {
     let mut output = Output::frame();
     output.i32(xid);
@@ -230,8 +230,8 @@ fn body(output: &mut Output, write: &Write) {
     }
 }
 
-/// As it is: the server itself writes characters beyond the basic plane as Java does, and would not
-/// read them back.
+/// Written raw: the server's own encoder writes characters beyond the basic plane as Java does, and
+/// could not read them back.
 fn text<'o>(output: &'o mut Output, text: &str) -> &'o mut Output {
     output.buffer(Some(text.as_bytes()))
 }
@@ -261,13 +261,12 @@ fn empty_status() -> Status {
     }
 }
 
-/// Up to four connections at a time say what the bytes say. Each step is a byte that says what
-/// happens, and to which of them: mostly a request, which is a byte with its length and then itself
-/// without one.
+/// Drives up to four connections from the input. Each step is one byte that selects an action and a
+/// connection. Most actions are a request: a length byte, then the frame without its own length.
 ///
-/// Whatever it is: a write that is refused changes nothing, zxids do not go back, nobody is told
-/// anything who is not there, and when all have left and their time is over, nothing of theirs is
-/// left.
+/// The checks: a refused write changes nothing, and zxids never go back. Events go only to
+/// connections that exist. When all clients have left and their sessions have expired, no node or
+/// watch of theirs is left.
 pub fn conversation(data: &[u8]) {
     let mut room = Room {
         core: Core::new((SECOND, 60 * SECOND), 1 << 16, 0),
@@ -298,7 +297,7 @@ fn hello(session: i64, password: Bytes) -> ConnectRequest {
     }
 }
 
-/// The core of a server, and who is connected to it.
+/// The core of a server, and its connections.
 struct Room {
     core: Core,
     guests: [Option<ConnId>; 4],
@@ -358,7 +357,7 @@ impl Room {
         let conn = ConnId(self.last);
         let here = Identity::address([127, 0, 0, 1].into());
         let welcome = self.core.connect(conn, &hello, here, self.now());
-        // Whoever has lost its session to this one is closed.
+        // If this connection took over a session, the session's old connection is closed here.
         self.told();
         match welcome {
             Some(welcome) if welcome.session != 0 => {
@@ -370,7 +369,7 @@ impl Room {
         }
     }
 
-    /// Moves one of the sessions that there are.
+    /// Moves an existing session to this connection.
     fn come_back(&mut self, guest: usize, which: u8) {
         let mut sessions: Vec<(i64, [u8; 16])> = self
             .core
@@ -436,11 +435,11 @@ impl Room {
         }
     }
 
-    /// Hands out what others are to be told.
+    /// Delivers the effects of the last steps.
     fn told(&mut self) {
         for effect in self.core.take_effects() {
             match effect {
-                // Whoever has left meanwhile is told nothing, but was there.
+                // The connection may have ended since, but it did exist.
                 Effect::Event { conn, path, .. } => {
                     assert!(conn.0 <= self.last);
                     assert!(
@@ -520,7 +519,7 @@ impl Room {
     }
 }
 
-/// A byte with a length, and so many bytes or as many as there are.
+/// A length byte, and that many bytes or as many as there are.
 fn frame(input: &mut Bytes) -> Bytes {
     let length = usize::from(input.try_get_u8().unwrap_or(0));
     input.split_to(length.min(input.len()))

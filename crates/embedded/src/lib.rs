@@ -1,36 +1,36 @@
 //! A ZooKeeper-compatible server inside this process, for tests, demos and CI without Java.
 //!
 //! **Not for production.** It is one process that keeps everything in memory: no disk, no quorum,
-//! no TLS, and whatever it holds is gone when it ends. Production runs on a real ZooKeeper
-//! ensemble. What it does promise is to answer as ZooKeeper 3.8 does, byte for byte where clients
-//! look, and to let a test break things on purpose ([`Faults`]).
+//! no TLS. Its data is lost when it ends. Production runs on a real ZooKeeper ensemble. This server
+//! promises to answer as ZooKeeper 3.8 does, byte for byte where clients look. A test can inject
+//! faults on purpose ([`Faults`]).
 //!
-//! It keeps no quotas: what is written below `/zookeeper/quota` is a node like any other, is never
-//! counted, and limits nothing.
+//! It keeps no quotas: a node below `/zookeeper/quota` is like any other, is never counted, and
+//! limits nothing.
 //!
-//! Invariant: events and replies reach a connection in the order of the changes they tell of. It
-//! knows nothing of locks, and nothing else in this crate may be used here.
+//! Invariant: events and replies reach a connection in the order of their changes. It knows nothing
+//! of locks, and uses no other crate of this workspace.
 //!
 //! # What clients can cost
 //!
-//! Whatever clients send, or fail to send or to read, memory stays below the sum of these
-//! (`crates/cli/tests/flood.rs` holds it to them). Of each, at most:
+//! Memory stays below the sum of these bounds, even if clients misbehave or do not read (tested by
+//! `crates/cli/tests/flood.rs`). Of each, at most:
 //!
 //! - **Connection, of [`max_connections`] in all and [`max_client_connections`] of one address**:
 //!   16 KiB.
-//! - **Connection without a session**: the same, for [`handshake_timeout`]; a connect request above
+//! - **Connection without a session**: the same, for [`handshake_timeout`]. A connect request above
 //!   4 KiB ends it.
-//! - **Request that has not come as a whole**: twice the bytes that have come; a frame above
-//!   [`max_frame`] ends the connection.
-//! - **Unread byte of a reply or an event**: 2 bytes, counted with 192 more for each frame: above 1
-//!   MiB of it the connection's next requests wait, above [`max_queued`] the connection ends.
-//! - **Request under way**: 64 times its bytes, and five times its reply; a multi-read is gathered
-//!   up to `max_queued`, all others are as long as the node that they ask for.
+//! - **Incomplete request**: twice the bytes received. A frame above [`max_frame`] ends the
+//!   connection.
+//! - **Unread byte of a reply or an event**: 2 bytes, and each frame counts as 192 bytes more.
+//!   Above 1 MiB the connection's next requests wait. Above [`max_queued`] the connection ends.
+//! - **Request in progress**: 64 times its bytes, and five times its reply. A multi-read is
+//!   gathered up to `max_queued`. Every other reply is as long as the node that it reads.
 //! - **Long four-letter word (`stat`, `wchc`, `cons`, `dump`)**: five times its answer; four are
 //!   answered at once.
 //! - **Watch**: 512 bytes, and its path.
 //! - **Session**: 512 bytes, until it expires.
-//! - **Connection's identities**: 16 KiB: a proof beyond that ends it.
+//! - **Connection's identities**: 16 KiB in all; a proof beyond that ends the connection.
 //! - **Node**: 1 KiB, twice its path, its data, and its access list, which has 1024 entries at
 //!   most.
 //!
@@ -40,8 +40,7 @@
 //! [`max_frame`]: EmbeddedServerBuilder::max_frame
 //! [`max_queued`]: EmbeddedServerBuilder::max_queued
 //!
-//! Nodes and watches are what clients come for: there is no limit to their number, as in ZooKeeper
-//! without quotas.
+//! The number of nodes and watches has no limit, as in ZooKeeper without quotas.
 //!
 //! ```
 //! # async fn example() -> std::io::Result<()> {
@@ -97,7 +96,7 @@ pub use self::proto::{Code, Op};
 pub use self::rules::Match;
 use self::shared::Shared;
 
-/// How long to wait after an accept failed, most likely for lack of file descriptors.
+/// The pause after a failed accept. The usual cause is a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone)]
@@ -135,8 +134,8 @@ impl EmbeddedServerBuilder {
         self
     }
 
-    /// Looks for silent sessions this often: a session ends up to one tick late. 20 ms unless set;
-    /// a real server's tick is 2 s.
+    /// Checks for expired sessions this often: a session ends up to one tick late. 20 ms unless
+    /// set; a real server's tick is 2 s.
     pub fn tick(mut self, tick: Duration) -> Self {
         self.settings.tick = tick.max(Duration::from_millis(1));
         self
@@ -156,7 +155,7 @@ impl EmbeddedServerBuilder {
         self
     }
 
-    /// Deletes empty containers and outlived TTL nodes this often. 60 s unless set.
+    /// Deletes empty containers and expired TTL nodes this often. 60 s unless set.
     pub fn container_interval(mut self, interval: Duration) -> Self {
         self.settings.container_interval = interval.max(Duration::from_millis(1));
         self
@@ -182,18 +181,17 @@ impl EmbeddedServerBuilder {
         self
     }
 
-    /// Cuts off a client that leaves more than this unread, with 192 bytes counted for each frame.
-    /// 32 MiB unless set.
+    /// Cuts the connection of a client that leaves more than this unread, with 192 bytes added for
+    /// each frame. 32 MiB unless set.
     pub fn max_queued(mut self, bytes: usize) -> Self {
         self.settings.max_queued = bytes;
         self
     }
 
-    /// Starts the server on the current tokio runtime. It is ready to be connected to when this
-    /// returns.
+    /// Starts the server on the current tokio runtime. When this returns, clients can connect.
     ///
     /// # Errors
-    /// Whatever binding the address returns.
+    /// The error of binding the address.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing runs until it returns.
@@ -212,7 +210,7 @@ impl EmbeddedServerBuilder {
 
 /// A running server. **Not for production**: see [the module](self).
 ///
-/// Dropping it stops everything at once, without the farewells of [`EmbeddedServer::stop`].
+/// Dropping it stops everything at once, without the orderly end of [`EmbeddedServer::stop`].
 pub struct EmbeddedServer {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -228,10 +226,10 @@ impl fmt::Debug for EmbeddedServer {
 }
 
 impl EmbeddedServer {
-    /// Starts a server with the usual settings on a free loopback port.
+    /// Starts a server with the default settings on a free loopback port.
     ///
     /// # Errors
-    /// Whatever binding the address returns.
+    /// The error of binding the address.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing runs until it returns.
@@ -239,7 +237,7 @@ impl EmbeddedServer {
         Self::builder().start().await
     }
 
-    /// Starts from the usual settings to change some.
+    /// Returns a builder with the default settings.
     pub fn builder() -> EmbeddedServerBuilder {
         EmbeddedServerBuilder {
             settings: Settings {
@@ -262,13 +260,13 @@ impl EmbeddedServer {
         self.address
     }
 
-    /// The same as a connect string for clients, such as `127.0.0.1:40123`.
+    /// The address as a connect string for clients, such as `127.0.0.1:40123`.
     #[must_use]
     pub fn connect_string(&self) -> String {
         self.address.to_string()
     }
 
-    /// The hooks by which a test makes things go wrong.
+    /// The hooks by which a test injects faults.
     #[must_use]
     pub fn faults(&self) -> Faults {
         Faults {
@@ -276,27 +274,27 @@ impl EmbeddedServer {
         }
     }
 
-    /// A snapshot of what it has done and holds.
+    /// A snapshot of the server's totals and contents.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.shared.counters()
     }
 
-    /// Records deletions from now on, at most `capacity` of them: then the oldest are forgotten. 0
-    /// ends it.
+    /// Records deletions from now on. It keeps the newest `capacity` of them. 0 stops it.
     pub fn journal(&self, capacity: usize) {
         self.shared.lock().core.start_journal(capacity);
     }
 
-    /// Takes what was recorded since [`EmbeddedServer::journal`] or the last call, oldest first.
+    /// Takes the deletions recorded since [`EmbeddedServer::journal`] or the last call, oldest
+    /// first.
     #[must_use]
     pub fn take_journal(&self) -> Vec<Deleted> {
         self.shared.lock().core.take_journal()
     }
 
-    /// Closes the listener and all connections. The nodes and sessions stay, and no session
-    /// expires, until
-    /// [`EmbeddedServer::restart`]: together they are an outage. Does nothing if it is stopped.
+    /// Closes the listener and all connections. Nodes and sessions stay, and no session expires
+    /// until [`EmbeddedServer::restart`]. The two calls make an outage. Does nothing if the server
+    /// is stopped.
     ///
     /// # Cancel safety
     /// Dropped half-way, everything still stops, but without being waited for.
@@ -313,12 +311,11 @@ impl EmbeddedServer {
     }
 
     /// Closes all connections and listens again on the same port. Nodes and sessions are kept, and
-    /// every session gets its whole timeout again, as on a real server that restarts. Starts a
-    /// stopped server.
+    /// every session's timeout restarts, as on a real server. Starts a stopped server.
     ///
     /// # Errors
-    /// Whatever binding the address returns, for instance if somebody else took the port; the
-    /// server is stopped then.
+    /// The error of binding the address, for instance if another process took the port. The server
+    /// is stopped then.
     ///
     /// # Cancel safety
     /// Dropped half-way, the server may be stopped; call it again.
@@ -357,7 +354,7 @@ impl Running {
 
     async fn stop(mut self) {
         drop(self.stop.take());
-        // An aborted or ended task is just as stopped.
+        // A task that was aborted or has ended is stopped too.
         (&mut self.task).await.ok();
     }
 }
@@ -381,7 +378,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stopped: oneshot:
     let admission = Admission::new(shared.settings.max_client_connections);
     let mut tick = every(shared.settings.tick);
     let mut reap = every(shared.settings.container_interval);
-    // The first tick of an interval is at once; containers must not go at the start.
+    // The first tick of an interval is immediate, but containers must not be deleted at the start.
     reap.tick().await;
     loop {
         let step = tokio::select! {

@@ -1,7 +1,7 @@
-//! One node: what it holds, and what clients see of it.
+//! One node: its contents, and its view for clients.
 //!
-//! Invariant: the counts that clients see are derived here and nowhere else. It does not know its
-//! path or its parent.
+//! Invariant: the counts that clients see are derived only here. It does not know its path or its
+//! parent.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use bytes::Bytes;
 
 use super::acl::Acl;
 
-/// Whose end is this node's end?
+/// What ends the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Life {
     Persistent,
     Ephemeral(i64),
     Container,
-    /// Goes when it has had no child and no write for so many milliseconds.
+    /// Deleted after this many milliseconds without a child and without a write.
     Ttl(i64),
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Node {
     pub(super) ctime: i64,
     pub(super) mtime: i64,
     pub(super) version: i32,
-    /// Counts creates of children only, and is the next sequence number. Clients see another
+    /// Counts creates of children only, and is the next sequence number. Clients see a different
     /// number: [`Node::stat`].
     pub(super) cversion: i32,
     pub(super) aversion: i32,
@@ -55,7 +55,7 @@ pub(super) struct Stat {
 }
 
 impl Node {
-    /// A new node; `data` is copied so that it does not keep the frame it came in alive.
+    /// A new node. `data` is copied, so that it does not keep its whole frame in memory.
     pub(super) fn new(
         data: Option<&[u8]>,
         acl: Arc<[Acl]>,
@@ -79,9 +79,9 @@ impl Node {
         }
     }
 
-    /// The number of changes to the children is derived: each one there was created once, each one
-    /// gone was created and deleted. The session is told for ephemerals only, never the marks of
-    /// containers and TTLs.
+    /// The number of changes to the children is derived: each present child was created once, and
+    /// each deleted child was created and deleted. The owner session is shown for ephemerals only,
+    /// never the marks of containers and TTL nodes.
     pub(super) fn stat(&self) -> Stat {
         let children = i32::try_from(self.children.len()).unwrap_or(i32::MAX);
         Stat {

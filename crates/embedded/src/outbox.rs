@@ -1,9 +1,9 @@
-//! The one queue of a connection's outgoing frames, and the switches by which others reach the
+//! The queue of a connection's outgoing frames, and the switches by which the server controls the
 //! connection.
 //!
-//! Invariant: what is pushed under the server's lock leaves in that order; an item that waits makes
-//! everything behind it wait. The queue is bounded in bytes: a client that does not read is cut
-//! off, not waited for.
+//! Invariant: frames pushed under the server's lock leave in that order. An item that waits delays
+//! everything behind it. The queue is bounded in bytes: a client that does not read loses its
+//! connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,14 +12,14 @@ use bytes::Bytes;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
-/// Above this many queued bytes a connection's requests wait; its events still come.
+/// With more queued bytes than this, a connection's requests wait. Its events are still queued.
 const CROWDED: usize = 1 << 20;
-/// What a queued frame takes beside its bytes: its place in the queue, and the room that the
-/// shortest frame is given. Without it a client that never reads many short events would cost five
-/// times what is counted.
+/// The memory of a queued frame besides its bytes: its place in the queue, and the allocation of
+/// the shortest frame. Without it, a client that leaves many short events unread would cost five
+/// times its count.
 const PLACE: usize = 192;
 
-/// A point that is reached once and stays closed until somebody opens it.
+/// A point that is reached once and stays closed until it is opened.
 #[derive(Debug)]
 pub(super) struct Latch {
     reached: watch::Sender<bool>,
@@ -51,7 +51,7 @@ impl Latch {
     }
 }
 
-/// Waits until a switch has this value; returns at once if the switch is gone for good.
+/// Waits until a switch has this value. Returns at once if the switch was dropped.
 pub(super) async fn until(switch: &mut watch::Receiver<bool>, value: bool) {
     switch.wait_for(|now| *now == value).await.ok();
 }
@@ -59,7 +59,7 @@ pub(super) async fn until(switch: &mut watch::Receiver<bool>, value: bool) {
 #[derive(Debug)]
 pub(super) enum Item {
     Reply(Bytes),
-    /// Not to be sent before that time.
+    /// Not sent before that time.
     Event(Bytes, Option<Instant>),
     /// Nothing behind this goes on until the latch is open.
     Wait(Arc<Latch>),
@@ -68,7 +68,7 @@ pub(super) enum Item {
 }
 
 impl Item {
-    /// What it counts for while it is queued, in bytes.
+    /// Its bytes in the queue's count.
     pub(super) fn cost(&self) -> usize {
         match self {
             Self::Reply(frame) | Self::Event(frame, _) => frame.len() + PLACE,
@@ -119,7 +119,7 @@ impl Line {
         }
     }
 
-    /// What this many bytes were counted for has left.
+    /// Takes the cost of written frames off the count.
     pub(super) fn wrote(&self, cost: usize) {
         self.queued.fetch_sub(cost, Ordering::Relaxed);
         self.drained.notify_one();
@@ -146,7 +146,7 @@ pub(super) fn channel(max_bytes: usize) -> (Outbox, mpsc::UnboundedReceiver<Item
 }
 
 impl Outbox {
-    /// Queues an item; a queue that would grow beyond its bound cuts the connection instead.
+    /// Queues an item. If the queue would exceed its bound, the connection is cut.
     pub(super) fn push(&mut self, item: Item) {
         let cost = item.cost();
         if cost > 0 {
@@ -158,7 +158,7 @@ impl Outbox {
                 return;
             }
         }
-        // The receiver is gone only when the connection is ending, and then nobody misses the item.
+        // The receiver is gone only when the connection is ending, and then the item is not needed.
         self.items.send(item).ok();
     }
 }
@@ -171,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    /// How many frames of this length are taken before the connection is cut.
+    /// The number of frames of this length accepted before the connection is cut.
     async fn taken(length: usize, max_bytes: usize) -> usize {
         let (mut outbox, _items) = channel(max_bytes);
         for count in 0..10_000 {

@@ -3,7 +3,7 @@
 //! Invariant: a path that passes [`is_valid`] is one that ZooKeeper accepts for a new node. It
 //! knows no tree.
 
-/// Whether a node of this path may be made.
+/// Whether a node of this path may be created.
 pub(super) fn is_valid(path: &str) -> bool {
     if path == "/" {
         return true;
@@ -17,7 +17,7 @@ pub(super) fn is_valid(path: &str) -> bool {
         && names.chars().all(is_allowed)
 }
 
-/// Java judges UTF-16 units, so everything outside the basic plane counts as surrogates and is
+/// Java checks UTF-16 units, so a character outside the basic plane counts as surrogates and is
 /// refused.
 fn is_allowed(character: char) -> bool {
     !matches!(character, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
@@ -39,7 +39,7 @@ pub(super) fn join(parent: &str, name: &str) -> String {
     }
 }
 
-/// Nodes that the server itself owns: they cannot be deleted.
+/// The server's own nodes, which cannot be deleted.
 pub(super) fn is_special(path: &str) -> bool {
     matches!(
         path,

@@ -1,6 +1,6 @@
-//! Requests: what a client can ask for, and the protocol's names for operations and errors.
+//! Requests: their kinds and contents, and the protocol's names for operations and errors.
 //!
-//! Invariant: a request holds only what its frame held. It applies nothing and knows no state.
+//! Invariant: a request holds nothing beyond its frame. It applies nothing and knows no state.
 
 mod decode;
 
@@ -49,7 +49,7 @@ pub enum Op {
     MultiRead,
     /// A persistent watch is added.
     AddWatch,
-    /// Is there such a watch?
+    /// Check for a persistent watch.
     CheckWatches,
     /// A watch is removed.
     RemoveWatches,
@@ -65,7 +65,7 @@ pub enum Op {
     Other,
 }
 
-/// The protocol's error codes, as far as this server sends them or a test may inject them.
+/// The protocol's error codes that this server sends or a test may inject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the names are the protocol's own")]
@@ -94,18 +94,19 @@ pub enum Code {
     Throttled = -127,
 }
 
-/// What a client sends first.
+/// The first message of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ConnectRequest {
     pub(super) last_zxid: i64,
     pub(super) timeout_ms: i32,
     pub(super) session: i64,
     pub(super) password: Bytes,
-    /// Clients before 3.4 do not send the read-only flag, and choke on it in the reply.
+    /// Clients before 3.4 do not send the read-only flag, and fail if it is in the reply.
     pub(super) knows_read_only: bool,
 }
 
-/// Which create it is decides what the reply holds and, for containers and TTLs, what is made.
+/// The form of a create. It decides the contents of the reply and, for containers and TTLs, the
+/// kind of node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CreateKind {
     Plain,
@@ -114,7 +115,7 @@ pub(super) enum CreateKind {
     Ttl,
 }
 
-/// One create, as sent: modes and access lists are not judged yet.
+/// One create, as sent: modes and access lists are not checked yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Create {
     pub(super) kind: CreateKind,
@@ -125,7 +126,7 @@ pub(super) struct Create {
     pub(super) ttl: i64,
 }
 
-/// What may stand alone or be a part of a transaction.
+/// A write, alone or as part of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Write {
     Create(Create),
@@ -242,13 +243,13 @@ pub(super) enum Request {
     Ping,
     CloseSession,
     Reconfig,
-    /// Well framed but senseless, such as a read in a transaction: answered with
-    /// `MarshallingError`.
+    /// Well framed but invalid, such as a read in a transaction: answered with `MarshallingError`.
     Senseless {
         op: Op,
         is_write: bool,
     },
-    /// An operation that the protocol does not have: answered with `Unimplemented`, then closed.
+    /// An operation that the protocol does not have. It is answered with `Unimplemented`, then the
+    /// connection is closed.
     Unknown,
 }
 

@@ -1,7 +1,6 @@
 //! Replies and events as bytes.
 //!
-//! Invariant: each answer is written in the form that ZooKeeper 3.8 uses for the request it belongs
-//! to. It decides nothing.
+//! Invariant: each answer has the form that ZooKeeper 3.8 uses for its request. It decides nothing.
 
 use std::sync::Arc;
 
@@ -29,7 +28,7 @@ pub(super) enum Answer {
     Parts(Vec<Part>),
     Count(usize),
     Users(Vec<(String, String)>),
-    /// A null buffer: what a server without SASL says to a token.
+    /// A null buffer: the answer of a server without SASL to a token.
     Null,
 }
 
@@ -45,7 +44,7 @@ pub(super) enum Part {
     Error(i32),
 }
 
-/// What a connect request is answered with; a refused session is told as session 0.
+/// The answer to a connect request. Session 0 means refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Welcome {
     pub(super) timeout_ms: i32,

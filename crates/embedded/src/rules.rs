@@ -1,4 +1,4 @@
-//! Rules about requests: which are meant, and what is to become of them.
+//! Rules for requests: which requests they match, and the action to take.
 //!
 //! Invariant: of several rules that match a request only the oldest is used. It does nothing to the
 //! request itself.
@@ -42,8 +42,8 @@ impl Match {
         }
     }
 
-    /// Only requests on this very path. Of a multi or multi-read one part is enough, here and
-    /// below.
+    /// Only requests on exactly this path. For a multi or multi-read, one matching part is enough,
+    /// here and below.
     pub fn path(self, path: impl Into<String>) -> Self {
         Self {
             path: Some(PathMatch::Exact(path.into())),
@@ -51,8 +51,8 @@ impl Match {
         }
     }
 
-    /// Only requests on a path that starts so. A sequential create is judged by the path that was
-    /// sent.
+    /// Only requests on a path with this prefix. A sequential create is matched by the path in the
+    /// request.
     pub fn path_prefix(self, prefix: impl Into<String>) -> Self {
         Self {
             path: Some(PathMatch::Prefix(prefix.into())),
@@ -105,7 +105,7 @@ struct Armed {
     action: Action,
 }
 
-/// The rules in force; the oldest that matches is used, and is gone when its times are used up.
+/// The armed rules. The oldest match is used, and removed after its last time.
 #[derive(Debug, Default)]
 pub(super) struct Rules(Vec<Armed>);
 

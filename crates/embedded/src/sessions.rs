@@ -1,7 +1,7 @@
 //! Sessions: their passwords, their timeouts, and which of them are overdue.
 //!
-//! Invariant: a session is overdue only when nothing was heard from it for its whole timeout. It
-//! deletes no nodes and closes no connections; time is an argument.
+//! Invariant: a session is overdue only after a whole timeout without a message from it. It deletes
+//! no nodes and closes no connections; time is an argument.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(super) struct Session {
 }
 
 /// All live sessions. `queue` holds one due time per session, which may be too early but never too
-/// late: hearing from a session costs nothing, and the due time is moved only when it is reached.
+/// late. A message moves nothing in the queue; the due time is corrected once it is reached.
 #[derive(Debug)]
 pub(super) struct Sessions {
     table: HashMap<i64, Session>,
@@ -46,7 +46,7 @@ impl Sessions {
         self.table.insert(
             id,
             Session {
-                // Whoever has it has the session, with all that it proved.
+                // The password alone gives access to the session and all its identities.
                 password: Uuid::new_v4().into_bytes(),
                 timeout,
                 conn: Some(conn),
@@ -94,7 +94,7 @@ impl Sessions {
         }
     }
 
-    /// Gives every session its whole timeout again, as a restarted server does.
+    /// Restarts every session's timeout, as a restarted server does.
     pub(super) fn touch_all(&mut self, now: Duration) {
         for session in self.table.values_mut() {
             session.heard = now;
@@ -105,8 +105,8 @@ impl Sessions {
         self.table.remove(&id)
     }
 
-    /// The sessions that were silent for their whole timeout, oldest first. The caller removes
-    /// them; a session may be named twice.
+    /// The sessions whose whole timeout has passed, oldest first. The caller removes them. A
+    /// session may be listed twice.
     pub(super) fn overdue(&mut self, now: Duration) -> Vec<i64> {
         let mut overdue = Vec::new();
         while let Some(&(due, id)) = self.queue.first() {

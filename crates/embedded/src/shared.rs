@@ -1,6 +1,6 @@
 //! The state that all connections share, behind one lock.
 //!
-//! Invariant: whoever changes the core queues what it caused before letting go of the lock, so
+//! Invariant: a caller that changes the core queues the effects before it releases the lock. So
 //! every connection gets events and replies in the order of the changes. The lock is never held
 //! across an await.
 
@@ -25,7 +25,7 @@ use super::sessions::ConnId;
 use super::wire::Malformed;
 use super::words::{ConnStatus, Status};
 
-/// So many answers to the long ones of the four-letter words are on their way at once.
+/// The most long four-letter words that are answered at once.
 const LONG_WORDS: usize = 4;
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(super) struct Shared {
     started: Instant,
     pub(super) settings: Settings,
     bytes_in: AtomicU64,
-    /// Turns for the four-letter words whose answers are as long as what the server holds.
+    /// Permits for the four-letter words whose answers grow with the server's contents.
     pub(super) long_words: Semaphore,
 }
 
@@ -45,8 +45,7 @@ pub(super) struct State {
     pub(super) event_delay: Option<Duration>,
     pub(super) events_held: watch::Sender<bool>,
     outboxes: HashMap<ConnId, Desk>,
-    /// Lines that were frozen, by session; a line stays here when its session has ended or moved
-    /// on.
+    /// The frozen lines of each session. A line stays here after its session has ended or moved on.
     frozen: HashMap<i64, Vec<Arc<Line>>>,
     counters: Counters,
     last_conn: u64,
@@ -59,7 +58,7 @@ struct Desk {
     address: SocketAddr,
 }
 
-/// A connection's own end of things, once it has a session.
+/// A connection's own half, once it has a session.
 #[derive(Debug)]
 pub(super) struct Joined {
     pub(super) conn: ConnId,
@@ -72,7 +71,7 @@ pub(super) struct Joined {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Flow {
     GoOn,
-    /// Nothing more is read; what is queued is still written.
+    /// Nothing more is read; everything queued is still written.
     Finish,
 }
 
@@ -98,8 +97,7 @@ impl Shared {
         }
     }
 
-    /// A panic elsewhere leaves the state as consistent as it was: nothing is changed half-way on
-    /// purpose.
+    /// Ignores a poisoned lock: no operation is meant to panic between two changes of the state.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -115,8 +113,8 @@ impl Shared {
         self.bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Answers a connect request. `None`: the client has seen more than this server, and is closed
-    /// without a word.
+    /// Answers a connect request. `None` if the client has seen more than this server; its
+    /// connection is closed without a reply.
     pub(super) fn join(&self, address: SocketAddr, request: &ConnectRequest) -> Option<Joined> {
         let now = self.now();
         let mut state = self.lock();
@@ -152,7 +150,7 @@ impl Shared {
         state.core.disconnect(conn);
     }
 
-    /// Forgets all connections, when their tasks were stopped.
+    /// Forgets all connections, after their tasks were stopped.
     pub(super) fn leave_all(&self) {
         let mut state = self.lock();
         let conns: Vec<ConnId> = state.outboxes.keys().copied().collect();
@@ -207,7 +205,7 @@ impl Shared {
         }
     }
 
-    /// What the four-letter words tell; `address` is the asker's.
+    /// The data for the four-letter words; `address` is the asking client's.
     pub(super) fn status(&self, address: SocketAddr) -> Status {
         let counters = self.counters();
         let uptime = self.started.elapsed();
@@ -273,7 +271,7 @@ impl State {
     ) -> Flow {
         let reply = match action {
             Some(Action::Fail(code)) => {
-                // The original counts from a request before it looks at it.
+                // ZooKeeper restarts the timeout before it checks the request.
                 self.core.touch(conn, now);
                 Reply {
                     zxid: self.core.zxid(),
@@ -317,7 +315,7 @@ impl State {
         for effect in self.core.take_effects() {
             match effect {
                 Effect::Event { conn, kind, path } => {
-                    // One change tells all its watchers the same bytes.
+                    // One change sends the same bytes to all its watchers.
                     let frame = match last.take() {
                         Some((last_kind, last_path, frame))
                             if last_kind == kind && Arc::ptr_eq(&last_path, &path) =>

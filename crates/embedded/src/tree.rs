@@ -1,4 +1,4 @@
-//! The nodes: what each holds, and the changes that can be made and undone.
+//! The nodes, and the changes that can be made to them and undone.
 //!
 //! Invariant: every node but the root is in its parent's set of children, ephemerals are listed by
 //! their session, and undoing changes in reverse order restores the tree exactly. It checks no
@@ -39,7 +39,7 @@ pub(super) enum Undo {
 pub(super) struct Tree {
     nodes: HashMap<Arc<str>, Node>,
     ephemerals: HashMap<i64, BTreeSet<Arc<str>>>,
-    /// Containers and TTL nodes: those that the reaper looks at.
+    /// Containers and TTL nodes, which the reaper checks.
     mortal: BTreeSet<Arc<str>>,
     open: Arc<[Acl]>,
     bytes: usize,
@@ -68,7 +68,7 @@ impl Tree {
         tree
     }
 
-    /// The node of a path; the empty path is the root, as in the original.
+    /// The node of a path. The empty path is the root, as in ZooKeeper.
     pub(super) fn get(&self, path: &str) -> Option<&Node> {
         self.nodes.get(if path.is_empty() { "/" } else { path })
     }
@@ -77,7 +77,7 @@ impl Tree {
         self.nodes.get_mut(path)
     }
 
-    /// All nodes; the original counts its root twice.
+    /// The number of nodes. ZooKeeper counts its root twice.
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -91,7 +91,7 @@ impl Tree {
         self.ephemerals.get(&session).into_iter().flatten()
     }
 
-    /// Sessions that own ephemerals, and what they own.
+    /// Sessions that own ephemerals, and their paths.
     pub(super) fn ephemerals(&self) -> impl Iterator<Item = (i64, &BTreeSet<Arc<str>>)> {
         self.ephemerals
             .iter()
@@ -104,8 +104,8 @@ impl Tree {
             .filter_map(|path| Some((path, self.nodes.get(path)?)))
     }
 
-    /// How many nodes lie below this path. A loop and not a recursion: a client decides how deep a
-    /// tree is.
+    /// The number of nodes below this path. It is a loop and not a recursion, because clients
+    /// decide how deep a tree is.
     pub(super) fn descendants(&self, path: &str) -> usize {
         let mut count = 0;
         let mut pending = vec![if path.is_empty() {
@@ -127,7 +127,7 @@ impl Tree {
         count
     }
 
-    /// Shares the one list that nearly every node has.
+    /// Shares the default list, which nearly every node has.
     pub(super) fn intern(&self, acl: Vec<Acl>) -> Arc<[Acl]> {
         if acl[..] == self.open[..] {
             self.open.clone()
@@ -136,9 +136,8 @@ impl Tree {
         }
     }
 
-    /// Adds a node below an existing parent. `cversion` is the parent's new count; it is taken only
-    /// if it is larger, which is why the count, and the parent's pzxid with it, stick at the end of
-    /// the range.
+    /// Adds a node below an existing parent. `cversion` is the parent's new count, which is taken
+    /// only if it is larger. So the count and the parent's pzxid stop at the end of the range.
     pub(super) fn insert(&mut self, path: &str, node: Node, cversion: i32) -> Option<Undo> {
         let (parent_path, name) = path::split(path)?;
         let zxid = node.czxid;
@@ -203,7 +202,7 @@ impl Tree {
         Some(undo)
     }
 
-    /// Takes one change back; call in the reverse order of the changes.
+    /// Undoes one change; call in the reverse order of the changes.
     pub(super) fn undo(&mut self, undo: Undo) {
         match undo {
             Undo::Insert {

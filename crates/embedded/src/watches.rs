@@ -1,8 +1,9 @@
-//! Watches: who wants to hear of which path.
+//! The watches of all connections, by path.
 //!
-//! Invariant: a connection has at most one watch per path and table, as in ZooKeeper 3.8: a later
-//! one replaces an earlier one of another mode, so a one-shot watch ends a persistent one on the
-//! same path. It does not know the tree and sends nothing: firing returns the connections to tell.
+//! Invariant: a connection has at most one watch per path and table, as in ZooKeeper 3.8. A later
+//! watch replaces an earlier one of another mode, so a one-shot watch ends a persistent one on the
+//! same path. It does not know the tree and sends nothing: firing returns the connections to
+//! notify.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub(super) enum Mode {
     Recursive,
 }
 
-/// Which table a removal or a check means; the numbers are the protocol's.
+/// The tables of a removal or a check; the numbers are the protocol's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tables {
     Child,
@@ -116,8 +117,7 @@ impl Table {
         }
     }
 
-    /// Adds to `told` every connection that this event concerns, and ends the one-shot watches
-    /// among them.
+    /// Adds to `told` every connection that this event concerns, and ends its one-shot watches.
     fn fire(&mut self, path: &str, kind: EventKind, told: &mut BTreeSet<ConnId>) {
         let mut spent = Vec::new();
         for (&conn, &mode) in self.by_path.get(path).into_iter().flatten() {
@@ -150,7 +150,7 @@ impl Table {
     }
 }
 
-/// The two tables of the original: watches on a node itself, and on its children.
+/// ZooKeeper's two tables: watches on a node itself, and on its children.
 #[derive(Debug, Default)]
 pub(super) struct Watches {
     data: Table,
@@ -168,7 +168,7 @@ impl Watches {
         self.child.add(path, conn, Mode::OneShot);
     }
 
-    /// A persistent watch stands in both tables.
+    /// A persistent watch is in both tables.
     pub(super) fn watch(&mut self, path: &str, conn: ConnId, mode: Mode) {
         self.data.add(path, conn, mode);
         self.child.add(path, conn, mode);
@@ -180,20 +180,20 @@ impl Watches {
         child || data
     }
 
-    /// As in ZooKeeper 3.8, anybody's watch on the path counts.
+    /// As in ZooKeeper 3.8, any connection's watch on the path counts.
     pub(super) fn contains(&self, path: &str, tables: Tables) -> bool {
         (tables.has_child() && self.child.by_path.contains_key(path))
             || (tables.has_data() && self.data.by_path.contains_key(path))
     }
 
-    /// Watches live and die with their connection.
+    /// Drops the watches of a connection, which end with it.
     pub(super) fn forget(&mut self, conn: ConnId) {
         self.data.forget(conn);
         self.child.forget(conn);
     }
 
-    /// Whom to tell of a change to the node itself. A deletion also ends the watches on its
-    /// children.
+    /// The connections to notify of a change to the node itself. A deletion also ends the watches
+    /// on its children.
     pub(super) fn fire(&mut self, path: &str, kind: EventKind) -> BTreeSet<ConnId> {
         let mut told = BTreeSet::new();
         if kind == EventKind::ChildrenChanged {

@@ -1,12 +1,11 @@
 //! The byte layer: frames with a length in front, and the primitives inside them (jute's binary
 //! form).
-//!
-//! Invariant: nothing here panics on any bytes, and nothing is allocated for a length or a count
-//! until the bytes that it announces are there. It does not know what a request or a reply is.
+//! Invariant: no input panics, and nothing is allocated for an announced length or count until its
+//! bytes have arrived. It does not know requests or replies.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// Input that no honest client sends; the connection that sent it is closed.
+/// Input that a correct client never sends. The connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed(pub(super) &'static str);
 
@@ -44,7 +43,7 @@ impl Input {
         self.0.is_empty()
     }
 
-    /// Everything that is left, as it stands.
+    /// All the remaining bytes.
     pub(super) fn rest(&mut self) -> Bytes {
         self.0.split_off(0)
     }
@@ -80,16 +79,15 @@ impl Input {
         Ok(Some(self.0.split_to(length)))
     }
 
-    /// A string; bytes that are not UTF-8 become U+FFFD, as in Java, and so fail the path rules
-    /// later.
+    /// A string. Bytes that are not UTF-8 become U+FFFD, as in Java, and later fail the path rules.
     pub(super) fn string(&mut self) -> Result<Option<String>, Malformed> {
         Ok(self
             .buffer()?
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }
 
-    /// A vector; `None` is null. An element takes at least four bytes, so a count beyond that is a
-    /// lie.
+    /// A vector; `None` is null. An element takes at least four bytes, so a higher count is
+    /// refused.
     pub(super) fn vector<T>(
         &mut self,
         mut element: impl FnMut(&mut Self) -> Result<T, Malformed>,
@@ -145,8 +143,8 @@ impl Output {
         self
     }
 
-    /// A string. As in the original, a character beyond the basic plane is written as two
-    /// surrogates, each as if it were a character.
+    /// A string. As in ZooKeeper, a character beyond the basic plane is written as two surrogates,
+    /// each encoded like a character.
     pub(super) fn string(&mut self, value: &str) -> &mut Self {
         if value.chars().all(|character| character.len_utf8() < 4) {
             return self.buffer(Some(value.as_bytes()));
@@ -184,8 +182,7 @@ impl Output {
     }
 }
 
-/// Everything stored arrived in a frame, so a length beyond `i32` cannot be reached; saturating
-/// keeps it total.
+/// No stored value is longer than `i32`, since each arrived in a frame. Saturating avoids a panic.
 fn length_of(length: usize) -> i32 {
     i32::try_from(length).unwrap_or(i32::MAX)
 }

@@ -1,4 +1,4 @@
-//! The four-letter words that operators and their tools send instead of a connect request.
+//! The four-letter words, which operators and their tools send instead of a connect request.
 //!
 //! Invariant: an answer is text in the form of ZooKeeper 3.8, built from a snapshot; it changes
 //! nothing.
@@ -39,7 +39,7 @@ pub(super) struct ConnStatus {
     pub(super) sent: u64,
 }
 
-/// Everything that the words tell.
+/// The data of all the words.
 #[derive(Debug)]
 pub(super) struct Status {
     pub(super) conns: Vec<ConnStatus>,
@@ -62,7 +62,7 @@ impl Status {
         self.counters.replies + self.counters.events
     }
 
-    /// The original counts its root under two paths.
+    /// ZooKeeper counts its root under two paths.
     fn nodes(&self) -> u64 {
         self.counters.nodes + 1
     }
@@ -89,13 +89,13 @@ impl Word {
         })
     }
 
-    /// Whether the answer grows with what the server holds.
+    /// Whether the answer grows with the server's contents.
     pub(super) fn is_long(self) -> bool {
         matches!(self, Self::Stat | Self::Wchc | Self::Cons | Self::Dump)
     }
 
-    /// The snapshot is taken only for words that tell of it: it is a copy of a good part of what
-    /// the server holds.
+    /// The snapshot is taken only for words that show it, because it copies a large part of the
+    /// server's contents.
     pub(super) fn answer(self, status: impl FnOnce() -> Status) -> String {
         match self {
             Self::Ruok => return "imok".to_owned(),

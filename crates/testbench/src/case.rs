@@ -1,7 +1,7 @@
-//! A case: a name, the servers that it is for, and an async function that panics when the claim
-//! does not hold.
+//! A case: a name, the servers that it runs on, and an async function that panics if its claim does
+//! not hold.
 //!
-//! It knows nothing of how cases are run. `#[case]` puts it in the list.
+//! It does not know how cases are run. `#[case]` puts it in the list.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,7 +19,7 @@ pub type Run = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub enum Where {
     /// Every server: the rule. The same claim must hold on all of them.
     Both,
-    /// It pulls a hook of the embedded server.
+    /// It uses a hook of the embedded server.
     Embedded,
     /// It needs the real ZooKeeper.
     Real,
@@ -28,12 +28,12 @@ pub enum Where {
 /// One registered case.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// As `module_path!()` says it.
+    /// The value of `module_path!()`.
     pub module: &'static str,
     pub name: &'static str,
     pub place: Where,
-    /// It takes all the processor time that it can get, or measures how fast many sessions come
-    /// back: no other runs beside it.
+    /// It uses all processor time, or measures how fast many sessions return: no other case runs
+    /// beside it.
     pub is_alone: bool,
     pub limit: Duration,
     pub run: fn(World) -> Run,

@@ -1,14 +1,14 @@
-//! One judge for all histories: what the log must show, whatever was done to the clients and the
-//! servers. (pure)
+//! The checker of all histories: the invariants that a log must satisfy under any fault. (pure)
 //!
 //! Safety is here, liveness in `liveness`. Checked from the log: S1, S2, S2b, S3, S4, S5, S7, S9,
-//! S10, S12 and L1 to L6 of the invariants. Elsewhere: S1 by the servers' own transactions in
-//! `src/tests/storms/referee.rs` (here it is by the order of confirmed releases and by tokens,
-//! which the servers give); S6 and S11 with the recipes they are about; S8 in `cost.rs`, by the
-//! embedded server's journal; S10 at each await in `cancel.rs` (here: an attempt that was given up
-//! is not granted later); L6 in numbers in `reconnect.rs`; S13 in `differential.rs`.
+//! S10, S12 and L1 to L6 of the invariants. S1 is checked here by the order of confirmed releases
+//! and by tokens, and by the servers' own transactions in `src/tests/storms/referee.rs`. S10 is
+//! checked here as "an attempt that was given up is not granted later", and at each await in
+//! `tests/recipes/cancel.rs`. Elsewhere: S6 and S11 with their recipes; S8 in `tests/cost`, by the
+//! embedded server's counters; L6 in numbers in `tests/sessions/reconnect.rs`; S13 in
+//! `crates/embedded/tests/differential.rs`.
 //!
-//! It never excuses a finding: a history in which something is allowed says so with an event.
+//! It never excuses a finding. If a history allows an exception, it says so with an event.
 
 mod hold;
 mod liveness;
@@ -20,7 +20,7 @@ use self::hold::{Hold, holds};
 pub use self::liveness::{Bounds, recovery, stays_alive};
 use super::events::{Event, Nanos, Outcome, What};
 
-/// What the store has accepted, in its own order.
+/// A write that the store accepted, in the store's order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
     pub lock: String,
@@ -28,7 +28,7 @@ pub struct Accepted {
     pub token: u64,
 }
 
-/// One run, as it was written down.
+/// One recorded run.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// In the order of their time.
@@ -36,7 +36,7 @@ pub struct History {
     pub accepted: Vec<Accepted>,
 }
 
-/// An invariant that does not hold, and where.
+/// A violated invariant, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     pub id: &'static str,
@@ -49,7 +49,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Everything that is wrong with a history, but for what has to do with time limits.
+/// All violations but those of time limits.
 pub fn violations(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     for lock in locks(&history.events) {
@@ -61,7 +61,7 @@ pub fn violations(history: &History) -> Vec<Violation> {
                 why: format!("{lock}: {why}"),
             });
         };
-        exclusion(&holds, &mut say);
+        exclusion(&holds, &events, &mut say);
         honesty(&holds, &events, &mut say);
         order(&holds, &events, &mut say);
         tokens(&holds, &events, &mut say);
@@ -88,12 +88,12 @@ fn of_lock<'a>(events: &'a [Event], lock: &str) -> Vec<&'a Event> {
     events.iter().filter(|event| event.lock == lock).collect()
 }
 
-/// S1: nobody is granted the lock while a ticket that was granted before is known to be there
-/// still.
-fn exclusion(holds: &[Hold<'_>], say: &mut impl FnMut(&'static str, String)) {
+/// S1: the lock is never granted while an earlier granted ticket is known to exist.
+fn exclusion(holds: &[Hold<'_>], events: &[&Event], say: &mut impl FnMut(&'static str, String)) {
     for (place, one) in holds.iter().enumerate() {
         for other in &holds[place + 1..] {
-            if other.held && other.granted < one.surely_until && other.token != one.token {
+            let is_second = other.granted < one.surely_until && other.token != one.token;
+            if other.held && is_second && !is_revoked(other.token, other.granted, events) {
                 say(
                     "S1",
                     format!(
@@ -125,8 +125,8 @@ fn fencing(accepted: &[Accepted]) -> Vec<Violation> {
     found
 }
 
-/// S2b: no guard says that it is held when a later ticket has been granted, if the servers keep
-/// their word.
+/// S2b: no guard says that it is held after a later ticket was granted, unless the servers ended a
+/// session early.
 fn honesty(holds: &[Hold<'_>], events: &[&Event], say: &mut impl FnMut(&'static str, String)) {
     for event in events {
         let (token, how) = match &event.what {
@@ -138,7 +138,7 @@ fn honesty(holds: &[Hold<'_>], events: &[&Event], say: &mut impl FnMut(&'static 
             } => (*token, "was given a guard that said that it is held"),
             _ => continue,
         };
-        if is_revoked(token, event.t_ns, holds, events) {
+        if is_revoked(token, event.t_ns, events) {
             continue;
         }
         let successor = holds
@@ -159,22 +159,21 @@ fn honesty(holds: &[Hold<'_>], events: &[&Event], say: &mut impl FnMut(&'static 
     }
 }
 
-/// Whether this was the hold when the servers broke their word, and its owner need not know yet.
-fn is_revoked(token: u64, now: Nanos, holds: &[Hold<'_>], events: &[&Event]) -> bool {
-    events.iter().any(|event| {
-        let What::Revoked { within_ns } = event.what else {
-            return false;
-        };
-        let mut before = holds.iter().rev().filter(|hold| hold.granted <= event.t_ns);
-        let was_held = before.next().is_some_and(|hold| hold.token == token);
-        was_held && now <= event.t_ns + within_ns
+/// Whether the servers ended the session of this ticket early, and its owner need not know yet.
+fn is_revoked(token: u64, now: Nanos, events: &[&Event]) -> bool {
+    events.iter().any(|event| match &event.what {
+        What::Revoked { tokens, within_ns } => {
+            tokens.contains(&token) && now <= event.t_ns + within_ns
+        }
+        _ => false,
     })
 }
 
-/// S3: grants follow the order of the tickets, and a call that was queued before another one began
+/// S3: grants follow the order of the tickets. A call that was queued before another one began
 /// comes before it.
 fn order(holds: &[Hold<'_>], events: &[&Event], say: &mut impl FnMut(&'static str, String)) {
-    let in_time: Vec<&Hold<'_>> = holds.iter().filter(|hold| hold.held).collect();
+    let is_in_time = |hold: &&Hold<'_>| hold.held && !is_revoked(hold.token, hold.granted, events);
+    let in_time: Vec<&Hold<'_>> = holds.iter().filter(is_in_time).collect();
     for pair in in_time.windows(2) {
         if pair[1].token < pair[0].token {
             say(
@@ -213,7 +212,7 @@ fn order(holds: &[Hold<'_>], events: &[&Event], say: &mut impl FnMut(&'static st
     }
 }
 
-/// S4: a token is granted once, and who asks after a grant gets a higher one.
+/// S4: a token is granted once, and a call that begins after a grant gets a higher token.
 fn tokens(holds: &[Hold<'_>], events: &[&Event], say: &mut impl FnMut(&'static str, String)) {
     let mut seen = BTreeMap::new();
     for hold in holds {
@@ -315,7 +314,7 @@ fn finality(events: &[&Event], say: &mut impl FnMut(&'static str, String)) {
     }
 }
 
-/// S5: at rest every ticket belongs to somebody. S7: watches are as before.
+/// S5: at rest every ticket belongs to a guard or a waiter. S7: watches are as before.
 fn rest(events: &[&Event], say: &mut impl FnMut(&'static str, String)) {
     for event in events {
         match event.what {

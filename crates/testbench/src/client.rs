@@ -1,7 +1,7 @@
-//! Clients in processes of their own, which can be stopped, continued and killed: this side starts
-//! and hurts them.
+//! Clients in processes of their own, which can be stopped, continued and killed. This side starts
+//! and controls them.
 //!
-//! The process is this test binary again, as `scale.rs` does it; what it does there is in `child`.
+//! The process is this test binary again, as in `tests/cost/scale.rs`; its code is in `child`.
 //! No process outlives the case that started it.
 
 pub mod child;
@@ -21,8 +21,8 @@ use super::events::{self, Event, Log, What};
 use super::eventually;
 use super::store::{Fence, Store};
 
-/// What a client is to do, over and over until it is told to end: lock, hold and write to the
-/// store, release.
+/// The loop of a client, which runs until it is told to end: lock, hold and write to the store,
+/// release.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Order {
     pub name: String,
@@ -31,11 +31,11 @@ pub struct Order {
     pub session_timeout: Duration,
     pub store: SocketAddr,
     pub log: PathBuf,
-    /// A call for the lock is given up after that time.
+    /// A call for the lock is given up after this time.
     pub patience: Option<Duration>,
-    /// The work between the look at the guard and the write: the time in which a pause hurts.
+    /// The work between the check of the guard and the write, when a pause does harm.
     pub work: Duration,
-    /// Writes for each hold; without a number it holds until it loses the lock or is told to end.
+    /// Writes for each hold. Without a number, it holds until it loses the lock or is told to end.
     pub writes: Option<u64>,
     /// Between a hold and the next call.
     pub pause: Duration,
@@ -114,7 +114,7 @@ impl Fleet {
         events::read(&self.folder.path().join("log"))
     }
 
-    /// All that was written down so far.
+    /// The history so far.
     pub fn history(&self) -> History {
         let accepted: Vec<Accepted> = self.store.accepted();
         History {
@@ -123,7 +123,7 @@ impl Fleet {
         }
     }
 
-    /// Waits until the log has an event like this one, and returns the first.
+    /// Waits until the log has a matching event, and returns the first.
     pub async fn sees(&self, what: &str, within: Duration, is: impl Fn(&Event) -> bool) -> Event {
         let seen = || async { self.events().into_iter().find(|event| is(event)) };
         eventually(what, within, seen).await
@@ -131,7 +131,7 @@ impl Fleet {
 }
 
 impl Drop for Fleet {
-    /// Keeps the log of a case that failed, and says where.
+    /// Keeps the log of a failed case, and prints its path.
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.folder.disable_cleanup(true);
@@ -165,7 +165,7 @@ impl Process {
         self.signal(Signal::CONT);
     }
 
-    /// Kills it; it is gone when this returns.
+    /// Kills it with SIGKILL, and waits for its end.
     pub async fn kill(mut self) {
         self.child.kill().await.expect("it ends");
         self.note(What::Killed);

@@ -19,8 +19,8 @@ use crate::ports;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How a daemon is started: given its folder and its port.
-pub type Recipe = Box<dyn Fn(&Path, u16) -> Command + Send + Sync>;
+/// How a daemon is prepared and started: given its folder and its port.
+pub type Recipe = Box<dyn Fn(&Path, u16) -> Result<Command, String> + Send + Sync>;
 
 pub struct Daemon {
     recipe: Recipe,
@@ -30,7 +30,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it on a free port, and waits until it listens. `package` is what has the program.
+    /// Starts it on a free port, and waits until it listens. `package` is the package that has the
+    /// program.
     pub fn start(package: &str, recipe: Recipe) -> Result<Self, String> {
         let folder = tempfile::tempdir().map_err(|error| format!("no folder: {error}"))?;
         let port = ports::free(1).map_err(|error| format!("no port: {error}"))?[0];
@@ -51,7 +52,7 @@ impl Daemon {
         let log = self.log();
         let output = File::options().create(true).append(true).open(&log);
         let output = output.map_err(|error| format!("{}: {error}", log.display()))?;
-        let mut command = (self.recipe)(self.folder.path(), self.port);
+        let mut command = (self.recipe)(self.folder.path(), self.port)?;
         command
             .stdin(Stdio::null())
             .stdout(output.try_clone().expect("a file can be shared"))
@@ -132,7 +133,7 @@ pub fn redis(more: &[&str]) -> Result<Daemon, String> {
                 .arg(folder)
                 .args(["--port", &port.to_string()])
                 .args(&more);
-            command
+            Ok(command)
         }),
     )
 }
@@ -149,7 +150,7 @@ pub fn memcached(more: &[&str]) -> Result<Daemon, String> {
                 .args(["-u", "root", "-l", "127.0.0.1", "-m", "16"])
                 .args(["-p", &port.to_string()])
                 .args(&more);
-            command
+            Ok(command)
         }),
     )
 }
@@ -157,6 +158,32 @@ pub fn memcached(more: &[&str]) -> Result<Daemon, String> {
 /// A PostgreSQL server with a superuser `postgres` and its database, without a password. `more` is
 /// added to its configuration.
 pub fn postgres(more: &[&str]) -> Result<Daemon, String> {
+    let init = |bin: &Path, data: &Path| {
+        let mut init = as_user("postgres", &bin.join("initdb"));
+        init.args(["-U", "postgres", "-A", "trust", "-N", "-E", "UTF8", "-D"]);
+        init.arg(data);
+        init
+    };
+    postgres_with(more, init)
+}
+
+/// A standby that follows a server of [`postgres`], which is at this address.
+pub fn postgres_standby(primary: SocketAddr) -> Result<Daemon, String> {
+    let copy = move |bin: &Path, data: &Path| {
+        let mut copy = as_user("postgres", &bin.join("pg_basebackup"));
+        copy.args(["-R", "-X", "stream", "-c", "fast", "-N", "-U", "postgres"]);
+        copy.args(["-h", "127.0.0.1", "-p", &primary.port().to_string(), "-D"]);
+        copy.arg(data);
+        copy
+    };
+    postgres_with(&[], copy)
+}
+
+/// `fill` makes the data, given the folders of the programs and of the data.
+fn postgres_with(
+    more: &[&str],
+    fill: impl Fn(&Path, &Path) -> Command + Send + Sync + 'static,
+) -> Result<Daemon, String> {
     let more: Vec<String> = more.iter().map(|&word| word.to_owned()).collect();
     Daemon::start(
         "postgresql",
@@ -164,13 +191,11 @@ pub fn postgres(more: &[&str]) -> Result<Daemon, String> {
             let bin = postgres_bin();
             let data = folder.join("data");
             if !data.exists() {
-                own("postgres", folder);
-                let mut init = as_user("postgres", &bin.join("initdb"));
-                init.args(["-U", "postgres", "-A", "trust", "-N", "-E", "UTF8", "-D"]);
-                prepare(init.arg(&data));
+                own("postgres", folder)?;
+                prepare(&mut fill(&bin, &data))?;
             }
-            // A server that was killed leaves it, and the number may be another process's now. Its
-            // processes end as soon as they see that it is gone.
+            // A killed server leaves this file, and the process id may belong to another process
+            // now. The server's remaining processes end once they notice that the file is gone.
             if std::fs::remove_file(data.join("postmaster.pid")).is_ok() {
                 std::thread::sleep(Duration::from_millis(500));
             }
@@ -181,12 +206,15 @@ pub fn postgres(more: &[&str]) -> Result<Daemon, String> {
             for option in &more {
                 command.args(["-c", option]);
             }
-            command
+            Ok(command)
         }),
     )
 }
 
-/// A MariaDB server with a user `root` from anywhere, without a password, and a database `test`.
+/// A MariaDB server with a user `root` of this machine, without a password, and a database `test`.
+///
+/// Its temporary files are in its own folder. Every start removes those of all servers that it
+/// finds, and one that is being installed would then have no users.
 pub fn mariadb(more: &[&str]) -> Result<Daemon, String> {
     let more: Vec<String> = more.iter().map(|&word| word.to_owned()).collect();
     Daemon::start(
@@ -194,17 +222,23 @@ pub fn mariadb(more: &[&str]) -> Result<Daemon, String> {
         Box::new(move |folder, port| {
             let data = folder.join("data");
             let datadir = format!("--datadir={}", data.display());
+            let tmpdir = format!("--tmpdir={}", folder.display());
             if !data.exists() {
-                own("mysql", folder);
+                own("mysql", folder)?;
                 let mut init = as_user("mysql", Path::new("mariadb-install-db"));
                 init.args(["--no-defaults", "--auth-root-authentication-method=normal"]);
-                init.args(["--innodb-log-file-size=8M", "--skip-test-db"]);
-                prepare(init.arg(&datadir));
+                init.args(["--innodb-log-file-size=8M", "--skip-test-db", &tmpdir]);
+                prepare(init.arg(&datadir))?;
                 let first = "CREATE DATABASE IF NOT EXISTS test;\n";
                 std::fs::write(folder.join("first.sql"), first).expect("the folder is ours");
             }
             let mut command = as_user("mysql", Path::new("mariadbd"));
-            command.args(["--no-defaults", "--bind-address=127.0.0.1", &datadir]);
+            command.args([
+                "--no-defaults",
+                "--bind-address=127.0.0.1",
+                &datadir,
+                &tmpdir,
+            ]);
             command.arg(format!("--port={port}"));
             command.arg(format!("--socket={}", folder.join("socket").display()));
             command.arg(format!(
@@ -216,7 +250,7 @@ pub fn mariadb(more: &[&str]) -> Result<Daemon, String> {
                 "--max-connections=500",
             ]);
             command.args(&more);
-            command
+            Ok(command)
         }),
     )
 }
@@ -241,17 +275,22 @@ fn as_user(user: &str, program: &Path) -> Command {
     command
 }
 
-fn own(user: &str, folder: &Path) {
+fn own(user: &str, folder: &Path) -> Result<(), String> {
     if rustix::process::geteuid().is_root() {
-        prepare(Command::new("chown").arg(user).arg(folder));
+        return prepare(Command::new("chown").arg(user).arg(folder));
     }
+    Ok(())
 }
 
-/// Runs a step before the server; what went wrong is told when the server does not listen.
-fn prepare(command: &mut Command) {
-    match command.stdin(Stdio::null()).output() {
-        Ok(output) if output.status.success() => (),
-        Ok(output) => eprintln!("{command:?}: {}", String::from_utf8_lossy(&output.stderr)),
-        Err(error) => eprintln!("{command:?}: {error}"),
+/// Runs a step before the server. A server that is not prepared would start all the same, and
+/// behave in ways that nobody expects.
+fn prepare(command: &mut Command) -> Result<(), String> {
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("{command:?}: {error}"))?;
+    if output.status.success() {
+        return Ok(());
     }
+    let (told, why) = (output.stdout, output.stderr);
+    let [told, why] = [told, why].map(|text| String::from_utf8_lossy(&text).into_owned());
+    Err(format!("{command:?}: {}: {told}{why}", output.status))
 }

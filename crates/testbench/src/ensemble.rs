@@ -1,8 +1,7 @@
-//! An ensemble of a case's own, of which any member can be cut off from the others and joined
-//! again.
+//! An ensemble of one case, whose members can each be cut off from the others and joined again.
 //!
-//! Each member finds each other one through relays of that pair, for the quorum and for elections,
-//! so every link between two members can be cut without touching the clients'. It never touches the
+//! Each pair of members connects through its own relays, for the quorum and for elections. So every
+//! link between two members can be cut without touching the clients' links. It never touches the
 //! servers that cases share.
 
 use std::io;
@@ -17,13 +16,13 @@ use super::proxy::{End, Proxy, Way};
 use super::zookeeper::{Ports, Servers};
 use super::{eventually, ports, words};
 
-/// What the others notice of a member that is cut off.
+/// The way in which the others notice a member that is cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Nobody notices anything but silence.
+    /// Both sides see only silence.
     Silent,
-    /// The others see their connections to it end at once. The member itself sees silence, so that
-    /// it goes on for as long as it may.
+    /// The others see their connections to it end at once. The member itself sees silence, so it
+    /// goes on for as long as it may.
     OthersSeeIt,
 }
 
@@ -49,8 +48,8 @@ impl Link {
 }
 
 impl Ensemble {
-    /// Starts three members. Ticks are 200 ms, a silent member is given up after `sync_limit` of
-    /// them, and session timeouts of 400 ms and more are granted.
+    /// Starts three members. A tick is 200 ms. A silent member is given up after `sync_limit`
+    /// ticks. Session timeouts of 400 ms and more are granted.
     pub async fn start(sync_limit: usize) -> Self {
         const COUNT: usize = 3;
         let links = Arc::new(Mutex::new(Vec::new()));
@@ -91,7 +90,7 @@ impl Ensemble {
         self.servers.as_ref().expect("they run")
     }
 
-    /// Does something with the servers that takes time, off the threads of the runtime.
+    /// Runs a blocking call on the servers, off the threads of the runtime.
     pub async fn with<T: Send + 'static>(
         &mut self,
         act: impl FnOnce(&mut Servers) -> T + Send + 'static,
@@ -112,8 +111,8 @@ impl Ensemble {
         self.leader_but(None).await
     }
 
-    /// The member that leads and is not this one, once there is one. A leader that is cut off says
-    /// for a while that it leads.
+    /// Waits for a leader other than this member. A leader that is cut off still calls itself
+    /// leader for a while.
     pub async fn leader_but(&self, not: Option<usize>) -> usize {
         let addresses = self.addresses();
         let leader = || async {
@@ -127,9 +126,9 @@ impl Ensemble {
         eventually("there is a leader", Duration::from_secs(60), leader).await
     }
 
-    /// Waits until the members have found together again: each gives out a session, which is a
-    /// commit of the quorum. By its own words alone a member serves for as long as it has not
-    /// noticed that its leader was frozen or cut off.
+    /// Waits until each member gives out a session, which is a commit of the quorum. A member's own
+    /// answer is not enough: it says that it serves until it notices that its leader was frozen or
+    /// cut off.
     pub async fn serves(&self) {
         for address in self.addresses() {
             let server = address.to_string();

@@ -1,8 +1,7 @@
-//! What clients, the store and the one who hurts them write down, and the clock that they share.
+//! The events that clients, the store and the fault injector log, and the clock that they share.
 //!
-//! One JSON line for each event; every moment is read from the machine's clock that counts
-//! suspended time too, so that the lines of several processes can be put in one order. Nothing is
-//! judged here.
+//! One JSON line for each event. Times come from the machine's clock that counts suspended time
+//! too, so the lines of several processes can be ordered. Nothing is judged here.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -38,13 +37,12 @@ pub enum What {
         attempt: u64,
         within_ns: Option<Nanos>,
     },
-    /// The call has a place in the queue: whoever asks later comes later.
+    /// The call has a place in the queue: a later call comes later.
     Queued {
         attempt: u64,
     },
-    /// The call ended with a guard. `held` is what the guard said of itself right after `t_ns` was
-    /// read: a process that was stopped between the grant and its line in the log has a guard that
-    /// knows better.
+    /// The call ended with a guard. `held` is the guard's answer right after `t_ns` was read. It
+    /// can be false if the process was stopped between the grant and its log line.
     Granted {
         attempt: u64,
         token: u64,
@@ -59,8 +57,8 @@ pub enum What {
     Cancelled {
         attempt: u64,
     },
-    /// The guard was asked whether it is held. `t_ns` was read before; `until_ns` is the end of its
-    /// lease as it saw it, by a clock that was read afterwards.
+    /// The guard's answer whether it is held. `t_ns` was read before it. `until_ns` is the end of
+    /// the lease as the guard reported it, by a clock that was read afterwards.
     HeldSeen {
         token: u64,
         held: bool,
@@ -84,15 +82,16 @@ pub enum What {
         token: u64,
         outcome: Outcome,
     },
-    /// From here on the world is being hurt.
+    /// A fault begins.
     Fault {
         kind: String,
     },
-    /// From here on it is whole again.
+    /// The faults have ended.
     Healed,
-    /// The servers broke their word: a session was ended before its time. Whoever held the lock at
-    /// this moment may be told so much later.
+    /// The servers end a session early. Who has a ticket with one of these tokens may learn of it
+    /// this much later; until then it may even be granted, from an answer of before.
     Revoked {
+        tokens: Vec<u64>,
         within_ns: Nanos,
     },
     /// The machine kept a thread of this client from running, for so long until now.
@@ -123,7 +122,7 @@ pub enum Outcome {
     Done,
     /// The hold had ended before.
     Lost,
-    /// It is not known.
+    /// The outcome is unknown.
     Unknown,
 }
 
@@ -177,8 +176,7 @@ impl Log {
     }
 }
 
-/// All whole lines of a log, in the order of their time. Lines that were written at the same time
-/// keep their order.
+/// All whole lines of a log, in the order of their time. Lines of the same time keep their order.
 pub fn read(path: &Path) -> Vec<Event> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,

@@ -1,7 +1,6 @@
 //! The only way to wait for a condition: ask again until it holds, with a deadline.
 //!
-//! It never succeeds late: an answer after the deadline is a failure that names what was waited
-//! for.
+//! It never succeeds late: an answer after the deadline is a failure that names the condition.
 
 use std::future::Future;
 use std::time::Duration;

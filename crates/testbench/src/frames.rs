@@ -1,7 +1,7 @@
-//! Just enough of ZooKeeper's frames to know which reply answers which request. (pure)
+//! The parts of ZooKeeper's frames that show which reply answers which request. (pure)
 //!
-//! It looks at lengths, xids and operation codes, and never decodes more of a body than it must: a
-//! path is looked for in the bytes, so that it is found in a transaction too.
+//! It reads lengths, xids and operation codes, and decodes as little of a body as it can. A path is
+//! searched in the bytes, so that it is found in a transaction too.
 
 /// A kind of request, by its codes on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ impl Operation {
     pub const CLOSE_SESSION: Self = Self(&[-11]);
 }
 
-/// Which requests a fault is about.
+/// The requests that a fault is for.
 #[derive(Clone, Debug)]
 pub struct Matching {
     operation: Operation,
@@ -37,13 +37,13 @@ impl Matching {
         }
     }
 
-    /// Only requests with this path, or this part of one, in them.
+    /// Only requests whose bytes contain this path, or part of a path.
     pub fn path(mut self, part: &str) -> Self {
         self.mentions = part.as_bytes().to_vec();
         self
     }
 
-    /// Whether it is about this request, which is a frame without its length.
+    /// Whether the fault is for this request, which is a frame without its length.
     pub fn takes(&self, request: &[u8]) -> bool {
         let Some(code) = int(request, 4) else {
             return false;
@@ -72,8 +72,8 @@ pub fn take(buffer: &mut Vec<u8>) -> Option<Vec<u8>> {
     (buffer.len() >= 4 + length).then(|| buffer.drain(..4 + length).collect())
 }
 
-/// Whether what begins like this is a four-letter word, or the answer to one, and not a session: no
-/// frame is as long as a letter would make it.
+/// Whether these first bytes are a four-letter word, or the answer to one, and not a session. A
+/// letter as the first byte would make the frame's length too large.
 pub fn is_word(buffer: &[u8]) -> bool {
     buffer.first().is_some_and(u8::is_ascii_alphabetic)
 }

@@ -1,4 +1,4 @@
-//! What the library logs, as text: of the call that listens, and not of the tasks that it starts.
+//! The library's log as text: of the listening call, and not of the tasks that it starts.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,10 +7,9 @@ use tracing::subscriber::NoSubscriber;
 use tracing::{Dispatch, Level, Subscriber};
 use tracing_subscriber::fmt::format::FmtSpan;
 
-/// Lets a case listen while others run. As long as a process has one listener at most, `tracing`
-/// (0.1: `callsite.rs`, `JustOne`) asks that of the thread which comes to an event first whether
-/// anybody wants it, and believes its answer for all threads: a case would miss what another case,
-/// which does not listen, met before it.
+/// Lets a case listen while others run. With one listener at most, `tracing` (0.1: `callsite.rs`,
+/// `JustOne`) asks only the first thread that reaches an event. It keeps the answer for all
+/// threads. So a case would miss an event that another case, without a listener, reached first.
 pub fn let_cases_listen() {
     for _ in 0..2 {
         std::mem::forget(Dispatch::new(NoSubscriber::new()));

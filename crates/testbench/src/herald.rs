@@ -1,5 +1,4 @@
-//! What stands before a server and says of it what a test has it say: it answers `srvr` itself, and
-//! hands all else on.
+//! A stand-in before a server: it answers `srvr` as a test says, and passes everything else on.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,13 +13,13 @@ use tokio::task::JoinHandle;
 #[derive(Clone, Copy, Debug)]
 pub enum Says {
     Text(&'static str),
-    /// It keeps the question, and the connection.
+    /// It never answers, and keeps the connection open.
     Nothing,
-    /// It goes on and on.
+    /// Its answer never ends.
     Endless,
 }
 
-/// As ZooKeeper 3.8 says it.
+/// The answer of ZooKeeper 3.8.
 pub const STANDALONE: &str = "Zookeeper version: 3.8.0-1, built on 2022\nLatency min/avg/max: 0/0.0/0\nReceived: 2\nSent: 1\nConnections: 1\n\
      Outstanding: 0\nZxid: 0x5\nMode: standalone\nNode count: 5\n";
 
@@ -36,7 +35,7 @@ struct Shared {
     server: SocketAddr,
     says: Mutex<Says>,
     asked: AtomicUsize,
-    /// Connections that are older than this number are over.
+    /// Connections with an older number are ended.
     cuts: watch::Sender<usize>,
 }
 
@@ -54,7 +53,7 @@ impl Herald {
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let shared = Arc::clone(&serving);
-                // Whoever goes is none of its business.
+                // An ended connection does not matter here.
                 tokio::spawn(async move { shared.pass(stream).await.ok() });
             }
         });

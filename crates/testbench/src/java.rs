@@ -1,6 +1,6 @@
 //! Finds Java and ZooKeeper's jars, and starts JVMs that cannot outlive this process.
 //!
-//! It never downloads and never looks for a running server: what is missing is an error that says
+//! It never downloads and never looks for a running server. If something is missing, the error says
 //! what to install.
 
 use std::fs::File;
@@ -71,7 +71,7 @@ impl Java {
         let out = File::create(log).map_err(|error| format!("{}: {error}", log.display()))?;
         let err = out.try_clone().map_err(|error| error.to_string())?;
         let mut command = match on_path("setpriv") {
-            // So that a test binary that is killed takes its servers with it.
+            // So that the servers end if the test binary is killed.
             Some(setpriv) => {
                 let mut command = Command::new(setpriv);
                 command.args(["--pdeathsig", "KILL"]).arg(&self.binary);
@@ -94,7 +94,7 @@ impl Java {
     }
 }
 
-/// A running JVM. It is killed when this goes.
+/// A running JVM. Dropping it kills the JVM.
 #[derive(Debug)]
 pub(crate) struct Jvm(Child);
 
@@ -114,13 +114,13 @@ impl Jvm {
 
 impl Drop for Jvm {
     fn drop(&mut self) {
-        // Nothing to do about a failure: it has ended already.
+        // A failure means that it has ended already.
         self.0.kill().unwrap_or_default();
         self.0.wait().map(drop).unwrap_or_default();
     }
 }
 
-/// Spawns on a thread that lives as long as the process: the death signal comes when the spawning
+/// Spawns on a thread that lives as long as the process. The death signal comes when the spawning
 /// *thread* ends.
 fn spawn(command: Command) -> io::Result<Child> {
     type Order = (Command, Sender<io::Result<Child>>);

@@ -1,8 +1,8 @@
-//! What the integration suites stand on: servers to start, faults to cause, an eye that judges, and
-//! a runner of cases.
+//! The base of the integration suites: servers to start, faults to inject, a checker of histories,
+//! and a runner of cases.
 //!
-//! The judge uses none of Lockkeeper's locks: the suite's own eyes must not share a bug with what
-//! they look at. The clients that it judges do.
+//! The checker uses none of Lockkeeper's locks, so that it shares no bug with the code under test.
+//! The clients that it checks do use them.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -30,6 +30,7 @@ pub mod heard;
 pub mod herald;
 mod java;
 mod panics;
+pub mod plain;
 pub mod plan;
 pub mod ports;
 pub mod process;

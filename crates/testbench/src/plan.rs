@@ -1,7 +1,6 @@
 //! A storm as a plan: which fault comes when and for how long, all from one seed. (pure)
 //!
-//! The same seed gives the same plan; what the plan meets when it is carried out is up to the
-//! machine.
+//! The same seed gives the same plan. The plan's effect depends on the machine.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Ports for servers that are stopped and started again on the same port.
 //!
-//! They lie below the range that the system gives to outgoing connections: a client that keeps
-//! dialling a port of a stopped server would otherwise be given that very port, and talk to itself.
+//! They lie below the range that the system gives to outgoing connections. Otherwise a client that
+//! keeps dialling a stopped server's port could be given that port, and connect to itself.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 const RANGE: Range<u16> = 12_000..32_000;
 
-/// Ports that nobody has now.
+/// Ports that are free now.
 pub fn free(count: usize) -> io::Result<Vec<u16>> {
     listen(count)?
         .iter()
@@ -39,8 +39,8 @@ pub fn listen(count: usize) -> io::Result<Vec<TcpListener>> {
     Err(io::Error::other("no free ports between 12000 and 32000"))
 }
 
-/// A port that is ours and at which nobody listens, as long as the socket is there: a port that was
-/// let go of may be another case's by the next moment.
+/// A port on which nothing listens, reserved as long as the socket lives. A port that was closed
+/// could be taken by another case at once.
 pub fn refusing() -> io::Result<(TcpSocket, SocketAddr)> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;

@@ -9,7 +9,7 @@ use tokio::signal::unix::{self, SignalKind};
 
 use super::World;
 
-/// What a finished command left.
+/// The result of a finished command.
 #[derive(Clone, Debug)]
 pub struct Finished {
     /// None when a signal ended it.
@@ -18,9 +18,9 @@ pub struct Finished {
     pub stderr: String,
 }
 
-/// Undoes what a script does to a suite that it starts with `&`: it ignores INT and QUIT, and so
-/// would everything that the suite starts. A signal that is caught here is at its default there;
-/// one that is not ignored is left alone.
+/// Undoes the effect of a script that starts a suite with `&`: it ignores INT and QUIT, and every
+/// child would ignore them too. A signal that is caught here has its default action in a child. A
+/// signal that is not ignored is left alone.
 pub fn heed_signals() {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,9 +1,9 @@
-//! A TCP proxy before one server, that hurts connections on command: it cuts, refuses, swallows,
+//! A TCP proxy before one server that injects faults on command. It cuts, refuses, swallows,
 //! delays, and holds, loses or repeats one reply.
 //!
-//! A black hole loses no byte, as a network does not: what was sent into it, and the end of a
-//! connection too, comes out at the other side after the heal, late. It invents no bytes of its
-//! own, but changes the connect request or the reply that it is told to.
+//! A black hole loses no byte, as a network does not. Bytes sent into it, and the end of a
+//! connection too, arrive late, after the heal. It invents no bytes of its own, but changes the
+//! connect request or the reply that it is told to.
 
 mod connection;
 mod each;
@@ -50,7 +50,7 @@ pub enum End {
     Rst,
 }
 
-/// What a connection is told.
+/// A command to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     End(End),
@@ -58,19 +58,19 @@ enum Order {
     EndTowards(Way),
 }
 
-/// What passes through.
+/// The kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Sessions of ZooKeeper's clients, frame by frame.
     Frames,
     /// Any bytes.
     Bytes,
-    /// Members of an ensemble that elect a leader. Each tells the other where it can be reached,
-    /// and is believed; this is the port that is said instead.
+    /// Members of an ensemble that elect a leader. Each member announces its port to the other.
+    /// `announced` replaces that port.
     Election { announced: u16 },
 }
 
-/// What happens to the reply to one request.
+/// The fault for the reply to one request.
 #[derive(Debug)]
 enum Deed {
     /// It waits for the latch, and all that comes behind it.
@@ -99,7 +99,7 @@ struct Shared {
     kind: Kind,
     passage: watch::Sender<Passage>,
     state: Mutex<State>,
-    /// How often something was written, by direction.
+    /// The number of writes, by direction.
     writes: [AtomicU64; 2],
     /// When a client was last answered anything but a ping.
     answered: AtomicU64,
@@ -142,7 +142,7 @@ impl Proxy {
         Self::start(server, Kind::Frames).expect("a port for a proxy")
     }
 
-    /// A proxy that knows nothing of what it passes on.
+    /// A proxy that passes bytes of any protocol.
     pub fn of_bytes(upstream: SocketAddr) -> io::Result<Self> {
         Self::start(upstream, Kind::Bytes)
     }
@@ -201,7 +201,7 @@ impl Proxy {
         self.shared.answered.load(Ordering::Relaxed)
     }
 
-    /// Ends every connection, at both its sides; how many there were. They are closed when it
+    /// Ends every connection, at both its sides, and returns their number. They are closed when it
     /// returns.
     pub async fn cut(&self, end: End) -> usize {
         let open: Vec<Open> = self
@@ -242,7 +242,7 @@ impl Proxy {
         if self.accepting.is_some() {
             return;
         }
-        // For a moment somebody who looks for a free port may have it.
+        // For a moment another process that looks for a free port may have it.
         let bind = || async { TcpListener::bind(self.address).await.ok() };
         let listener = eventually("the port is ours again", Duration::from_secs(5), bind).await;
         self.accepting = Some(tokio::spawn(accept(listener, self.shared.clone())));
@@ -254,7 +254,7 @@ impl Proxy {
         self.change(way, |passage, one| passage.is_closed[one] = true);
     }
 
-    /// Lets everything through again, what was held back first.
+    /// Lets everything through again, and first the bytes that were held back.
     pub fn heal(&self) {
         self.change(Way::Both, |passage, one| passage.is_closed[one] = false);
     }
@@ -281,8 +281,8 @@ impl Proxy {
         });
     }
 
-    /// Makes the next client that comes back to its session open a new one instead, without knowing
-    /// it.
+    /// Makes the next client that resumes its session open a new one instead, without its
+    /// knowledge.
     pub fn swap_next_session(&self) {
         self.shared.state().swaps += 1;
     }
@@ -358,7 +358,7 @@ impl Drop for Proxy {
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     loop {
         let Ok((client, _)) = listener.accept().await else {
-            // Most likely there are no more file descriptors; the next try says.
+            // The usual cause is a lack of file descriptors; the next try shows it.
             tokio::task::yield_now().await;
             continue;
         };

@@ -135,20 +135,24 @@ async fn listen(address: SocketAddr, backlog: u32) -> TcpListener {
 }
 
 /// Copies both ways while the way is open. A connection that the way went silent under is never
-/// heard of again.
+/// heard of again, and neither end is closed: a server frees what is bound to one that is.
 async fn pipe(mut client: TcpStream, server: SocketAddr, mut ways: watch::Receiver<Way>) {
     client.set_nodelay(true).unwrap();
-    tokio::select! {
-        () = async {
-            if let Ok(mut server) = TcpStream::connect(server).await {
-                server.set_nodelay(true).unwrap();
-                // However it ends, both ends are closed.
-                copy_bidirectional(&mut client, &mut server).await.unwrap_or_default();
-            }
-        } => return,
-        _ = ways.wait_for(|way| *way != Way::Open) => {}
-    }
-    if *ways.borrow() != Way::Refusing {
+    let connecting = tokio::select! {
+        server = TcpStream::connect(server) => server.ok(),
+        _ = ways.wait_for(|way| *way != Way::Open) => None,
+    };
+    if let Some(mut server) = connecting {
+        server.set_nodelay(true).unwrap();
+        tokio::select! {
+            // However it ends, both ends are closed.
+            _ = copy_bidirectional(&mut client, &mut server) => return,
+            _ = ways.wait_for(|way| *way != Way::Open) => {}
+        }
+        if *ways.borrow() != Way::Refusing {
+            std::future::pending::<()>().await;
+        }
+    } else if *ways.borrow() != Way::Open && *ways.borrow() != Way::Refusing {
         std::future::pending::<()>().await;
     }
 }

@@ -1,8 +1,7 @@
 //! Runs one case: its own runtime, its own world, a limit on its time, and nothing left running
 //! after it.
 //!
-//! The limit does not lean on the runtime of the case, so that a case that blocks its threads is
-//! caught too.
+//! The limit does not use the case's runtime, so it also catches a case that blocks its threads.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -17,7 +16,8 @@ use super::target::Target;
 use super::zookeeper::Servers;
 use super::{World, panics};
 
-/// Cases that run alone have it to themselves: beside them nobody's clock could be trusted.
+/// A case that runs alone holds this exclusively: beside it, no other case's times could be
+/// trusted.
 static ROOM: RwLock<()> = RwLock::new(());
 
 /// How long each case took, without its wait for room.
@@ -46,8 +46,8 @@ impl Field {
         }
     }
 
-    /// Tells the cases where the servers are, and hands the servers back to whoever keeps them
-    /// alive.
+    /// Tells the cases where the servers are, and returns the servers to the caller, which keeps
+    /// them alive.
     pub fn play_on(&self, servers: Servers) -> Servers {
         self.servers
             .set(servers.addresses())

@@ -1,5 +1,4 @@
-//! What public types show of themselves with `{:?}`: briefly, no secrets, and none of them is
-//! forgotten.
+//! Checks that the `{:?}` of every public type is short and shows no secret.
 
 use std::any::type_name;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,8 +17,8 @@ impl Table {
         self.0.entry(name).or_default().push(shown);
     }
 
-    /// Every type that this root of a crate gives to everybody was shown, each is brief, and the
-    /// secret is in none.
+    /// Checks that every type exported by this crate root was shown, that each is short, and that
+    /// none shows the secret.
     pub fn check(&self, secret: &str, root: &'static str, aliases: &[&str]) {
         let mut bad = Vec::new();
         for (name, shown) in &self.0 {
@@ -40,7 +39,7 @@ impl Table {
     }
 }
 
-/// The types that the source of a root gives to everybody.
+/// The types that the source of a root exports.
 fn exported(source: &'static str) -> BTreeSet<&'static str> {
     let mut names = BTreeSet::new();
     for statement in source.split(';') {

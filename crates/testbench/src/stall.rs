@@ -1,5 +1,5 @@
-//! How long the machine itself kept a thread of ours, or a task of the case, from running: what a
-//! bound on time must add on a busy machine.
+//! Measures how long the machine kept one of our threads, or a task of the case, from running. A
+//! bound on time adds this on a busy machine.
 //!
 //! It excuses no wrong answer, only a late one, and by no more than was measured.
 
@@ -19,8 +19,7 @@ struct Shared {
     is_over: AtomicBool,
 }
 
-/// Sleeps on a thread of its own, over and over while `goes_on`, and tells how late each sleep
-/// ended.
+/// Sleeps repeatedly on its own thread while `goes_on`, and reports how late each sleep ended.
 pub fn naps(goes_on: impl Fn() -> bool + Send + 'static, late: impl Fn(Duration) + Send + 'static) {
     std::thread::spawn(move || {
         while goes_on() {

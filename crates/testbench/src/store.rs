@@ -1,8 +1,6 @@
-//! A store that several processes write to, and that checks fencing tokens, or, as a control, does
-//! not.
+//! A store for several processes that checks fencing tokens or, as a control, does not.
 //!
-//! One line with a write, one line with the answer. It knows nothing of locks but their names, and
-//! asks nobody.
+//! One line with a write, one line with the answer. It knows nothing of locks but their names.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -15,11 +13,11 @@ use tokio::task::JoinSet;
 
 use super::checker::Accepted;
 
-/// What the store does about a token below the highest that it has seen.
+/// What the store does with a token below the highest that it has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fence {
     Refuses,
-    /// The control: it accepts what would break the resource.
+    /// The control: it accepts writes that would damage the resource.
     Missing,
 }
 
@@ -115,7 +113,7 @@ impl Store {
 async fn serve(mut stream: TcpStream, books: Arc<Books>) {
     let (reads, mut writes) = stream.split();
     let mut lines = BufReader::new(reads).lines();
-    // A writer that was killed just ends.
+    // The connection of a killed writer just ends.
     while let Ok(Some(line)) = lines.next_line().await {
         let write = serde_json::from_str(&line).expect("a write");
         let answer: &[u8] = if books.take(write) { b"yes\n" } else { b"no\n" };

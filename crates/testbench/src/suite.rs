@@ -1,9 +1,8 @@
 //! The `main` of a suite: starts the servers, runs the cases, counts them and stops the servers.
 //!
-//! `LOCKKEEPER_TEST_ON` says which server the cases meet: `embedded` (default), `zookeeper` or
-//! `ensemble`. It never skips in silence: the cases for other servers are counted in the last line,
-//! a count that differs from the one that is written in the suite's `main` fails the run, and so
-//! does a real server that cannot be started.
+//! `LOCKKEEPER_TEST_ON` selects the server: `embedded` (default), `zookeeper` or `ensemble`. It
+//! never skips in silence. The last line counts the cases for other servers. The run fails if a
+//! count differs from the one in the suite's `main`, or if a real server cannot be started.
 
 use std::process::ExitCode;
 
@@ -14,11 +13,11 @@ use crate::target::Target;
 use crate::zookeeper::Servers;
 use crate::{heard, runner};
 
-/// So many of the slowest cases are named at the end of a run.
+/// How many of the slowest cases are named at the end of a run.
 const SLOWEST: usize = 20;
 
-/// How many cases a suite has: no case appears, disappears or changes its servers without a line in
-/// a diff.
+/// The number of a suite's cases. Adding or removing a case, or changing its servers, needs a line
+/// in a diff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
     pub both: usize,
@@ -29,7 +28,7 @@ pub struct Counts {
 /// What this binary does instead when it was started by a case.
 pub type Child = fn() -> Option<ExitCode>;
 
-/// Runs the cases of this binary. `counts` is none in a build that has not all features.
+/// Runs the cases of this binary. `counts` is none in a build without all features.
 pub fn run(counts: Option<Counts>, children: &[Child]) -> ExitCode {
     let own: Child = crate::client::child::child;
     if let Some(ended) = children.iter().chain([&own]).find_map(|child| child()) {
@@ -56,7 +55,7 @@ pub fn run(counts: Option<Counts>, children: &[Child]) -> ExitCode {
     }
 }
 
-/// Runs what was asked for and says whether all is well. The servers stop when it returns or
+/// Runs the selected cases and returns whether all passed. The servers stop when it returns or
 /// unwinds.
 fn suite(arguments: &Arguments, counts: Option<Counts>) -> Result<bool, String> {
     let target = Target::from_env()?;

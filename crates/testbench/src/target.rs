@@ -1,6 +1,6 @@
-//! Which servers this run is on, as `LOCKKEEPER_TEST_ON` says.
+//! The servers of this run, selected by `LOCKKEEPER_TEST_ON`.
 //!
-//! It never falls back: a word that it does not know is an error, not the default.
+//! It never falls back: an unknown word is an error, not the default.
 
 use super::case::Where;
 
@@ -24,7 +24,7 @@ impl Target {
         }
     }
 
-    /// How many JVMs it takes.
+    /// The number of JVMs.
     pub fn members(self) -> Option<usize> {
         match self {
             Self::Embedded => None,

@@ -1,4 +1,4 @@
-//! A keeper as most cases want it, and what stands in a lock's directory.
+//! A keeper with the options of most cases, and the children of a lock's directory.
 
 use lockkeeper::Keeper;
 use zookeeper_client::{Client, Error};

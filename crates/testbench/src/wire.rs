@@ -1,6 +1,6 @@
 //! A raw client: frames on a socket, and the primitives inside them.
 //!
-//! It checks nothing and hides nothing; what a request is and what a reply means is for `op.rs`.
+//! It checks nothing and hides nothing; its callers know requests and replies.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// How long a server may think. Beyond it, "no answer" is the answer that is compared.
+/// How long a server may take. After that, "no answer" is the answer to compare.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What came next on a connection.
+/// The next item on a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Arrival {
     Frame(Vec<u8>),
@@ -31,12 +31,12 @@ impl Wire {
         Self(stream)
     }
 
-    /// A server that has closed the connection already shows it at the next read.
+    /// A closed connection shows at the next read.
     pub async fn send(&mut self, bytes: &[u8]) {
         self.0.write_all(bytes).await.unwrap_or_default();
     }
 
-    /// Says that nothing more will be sent.
+    /// Closes the sending half.
     pub async fn hang_up(&mut self) {
         self.0.shutdown().await.unwrap_or_default();
     }

@@ -164,7 +164,7 @@ impl World {
         })))
     }
 
-    /// Ends the world. After a failed case its nodes stay, for whoever looks at the server.
+    /// Ends the world. After a failed case its nodes stay, for inspection on the server.
     pub(crate) async fn close(self, passed: bool) {
         if let (true, false) = (passed, self.is_embedded()) {
             // Only tidiness: the servers' data is temporary, and nodes with ACLs cannot be removed.
@@ -213,7 +213,7 @@ async fn make(servers: &[SocketAddr], chroot: &str) -> Result<i64, Error> {
     Ok(stat.czxid)
 }
 
-/// Removes the root of the case with all below it, also if somebody still adds to it.
+/// Removes the root of the case with all below it, even if another client still adds nodes.
 async fn remove(servers: &[SocketAddr], chroot: &str) -> Result<(), Error> {
     let client = connect(&hosts(servers)).await?;
     client.sync("/").await?;

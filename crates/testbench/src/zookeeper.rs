@@ -76,8 +76,9 @@ impl Servers {
         Self::start_linked(count, &[], more, directly)
     }
 
-    /// The same with more lines in the configuration, and with links between the members that the
-    /// caller makes: given the ports of all, `link` says for each member where it finds the others.
+    /// The same with more lines in the configuration, and with the caller's links between members.
+    /// Given the ports of all, `link` returns, for each member, the ports at which it finds the
+    /// others.
     pub fn start_linked(
         count: usize,
         flags: &[&str],
@@ -94,7 +95,7 @@ impl Servers {
                 .and_then(|()| servers.wait())
             {
                 Ok(()) => return Ok(servers),
-                // Between our look and the server's, somebody else took a port.
+                // Between our check and the server's start, another process took a port.
                 Err(why) if tries < 5 && why.contains("Address already in use") => {}
                 Err(why) => return Err(why),
             }

@@ -22,19 +22,42 @@ fn breaks_in_time(id: &str, lines: &[(u64, &str, What)]) {
 
 #[case(embedded)]
 async fn a_hold_that_was_revoked_has_its_time(_world: World) {
-    let within_ns = 100 * MS;
-    let lines = |revoked, seen| {
+    let lines = |tokens: &[u64], revoked, seen| {
+        let tokens = tokens.to_vec();
+        let within_ns = 100 * MS;
         [
             (10, "a", granted(1, 7)),
-            (revoked, "x", What::Revoked { within_ns }),
+            (revoked, "x", What::Revoked { tokens, within_ns }),
             (20, "b", granted(1, 8)),
             (seen, "a", held(7, true)),
         ]
     };
 
-    assert_eq!(violations(&history(&lines(15, 115))), []);
-    for (revoked, seen) in [(15, 116), (9, 21)] {
-        assert_eq!(ids(&violations(&history(&lines(revoked, seen)))), ["S2b"]);
+    assert_eq!(violations(&history(&lines(&[6, 7], 15, 115))), []);
+    for (tokens, seen) in [([6, 7], 116), ([6, 8], 21)] {
+        let found = violations(&history(&lines(&tokens, 15, seen)));
+        assert_eq!(ids(&found), ["S2b"]);
+    }
+}
+
+#[case(embedded)]
+async fn a_ticket_that_was_revoked_may_be_granted_late(_world: World) {
+    let lines = |token, at| {
+        let within_ns = 100 * MS;
+        let tokens = vec![token];
+        [
+            (10, "x", What::Revoked { tokens, within_ns }),
+            (20, "b", granted(1, 8)),
+            (at, "a", granted(1, 7)),
+            (at + 1, "b", releasing(8)),
+            (at + 2, "b", released(8, Outcome::Done)),
+        ]
+    };
+
+    assert_eq!(violations(&history(&lines(7, 30))), []);
+    for (token, at) in [(6, 30), (7, 111)] {
+        let found = violations(&history(&lines(token, at)));
+        assert_eq!(ids(&found), ["S1", "S2b", "S3"]);
     }
 }
 

@@ -1,13 +1,15 @@
 //! memcached's `add`: a key that is there is a lock that is held.
 //!
 //! Invariants: a lock never exists without its ttl. It is renewed and freed only at the version
-//! (`cas`) at which its value was ours, so no other client's lock is touched.
+//! (`cas`) at which its value was ours, so no other client's lock is touched. A version is
+//! remembered for its connection only: a server that starts again counts from the beginning, and
+//! no connection outlives it.
 
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 
-use super::client::{MetaAnswer, MetaClient};
+use super::client::{MetaAnswer, MetaClient, MetaConnection};
 use crate::compat::mutex::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
 use crate::error::{Error, Result, StoreProblem};
@@ -30,6 +32,9 @@ const SHORTEST_TTL: Duration = Duration::from_secs(1);
 /// memcached is a cache: it forgets a lock whenever it needs the memory, on a restart and on
 /// `flush_all`. The guard learns of that with its next renewal, after up to a third of the ttl.
 /// Until then two clients hold. It is not fair, and has no token.
+///
+/// Connect to the server itself. Behind a proxy the server could start again unseen, and count its
+/// versions from the beginning: then a release could free a stranger's lock.
 #[derive(Debug)]
 pub struct MemcachedAdd {
     client: MetaClient,
@@ -56,8 +61,8 @@ impl MemcachedAdd {
     }
 
     /// Why the lock was not free.
-    async fn why_taken(&self, name: &str) -> StoreResult<Acquired> {
-        let left = match self.client.ask(format!("mg {name} t\r\n")).await? {
+    async fn why_taken(connection: &MetaConnection, name: &str) -> StoreResult<Acquired> {
+        let left = match connection.ask(format!("mg {name} t\r\n")).await? {
             // `t-1` for a key without a ttl.
             MetaAnswer::Done(flags) => MetaAnswer::flag(&flags, 't')
                 .and_then(|seconds| seconds.parse().ok())
@@ -68,27 +73,44 @@ impl MemcachedAdd {
         Ok(Acquired::No { left })
     }
 
+    /// The version at which the lock is the attempt's.
+    async fn read(connection: &MetaConnection, attempt: &Attempt) -> StoreResult<Option<u64>> {
+        let read = connection.ask(format!("mg {} v c\r\n", attempt.name));
+        let (flags, value) = match read.await? {
+            MetaAnswer::Value(flags, value) => (flags, value),
+            MetaAnswer::Nothing => return Ok(None),
+            other => return Err(unexpected(&other)),
+        };
+        if value.as_deref() != Some(attempt.secret.as_bytes()) {
+            return Ok(None);
+        }
+        let version = version(&flags).ok_or_else(|| {
+            StoreProblem::WrongServer("it gives no versions: it runs with -C".into())
+        })?;
+        Ok(Some(version))
+    }
+
     /// Does something with the lock at the version at which it is ours. `false` if it is not.
     async fn if_ours(
         &self,
         attempt: &Attempt,
-        request: impl Fn(&str) -> String,
+        request: impl Fn(u64) -> String,
     ) -> StoreResult<bool> {
+        let connection = self.client.connected().await?;
+        let mut seen = attempt.seen.on(connection.number());
         loop {
-            let read = self.client.ask(format!("mg {} v c\r\n", attempt.name));
-            let (flags, value) = match read.await? {
-                MetaAnswer::Value(flags, value) => (flags, value),
-                MetaAnswer::Nothing => return Ok(false),
-                other => return Err(unexpected(&other)),
+            let read = match seen.take() {
+                None => Self::read(&connection, attempt).await?,
+                seen => seen,
             };
-            if value.as_deref() != Some(attempt.secret.as_bytes()) {
+            let Some(version) = read else {
                 return Ok(false);
-            }
-            let version = MetaAnswer::flag(&flags, 'c').ok_or_else(|| {
-                StoreProblem::WrongServer("it gives no versions: it runs with -C".into())
-            })?;
-            match self.client.ask(request(version)).await? {
-                MetaAnswer::Done(_) => return Ok(true),
+            };
+            match connection.ask(request(version)).await? {
+                MetaAnswer::Done(flags) => {
+                    remember(attempt, &connection, &flags);
+                    return Ok(true);
+                }
                 MetaAnswer::Nothing => return Ok(false),
                 // By another client, or by an earlier request of ours that came late.
                 MetaAnswer::Changed => {}
@@ -106,6 +128,7 @@ impl PlainStore for MemcachedAdd {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             may_be_evicted: true,
+            frees_late_by: Duration::from_secs(2),
             ..Capabilities::of("memcached+add")
         }
     }
@@ -128,10 +151,14 @@ impl PlainStore for MemcachedAdd {
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<Acquired>> {
         async move {
+            let connection = self.client.connected().await?;
             // `E`: add.
-            match self.client.ask(set(attempt, "ME")).await? {
-                MetaAnswer::Done(_) => Ok(Acquired::Yes { token: None }),
-                MetaAnswer::NotStored => self.why_taken(&attempt.name).await,
+            match connection.ask(set(attempt, "ME")).await? {
+                MetaAnswer::Done(flags) => {
+                    remember(attempt, &connection, &flags);
+                    Ok(Acquired::Yes { token: None })
+                }
+                MetaAnswer::NotStored => Self::why_taken(&connection, &attempt.name).await,
                 other => Err(unexpected(&other)),
             }
         }
@@ -152,9 +179,12 @@ impl PlainStore for MemcachedAdd {
 }
 
 fn set(attempt: &Attempt, how: &str) -> String {
-    let Attempt { name, secret, ttl } = attempt;
+    let Attempt {
+        name, secret, ttl, ..
+    } = attempt;
+    // `c`: the answer has the new version.
     format!(
-        "ms {name} {} T{} {how}\r\n{secret}\r\n",
+        "ms {name} {} T{} {how} c\r\n{secret}\r\n",
         secret.len(),
         seconds(*ttl)
     )
@@ -163,6 +193,18 @@ fn set(attempt: &Attempt, how: &str) -> String {
 /// At least the ttl by a clock that steps once a second.
 fn seconds(ttl: Duration) -> u64 {
     ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0) + 1
+}
+
+/// `c0` of a server without versions is none.
+fn version(flags: &str) -> Option<u64> {
+    let version = MetaAnswer::flag(flags, 'c')?.parse().ok();
+    version.filter(|version| *version != 0)
+}
+
+fn remember(attempt: &Attempt, connection: &MetaConnection, flags: &str) {
+    if let Some(version) = version(flags) {
+        attempt.seen.saw(connection.number(), version);
+    }
 }
 
 fn unexpected(answer: &MetaAnswer) -> StoreProblem {

@@ -4,6 +4,7 @@
 //! caller cannot leave half of an answer behind, and requests happen in the order in which they
 //! were asked. A request is sent once: only the caller knows whether it may be sent again.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, copy, sink};
@@ -54,7 +55,32 @@ pub(super) struct MetaClient {
     /// Host and port.
     server: String,
     login: Option<(String, String)>,
-    current: Mutex<Option<mpsc::UnboundedSender<MetaRequest>>>,
+    opened: AtomicU64,
+    current: Mutex<Option<MetaConnection>>,
+}
+
+/// One connection: the queue of the task that has it.
+#[derive(Debug, Clone)]
+pub(super) struct MetaConnection {
+    number: u64,
+    queue: mpsc::UnboundedSender<MetaRequest>,
+}
+
+impl MetaConnection {
+    /// No other connection of the client has it.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) async fn ask(&self, request: impl Into<Vec<u8>>) -> StoreResult<MetaAnswer> {
+        let (done, answer) = oneshot::channel();
+        let request = request.into();
+        let asked = self.queue.send(MetaRequest { request, done });
+        drop(asked);
+        // Nobody took it from the queue: the connection was lost before.
+        let lost = || Err(StoreProblem::Unreachable("the connection was lost".into()));
+        answer.await.unwrap_or_else(|_| lost())
+    }
 }
 
 impl MetaClient {
@@ -62,6 +88,7 @@ impl MetaClient {
         Self {
             server,
             login,
+            opened: AtomicU64::new(0),
             current: Mutex::new(None),
         }
     }
@@ -70,21 +97,11 @@ impl MetaClient {
         &self.server
     }
 
-    pub(super) async fn ask(&self, request: impl Into<Vec<u8>>) -> StoreResult<MetaAnswer> {
-        let (done, answer) = oneshot::channel();
-        let request = request.into();
-        let asked = self.connected().await?.send(MetaRequest { request, done });
-        drop(asked);
-        // Nobody took it from the queue: the connection was lost before.
-        let lost = || Err(StoreProblem::Unreachable("the connection was lost".into()));
-        answer.await.unwrap_or_else(|_| lost())
-    }
-
-    /// The queue of the connection, opened if there is none.
-    pub(super) async fn connected(&self) -> StoreResult<mpsc::UnboundedSender<MetaRequest>> {
+    /// The connection, opened if there is none.
+    pub(super) async fn connected(&self) -> StoreResult<MetaConnection> {
         let mut current = self.current.lock().await;
-        if let Some(queue) = current.as_ref().filter(|queue| !queue.is_closed()) {
-            return Ok(queue.clone());
+        if let Some(connection) = current.as_ref().filter(|one| !one.queue.is_closed()) {
+            return Ok(connection.clone());
         }
         let opened = timeout(ANSWER_TIMEOUT, self.open()).await;
         let stream = opened.unwrap_or_else(|_| {
@@ -94,7 +111,8 @@ impl MetaClient {
         })?;
         let (queue, asked) = mpsc::unbounded_channel();
         tokio::spawn(serve(stream, asked));
-        Ok(current.insert(queue).clone())
+        let number = self.opened.fetch_add(1, Ordering::Relaxed);
+        Ok(current.insert(MetaConnection { number, queue }).clone())
     }
 
     async fn open(&self) -> StoreResult<BufReader<TcpStream>> {

@@ -1,7 +1,12 @@
-//! Redisson's `RLock`: a hash with one field `client:thread`, and a ttl.
+//! Redisson's `RLock`: a hash with a field `client:thread`, and a ttl.
 //!
 //! Invariants: the hash never exists without its ttl. It is renewed and freed by scripts that look
 //! for the field of the attempt, so no other client's lock is touched. Each release is published.
+//!
+//! Redisson counts an owner's holds in the value of its one field. An increment that was not
+//! answered cannot be settled: nobody knows whether the count is one too high. So each guard of an
+//! owner has a field of its own here, `client:owner/name`, with the count 1. Setting and deleting
+//! it can be repeated. To Redisson, a hash without its own field is a lock of somebody else.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -15,34 +20,43 @@ use super::connection::Connection;
 use super::setnx::{SHORTEST_TTL, check_name, millis};
 use super::wakeups::Wakeups;
 use crate::compat::mutex::PlainKeeper;
-use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
+use crate::compat::store::{
+    Acquired, Attempt, Capabilities, PlainStore, ReentrantStore, StoreResult,
+};
 use crate::error::{Result, StoreProblem};
 
 /// What Redisson publishes when a lock is free.
 const UNLOCKED: u8 = 0;
 
-/// The type of what was there, and the rest of its ttl.
+/// The type of what is in the way, and the rest of its ttl. Where all fields are the owner's, from
+/// the end of the client's id on, nothing is in the way. No ttl shortens another guard's.
 static ACQUIRE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local kind = redis.call('type', KEYS[1]).ok \
-         if kind ~= 'none' then return {kind, redis.call('pttl', KEYS[1])} end \
+         local free = kind == 'none' \
+         if kind == 'hash' and ARGV[3] ~= '' then free = true \
+         for _, field in ipairs(redis.call('hkeys', KEYS[1])) do \
+         free = free and string.sub(field, 37) == ARGV[3] end end \
+         if not free then return {kind, redis.call('pttl', KEYS[1])} end \
          redis.call('hset', KEYS[1], ARGV[1], 1) \
-         redis.call('pexpire', KEYS[1], ARGV[2]) return {kind, 0}",
+         if redis.call('pttl', KEYS[1]) < tonumber(ARGV[2]) then \
+         redis.call('pexpire', KEYS[1], ARGV[2]) end return {'none', 0}",
     )
 });
 static RENEW: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "if redis.call('type', KEYS[1]).ok ~= 'hash' then return 0 end \
          if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then return 0 end \
-         return redis.call('pexpire', KEYS[1], ARGV[2])",
+         if redis.call('pttl', KEYS[1]) < tonumber(ARGV[2]) then \
+         redis.call('pexpire', KEYS[1], ARGV[2]) end return 1",
     )
 });
 static RELEASE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "if redis.call('type', KEYS[1]).ok ~= 'hash' then return 0 end \
-         if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then return 0 end \
-         redis.call('del', KEYS[1]) \
-         redis.call('publish', KEYS[2], ARGV[2]) return 1",
+         if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then return 0 end \
+         if redis.call('exists', KEYS[1]) == 0 then \
+         redis.call('publish', KEYS[2], ARGV[2]) end return 1",
     )
 });
 
@@ -50,9 +64,12 @@ static RELEASE: LazyLock<Script> = LazyLock::new(|| {
 /// field is `client:thread`, with the count of holds as its value.
 ///
 /// A release is published, as Redisson does it: waiters in Java and here are woken by it, and
-/// nobody asks again and again. Each hold has a client and a thread of its own, so a second call
-/// in the same task waits: it is not reentrant. Names and messages are text; Redisson writes both
-/// so for a lock with any codec.
+/// nobody asks again and again. Names and messages are text; Redisson writes both so for a lock
+/// with any codec.
+///
+/// It is reentrant for an [`Owner`](crate::Owner), in all processes that name it. Without one, each
+/// hold has a client and a thread of its own, so a second call in the same task waits. To Redisson,
+/// an owner is somebody else: it never enters beside one of its threads, nor they beside it.
 ///
 /// # What it cannot do
 ///
@@ -83,6 +100,8 @@ impl Redisson {
     }
 }
 
+impl ReentrantStore for Redisson {}
+
 impl PlainStore for Redisson {
     fn server(&self) -> &str {
         self.connection.server()
@@ -90,6 +109,7 @@ impl PlainStore for Redisson {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
+            is_reentrant: true,
             wakes_waiters: true,
             survives_restart: true,
             ..Capabilities::of("redis+redisson")
@@ -107,7 +127,9 @@ impl PlainStore for Redisson {
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<Acquired>> {
         async move {
             let mut script = with_field(&ACQUIRE, attempt);
-            script.arg(millis(attempt.ttl));
+            script
+                .arg(millis(attempt.ttl))
+                .arg(thread_of_owner(attempt));
             let (kind, left): (String, i64) = self.connection.script(&script).await?;
             match &*kind {
                 "none" => Ok(Acquired::Yes { token: None }),
@@ -148,16 +170,24 @@ impl PlainStore for Redisson {
 
 fn with_field<'a>(script: &'a Script, attempt: &Attempt) -> ScriptInvocation<'a> {
     let mut script = script.key(&*attempt.name);
-    script.arg(field(&attempt.secret));
+    script.arg(field(attempt));
     script
 }
 
 /// The client's id and the thread's, as tools of Redisson read it.
-fn field(secret: &str) -> String {
-    match Uuid::try_parse(secret) {
-        Ok(client) => format!("{}:1", client.hyphenated()),
-        Err(_) => format!("{secret}:1"),
+fn field(attempt: &Attempt) -> String {
+    let client = Uuid::try_parse(&attempt.secret);
+    let client = client.map_or_else(|_| attempt.secret.to_string(), |id| id.to_string());
+    match &attempt.owner {
+        Some(_) => client + &thread_of_owner(attempt),
+        None => client + ":1",
     }
+}
+
+/// It is no number, so it is never a thread's in Java.
+fn thread_of_owner(attempt: &Attempt) -> String {
+    let owner = attempt.owner.as_ref();
+    owner.map_or_else(String::new, |owner| format!(":owner/{owner}"))
 }
 
 /// A name with braces of its own gets no others.
@@ -172,15 +202,23 @@ fn channel(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::owner::Owner;
 
     #[test]
     fn the_names_are_redissons() {
         assert_eq!(channel("a"), "redisson_lock__channel:{a}");
         assert_eq!(channel("a{b}"), "redisson_lock__channel:a{b}");
-        assert_eq!(
-            field("67e5504410b1426f9247bb680e5fe0c8"),
-            "67e55044-10b1-426f-9247-bb680e5fe0c8:1"
-        );
-        assert_eq!(field("me"), "me:1");
+        let mut attempt = Attempt {
+            name: "a".into(),
+            secret: "67e5504410b1426f9247bb680e5fe0c8".into(),
+            ttl: SHORTEST_TTL,
+            owner: None,
+            seen: Default::default(),
+        };
+        assert_eq!(field(&attempt), "67e55044-10b1-426f-9247-bb680e5fe0c8:1");
+        attempt.owner = Some(Owner::named("job"));
+        let owned = field(&attempt);
+        assert_eq!(owned, "67e55044-10b1-426f-9247-bb680e5fe0c8:owner/job");
+        assert_eq!(owned[36..], thread_of_owner(&attempt));
     }
 }

@@ -1,7 +1,8 @@
 //! TairString of Tair: `EXSET key secret NX PX ttl`, and the version that each value has.
 //!
 //! Invariants: a lock never exists without its ttl. It is renewed and freed only at the version at
-//! which its value was ours, so no other client's lock is touched.
+//! which its value was ours, so no other client's lock is touched. A version is remembered across
+//! connections: it begins at a random number, which no other value has.
 
 use std::time::Duration;
 
@@ -14,6 +15,9 @@ use super::setnx::{SHORTEST_TTL, check_name, millis};
 use crate::compat::mutex::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
 use crate::error::{Result, StoreProblem};
+
+/// For what is seen on any connection.
+const ANY: u64 = 0;
 
 /// Locks of Tair's TairString (also an open module for Redis): `EXSET key secret NX PX ttl`.
 ///
@@ -54,11 +58,14 @@ impl Tair {
         Ok(Acquired::No { left })
     }
 
-    /// The version at which the lock is the attempt's.
-    async fn version(&self, attempt: &Attempt) -> StoreResult<Option<i64>> {
+    /// The version at which the lock is the attempt's: as it was seen, or as it is read.
+    async fn version(&self, attempt: &Attempt, seen: Option<u64>) -> StoreResult<Option<u64>> {
+        if seen.is_some() {
+            return Ok(seen);
+        }
         let mut get = cmd("EXGET");
         let value = self.connection.call(get.arg(&*attempt.name)).await;
-        let value: Option<(Vec<u8>, i64)> = match value {
+        let value: Option<(Vec<u8>, u64)> = match value {
             // Another client has set something else.
             Err(StoreProblem::OtherContent(_)) => None,
             value => value.map_err(no_module)?,
@@ -96,9 +103,13 @@ impl PlainStore for Tair {
             set.arg("PX").arg(millis(attempt.ttl)).arg("NX");
             // Far from the end of the numbers, as each renewal counts it up.
             let (random, _) = Uuid::new_v4().as_u64_pair();
-            set.arg("ABS").arg(random >> 2);
+            let version = random >> 2;
+            set.arg("ABS").arg(version);
             match self.connection.call(&set).await.map_err(no_module)? {
-                Some(()) => Ok(Acquired::Yes { token: None }),
+                Some(()) => {
+                    attempt.seen.saw(ANY, version);
+                    Ok(Acquired::Yes { token: None })
+                }
                 None => self.why_taken(&attempt.name).await,
             }
         }
@@ -107,13 +118,19 @@ impl PlainStore for Tair {
 
     fn renew<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<bool>> {
         async move {
-            while let Some(version) = self.version(attempt).await? {
+            let mut seen = attempt.seen.on(ANY);
+            while let Some(version) = self.version(attempt, seen.take()).await? {
                 let mut set = cmd("EXSET");
                 set.arg(&*attempt.name).arg(&*attempt.secret);
                 set.arg("PX").arg(millis(attempt.ttl)).arg("XX");
                 set.arg("VER").arg(version);
                 match self.connection.call::<Option<()>>(&set).await {
-                    Ok(set) => return Ok(set.is_some()),
+                    Ok(Some(())) => {
+                        attempt.seen.saw(ANY, version + 1);
+                        return Ok(true);
+                    }
+                    // It is gone, or something else has its name.
+                    Ok(None) | Err(StoreProblem::OtherContent(_)) => return Ok(false),
                     // By another client, or by an earlier request of ours that came late.
                     Err(StoreProblem::Refused(why)) if is_stale(&why) => {}
                     Err(problem) => return Err(problem),
@@ -126,15 +143,17 @@ impl PlainStore for Tair {
 
     fn release<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<bool>> {
         async move {
-            while let Some(version) = self.version(attempt).await? {
+            let mut seen = attempt.seen.on(ANY);
+            while let Some(version) = self.version(attempt, seen.take()).await? {
                 let mut delete = cmd("EXCAD");
                 delete.arg(&*attempt.name).arg(version);
-                match self.connection.call(&delete).await? {
-                    1 => return Ok(true),
+                match self.connection.call(&delete).await {
+                    Ok(1) => return Ok(true),
                     // Another version: it is read again.
-                    0 => {}
-                    // -1: it is gone.
-                    _ => return Ok(false),
+                    Ok(0) => {}
+                    // -1: it is gone. Or something else has its name.
+                    Ok(_) | Err(StoreProblem::OtherContent(_)) => return Ok(false),
+                    Err(problem) => return Err(problem),
                 }
             }
             Ok(false)

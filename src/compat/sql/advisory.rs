@@ -135,6 +135,7 @@ impl PlainStore for AdvisoryLock {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             ends_with_connection: true,
+            tells_loss_first: false,
             ..Capabilities::of("postgres+advisory")
         }
     }

@@ -124,6 +124,10 @@ impl ForUpdate {
                 Some(mark) => {
                     let mark = mark.to_owned();
                     if needs_savepoint(session) {
+                        // It may have been made a replica since the connection was opened.
+                        if mark != "0" {
+                            return Err(StoreProblem::Replica);
+                        }
                         session.batch("SAVEPOINT lockkeeper_hold").await?;
                     }
                     return Ok(Some(mark));
@@ -144,7 +148,7 @@ impl ForUpdate {
             format!(
                 "SELECT txid_current()::text FROM {table} WHERE {column} = $1 FOR UPDATE NOWAIT"
             ),
-            format!("SELECT 1 FROM {table} WHERE {column} = ? FOR UPDATE NOWAIT"),
+            format!("SELECT @@global.read_only FROM {table} WHERE {column} = ? FOR UPDATE NOWAIT"),
         );
         session.run(&sql, &[name]).await
     }
@@ -210,6 +214,8 @@ impl PlainStore for ForUpdate {
         let dialect = self.server.dialect();
         Capabilities {
             ends_with_connection: true,
+            tells_loss_first: false,
+            frees_late_by: dialect.pick(Duration::ZERO, Duration::from_secs(1)),
             ..Capabilities::of(dialect.pick("postgres+forupdate", "mysql+forupdate"))
         }
     }
@@ -279,7 +285,8 @@ pub(super) fn is_open(session: &mut SqlSession, mark: String) -> BoxFuture<'_, S
         if needs_savepoint(session) {
             session.batch("RELEASE SAVEPOINT lockkeeper_hold").await?;
             session.batch("SAVEPOINT lockkeeper_hold").await?;
-            return Ok(true);
+            let asked = session.run("SELECT @@global.read_only", &[]).await?;
+            return Ok(asked.cell(0) == Some("0"));
         }
         let sql = "SELECT txid_current_if_assigned()::text";
         Ok(session.run(sql, &[]).await?.cell(0) == Some(&mark))

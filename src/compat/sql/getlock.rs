@@ -76,8 +76,11 @@ impl GetLock {
             session = self.server.open().await?;
             answer = try_get(&mut session, attempt).await;
         }
-        match answer?.cell(0) {
-            Some("1") => {
+        let answer = answer?;
+        match (answer.cell(0), answer.cell(1)) {
+            // It may have been made a replica since the connection was opened.
+            (_, None | Some("1")) => Err(StoreProblem::Replica),
+            (Some("1"), _) => {
                 self.held.insert(attempt, session, String::new());
                 Ok(Acquired::Yes { token: None })
             }
@@ -89,7 +92,7 @@ impl GetLock {
     }
 
     async fn prolong(&self, attempt: &Attempt) -> StoreResult<bool> {
-        let sql = "SELECT IS_USED_LOCK(?) = CONNECTION_ID()";
+        let sql = "SELECT IS_USED_LOCK(?) = CONNECTION_ID() AND NOT @@global.read_only";
         let name = Arc::clone(&attempt.name);
         let asked = self
             .held
@@ -118,6 +121,8 @@ impl PlainStore for GetLock {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             ends_with_connection: true,
+            tells_loss_first: false,
+            frees_late_by: ONE_SECOND,
             ..Capabilities::of("mysql+getlock")
         }
     }
@@ -149,13 +154,19 @@ impl PlainStore for GetLock {
 
 async fn try_get(session: &mut SqlSession, attempt: &Attempt) -> StoreResult<SqlRows> {
     session.batch(&wait_timeout(attempt.ttl)).await?;
-    session.run("SELECT GET_LOCK(?, 0)", &[&attempt.name]).await
+    let sql = "SELECT GET_LOCK(?, 0), @@global.read_only";
+    session.run(sql, &[&attempt.name]).await
 }
 
-/// The server never ends the connection before the ttl is over.
+/// The server never ends the connection before the ttl is over. MariaDB has more timeouts for
+/// connections in a transaction. Unless they are off, they count instead of this one. MySQL takes
+/// their names for a comment.
 pub(super) fn wait_timeout(ttl: Duration) -> String {
     let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
-    format!("SET SESSION wait_timeout = {seconds}")
+    format!(
+        "SET SESSION wait_timeout = {seconds} /*M!100300 , idle_transaction_timeout = 0, \
+         idle_readonly_transaction_timeout = 0, idle_write_transaction_timeout = 0 */"
+    )
 }
 
 fn ask<'a>(

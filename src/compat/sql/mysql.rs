@@ -86,6 +86,12 @@ impl MySqlSession {
         self.judge(done, was_broken)
     }
 
+    pub(super) async fn ping(&mut self) -> StoreResult<()> {
+        let was_broken = std::mem::replace(&mut self.is_broken, true);
+        let done = self.conn.ping().await;
+        self.judge(done, was_broken)
+    }
+
     fn judge<T>(&mut self, done: Result<T, Error>, was_broken: bool) -> StoreResult<T> {
         match done {
             Ok(value) => {

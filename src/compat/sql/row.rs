@@ -2,6 +2,10 @@
 //!
 //! Invariants: only the database's clock is read. A grant is one statement, and so is each change
 //! of one: the row is the lock. A released row stays, so its token grows.
+//!
+//! `holder` is the secret, or `+secret+secret`, a line feed and the name of the owner: one secret
+//! for each of the owner's guards. A count would be one too high for ever after an increment that
+//! was not answered; a secret is put in and taken out once, however often that is asked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +16,9 @@ use super::schema::{Table, text};
 use super::server::SqlServer;
 use super::url::{DatabaseKind, SqlUrl};
 use crate::compat::mutex::PlainKeeper;
-use crate::compat::store::{Acquired, Attempt, Capabilities, FencedStore, PlainStore, StoreResult};
+use crate::compat::store::{
+    Acquired, Attempt, Capabilities, FencedStore, PlainStore, ReentrantStore, StoreResult,
+};
 use crate::error::Result;
 use crate::token::Token;
 
@@ -31,19 +37,23 @@ const LONGEST_NAME: usize = 255;
 /// In MariaDB and MySQL:
 ///
 /// ```sql
-/// CREATE TABLE lockkeeper_locks (name varbinary(255) PRIMARY KEY, holder varchar(64) NOT NULL,
+/// CREATE TABLE lockkeeper_locks (name varbinary(255) PRIMARY KEY, holder blob NOT NULL,
 ///     host varchar(255) NOT NULL, token bigint NOT NULL, expires datetime(6) NOT NULL)
 /// ```
 ///
 /// A lock is free when `expires` (in MariaDB and MySQL: in UTC) is in the past. Each grant counts
 /// `token` up. Do not delete rows: their tokens would begin again.
 ///
+/// It is reentrant for an [`Owner`](crate::Owner), in all processes that name it. All guards of
+/// an owner that holds have the same token.
+///
 /// # What it cannot do
 ///
 /// It is not fair. It is lost where the database loses a commit: with an asynchronous replica that
-/// becomes the primary, or without durable commits. A step of the database's clock forwards frees
-/// locks before their guards are lost. A guard of a lock that nobody else took can also be lost by
-/// such a step.
+/// becomes the primary, or without durable commits. Its token is then given again. While an old
+/// primary answers beside the promoted one, each of them has a holder. A step of the database's
+/// clock forwards frees locks before their guards are lost. A guard of a lock that nobody else took
+/// can also be lost by such a step.
 #[derive(Debug)]
 pub struct UniqueRow {
     server: Arc<SqlServer>,
@@ -84,28 +94,45 @@ impl UniqueRow {
 
     async fn take(&self, attempt: &Attempt) -> StoreResult<Acquired> {
         let ttl = millis(attempt.ttl);
-        let params = [&*attempt.name, &*attempt.secret, &self.host, &ttl];
+        let entry = entry(attempt);
+        let holder = match &attempt.owner {
+            Some(owner) => format!("{entry}\n{owner}"),
+            None => entry,
+        };
+        let params = [&*attempt.name, &holder, &self.host, &ttl];
         let table = &self.table.name;
         let sql = self.server.dialect().pick(
             format!(
                 "WITH taken AS (INSERT INTO {table} AS l (name, holder, host, token, expires) \
                  VALUES ($1, $2, $3, 1, clock_timestamp() + $4::bigint * interval '1 ms') \
-                 ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, host = excluded.host, \
-                 token = l.token + 1, expires = excluded.expires \
-                 WHERE l.expires <= clock_timestamp() RETURNING token) \
+                 ON CONFLICT (name) DO UPDATE SET host = excluded.host, \
+                 holder = CASE WHEN l.expires <= clock_timestamp() THEN excluded.holder \
+                 ELSE split_part(excluded.holder, chr(10), 1) || l.holder END, \
+                 token = l.token + CASE WHEN l.expires <= clock_timestamp() THEN 1 ELSE 0 END, \
+                 expires = greatest(l.expires, excluded.expires) \
+                 WHERE l.expires <= clock_timestamp() OR (strpos(l.holder, chr(10)) > 0 AND \
+                 substr(l.holder, strpos(l.holder, chr(10))) = \
+                 substr(excluded.holder, strpos(excluded.holder, chr(10)))) RETURNING token) \
                  SELECT token, NULL::bigint FROM taken UNION ALL SELECT NULL, \
                  (extract(epoch FROM expires - clock_timestamp()) * 1000)::bigint FROM {table} \
                  WHERE name = $1 AND NOT EXISTS (SELECT FROM taken)"
             ),
-            // What it sets from left to right sees the old `expires`.
+            // What it sets from left to right sees the old `expires`, and an owner that stays.
             format!(
                 "INSERT INTO {table} (name, holder, host, token, expires) VALUES \
                  (?, ?, ?, 1, UTC_TIMESTAMP(6) + INTERVAL CAST(? AS SIGNED) * 1000 MICROSECOND) \
                  ON DUPLICATE KEY UPDATE \
-                 holder = IF(expires <= UTC_TIMESTAMP(6), VALUES(holder), holder), \
-                 host = IF(expires <= UTC_TIMESTAMP(6), VALUES(host), host), \
-                 token = IF(expires <= UTC_TIMESTAMP(6), LAST_INSERT_ID(token + 1), token), \
-                 expires = IF(expires <= UTC_TIMESTAMP(6), VALUES(expires), expires)"
+                 token = IF({free}, LAST_INSERT_ID(token + 1), \
+                 IF({again}, LAST_INSERT_ID(token), token)), \
+                 host = IF({free} OR {again}, VALUES(host), host), \
+                 holder = IF({free}, VALUES(holder), IF({again}, CONCAT(SUBSTRING_INDEX(\
+                 VALUES(holder), CHAR(10 USING utf8mb4), 1), holder), holder)), \
+                 expires = IF({free} OR {again}, GREATEST(expires, VALUES(expires)), expires)",
+                free = "expires <= UTC_TIMESTAMP(6)",
+                again = "(LOCATE(CHAR(10 USING utf8mb4), holder) > 0 AND \
+                         CAST(SUBSTR(holder, LOCATE(CHAR(10 USING utf8mb4), holder)) AS BINARY) = \
+                         CAST(SUBSTR(VALUES(holder), \
+                         LOCATE(CHAR(10 USING utf8mb4), VALUES(holder))) AS BINARY))",
             ),
         );
         let answer = self.server.run(&sql, &params).await?;
@@ -148,46 +175,67 @@ impl UniqueRow {
     }
 
     /// Changes the row if it is the attempt's.
-    async fn change(&self, set: &str, params: &[&str]) -> StoreResult<bool> {
+    async fn change(&self, attempt: &Attempt, set: &str, params: &[&str]) -> StoreResult<bool> {
         let table = &self.table.name;
+        let is_ours = match (&attempt.owner, self.server.dialect().pick(true, false)) {
+            (None, true) => "holder = $2",
+            (None, false) => "holder = ?",
+            (Some(_), true) => "strpos(split_part(holder, chr(10), 1), $2) > 0",
+            (Some(_), false) => "LOCATE(?, SUBSTRING_INDEX(holder, CHAR(10 USING utf8mb4), 1)) > 0",
+        };
         let sql = self.server.dialect().pick(
             format!(
                 "UPDATE {table} SET {set} \
-                 WHERE name = $1 AND holder = $2 AND expires > clock_timestamp()"
+                 WHERE name = $1 AND {is_ours} AND expires > clock_timestamp()"
             ),
             format!(
                 "UPDATE {table} SET {set} \
-                 WHERE name = ? AND holder = ? AND expires > UTC_TIMESTAMP(6)"
+                 WHERE name = ? AND {is_ours} AND expires > UTC_TIMESTAMP(6)"
             ),
         );
         Ok(self.server.run(&sql, params).await?.affected > 0)
     }
 
+    /// It never shortens the lease of the owner's other guards.
     async fn prolong(&self, attempt: &Attempt) -> StoreResult<bool> {
-        let (ttl, name, secret) = (millis(attempt.ttl), &*attempt.name, &*attempt.secret);
+        let (ttl, name, entry) = (millis(attempt.ttl), &*attempt.name, &*entry(attempt));
         let (set, params) = self.server.dialect().pick(
             (
-                "expires = clock_timestamp() + $3::bigint * interval '1 ms'",
-                [name, secret, &ttl],
+                "expires = greatest(expires, clock_timestamp() + $3::bigint * interval '1 ms')",
+                [name, entry, &ttl],
             ),
             (
-                "expires = UTC_TIMESTAMP(6) + INTERVAL CAST(? AS SIGNED) * 1000 MICROSECOND",
-                [&ttl, name, secret],
+                // An update that changes nothing is not counted.
+                "expires = GREATEST(expires + INTERVAL 1 MICROSECOND, \
+                 UTC_TIMESTAMP(6) + INTERVAL CAST(? AS SIGNED) * 1000 MICROSECOND)",
+                [&ttl, name, entry],
             ),
         );
-        self.change(set, &params).await
+        self.change(attempt, set, &params).await
     }
 
+    /// It is free when no secret is left.
     async fn free(&self, attempt: &Attempt) -> StoreResult<bool> {
-        let set = self.server.dialect().pick(
-            "holder = '', expires = clock_timestamp()",
-            "holder = '', expires = UTC_TIMESTAMP(6)",
+        let (name, entry) = (&*attempt.name, &*entry(attempt));
+        let (set, params) = self.server.dialect().pick(
+            (
+                "holder = replace(holder, $2, ''), expires = CASE WHEN \
+                 left(replace(holder, $2, ''), 1) = '+' THEN expires ELSE clock_timestamp() END",
+                vec![name, entry],
+            ),
+            (
+                "expires = IF(LEFT(REPLACE(holder, ?, ''), 1) = '+', expires, UTC_TIMESTAMP(6)), \
+                 holder = REPLACE(holder, ?, '')",
+                vec![entry, entry, name, entry],
+            ),
         );
-        self.change(set, &[&attempt.name, &attempt.secret]).await
+        self.change(attempt, set, &params).await
     }
 }
 
 impl FencedStore for UniqueRow {}
+
+impl ReentrantStore for UniqueRow {}
 
 impl PlainStore for UniqueRow {
     fn server(&self) -> &str {
@@ -198,6 +246,7 @@ impl PlainStore for UniqueRow {
         let kind = self.server.dialect().pick("postgres+row", "mysql+row");
         Capabilities {
             has_token: true,
+            is_reentrant: true,
             survives_restart: true,
             ..Capabilities::of(kind)
         }
@@ -225,6 +274,12 @@ impl PlainStore for UniqueRow {
     }
 }
 
+/// What `holder` has of a guard.
+fn entry(attempt: &Attempt) -> String {
+    let mark = attempt.owner.as_ref().map_or("", |_| "+");
+    format!("{mark}{}", attempt.secret)
+}
+
 fn parts(url: &str) -> Result<(Arc<SqlServer>, Table)> {
     let url = SqlUrl::parse(url, "row", &["table"])?;
     let name = url.identifier("table", "lockkeeper_locks")?;
@@ -237,7 +292,7 @@ fn parts(url: &str) -> Result<(Arc<SqlServer>, Table)> {
             ),
             format!(
                 "CREATE TABLE {name} (name varbinary(255) PRIMARY KEY, \
-                 holder varchar(64) NOT NULL, host varchar(255) NOT NULL, \
+                 holder blob NOT NULL, host varchar(255) NOT NULL, \
                  token bigint NOT NULL, expires datetime(6) NOT NULL)"
             ),
         ),

@@ -101,7 +101,7 @@ impl Table {
 pub(super) fn text(dialect: DatabaseKind) -> &'static [&'static str] {
     dialect.pick(
         &["text", "character varying", "character"],
-        &["varchar", "char", "varbinary", "binary", "text"],
+        &["varchar", "char", "varbinary", "binary", "text", "blob"],
     )
 }
 

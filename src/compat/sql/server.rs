@@ -4,7 +4,7 @@
 //! once: only the caller knows whether it may be sent again.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use tokio::time::timeout;
@@ -18,6 +18,11 @@ use crate::latch::Latch;
 
 /// A server has so long to accept a connection and to answer the first statement.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Databases end a statement of ours before. So there is no answer, and the connection is dead.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(12);
+/// A connection that was not used for so long may have been ended by its server's idle timeout,
+/// which no server counts in less.
+const IDLE_UNASKED: Duration = Duration::from_millis(900);
 /// So many statements run at once. Connections that hold a lock do not count.
 const WIDTH: usize = 4;
 
@@ -25,7 +30,8 @@ const WIDTH: usize = 4;
 pub(super) struct SqlServer {
     server: String,
     login: Login,
-    idle: Latch<Vec<SqlSession>>,
+    /// With the moments at which they were used.
+    idle: Latch<Vec<(Instant, SqlSession)>>,
     width: Semaphore,
 }
 
@@ -106,7 +112,9 @@ impl SqlServer {
                     return Err(StoreProblem::NoAnswer);
                 }
                 let params: Vec<&str> = params.iter().map(|param| &**param).collect();
-                let answer = session.run(&sql, &params).await;
+                let answer = timeout(STATEMENT_TIMEOUT, session.run(&sql, &params)).await;
+                // A connection without an answer would keep its turn for ever.
+                let answer = answer.map_err(|_| StoreProblem::NoAnswer)?;
                 server.put_back(session);
                 answer
             };
@@ -127,10 +135,18 @@ impl SqlServer {
     pub(super) async fn take(self: &Arc<Self>) -> StoreResult<SqlSession> {
         loop {
             let idle = self.idle.lock().pop();
-            match idle {
-                Some(session) if session.is_closed() => drop(session),
-                Some(session) => return Ok(session),
-                None => break,
+            let Some((used, mut session)) = idle else {
+                break;
+            };
+            if session.is_closed() {
+                continue;
+            }
+            let is_alive = async {
+                used.elapsed() < IDLE_UNASKED
+                    || timeout(CONNECT_TIMEOUT, session.is_alive()).await == Ok(true)
+            };
+            if is_alive.await {
+                return Ok(session);
             }
         }
         let server = Arc::clone(self);
@@ -153,7 +169,7 @@ impl SqlServer {
         }
         let mut idle = self.idle.lock();
         let surplus = if idle.len() < WIDTH {
-            idle.push(session);
+            idle.push((Instant::now(), session));
             None
         } else {
             Some(session)

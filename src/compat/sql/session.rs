@@ -53,6 +53,16 @@ impl SqlSession {
         }
     }
 
+    /// Asks whether it is still open. The end of one to PostgreSQL is known without that.
+    pub(super) async fn is_alive(&mut self) -> bool {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(session) => !session.is_closed(),
+            #[cfg(feature = "mysql")]
+            Self::MySql(session) => session.ping().await.is_ok(),
+        }
+    }
+
     /// Whether its end is known.
     pub(super) fn is_closed(&self) -> bool {
         match self {

@@ -115,8 +115,8 @@ impl ZooKeeper {
 
     fn writer(&self, writes: &[Write<'_>]) -> Result<zk::MultiWriter<'_>, Fault> {
         size::check(self.envelope.writes(writes))?;
-        self.built(writes)
-            .map_err(|error| fault(error, Right::Read))
+        let built = self.built(writes);
+        built.map_err(|error| fault(error, Right::Read))
     }
 
     fn built(&self, writes: &[Write<'_>]) -> Result<zk::MultiWriter<'_>, zk::Error> {

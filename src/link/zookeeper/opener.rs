@@ -116,10 +116,9 @@ pub(super) async fn try_all(
 /// leave a session at a slow server, which has no node and ends when it times out.
 async fn open(target: &Target, pacer: &Pacer, limit: Duration) -> Result<zk::Client, zk::Error> {
     let servers = target.servers.split(',').count();
-    let most = if servers == 1 {
-        1
-    } else {
-        MOST_TRIES.min(2 * servers)
+    let most = match servers {
+        1 => 1,
+        _ => MOST_TRIES.min(2 * servers),
     };
     // Also how long a connection may be silent later on; at three eighths of it the crate sends a
     // ping.
@@ -137,10 +136,8 @@ async fn open(target: &Target, pacer: &Pacer, limit: Duration) -> Result<zk::Cli
         }
         #[cfg(feature = "tls")]
         if let Some(tls) = &tls {
-            return connector
-                .with_tls(tls.clone())
-                .secure_connect(&list)
-                .boxed();
+            let connector = connector.with_tls(tls.clone());
+            return connector.secure_connect(&list).boxed();
         }
         connector.connect(&list).boxed()
     };

@@ -22,8 +22,7 @@ use tokio::time::sleep;
 use zookeeper_client as zk;
 
 use crate::latch::Latch;
-use crate::link::diagnose;
-use crate::link::diagnose::ServerMode;
+use crate::link::diagnose::{self, ServerMode};
 
 /// The longest pause before a server is asked again that has given no answer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);

@@ -2,7 +2,7 @@
 //!
 //! Invariant: no key is ever shown. It reads no certificate: the link does.
 
-use std::fmt;
+use crate::brief::shows;
 
 /// How connections are encrypted: the authorities to trust, and the client's own certificate. All
 /// of it is PEM text.
@@ -32,10 +32,6 @@ impl Tls {
     }
 }
 
-impl fmt::Debug for Tls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls")
-            .field("has_identity", &self.identity.is_some())
-            .finish_non_exhaustive()
-    }
-}
+shows!(|tls| Tls {
+    has_identity: tls.identity.is_some(),
+});

@@ -8,7 +8,7 @@ mod tests;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::brief::Brief;
+use crate::brief::{Brief, shows};
 use crate::error::Error;
 
 /// The letters of ZooKeeper's own tools, in their order, and the bits of its protocol.
@@ -217,9 +217,8 @@ impl Allowed {
         let is_proved = |entry: &Entry| !["world", "ip", "digest"].contains(&&*entry.scheme);
         let beyond = theirs.iter().find(|entry| {
             let known = same(entry, &ours);
-            let mut allowed = known
-                .iter()
-                .fold(everybody, |all, known| all | known.rights);
+            let rights = known.iter().map(|known| known.rights);
+            let mut allowed = rights.fold(everybody, |all, known| all | known);
             if self.by_name && is_proved(entry) {
                 allowed |= rights_in(&ours, "auth");
             }
@@ -240,24 +239,20 @@ impl FromStr for Acl {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let mut acl = Self {
-            entries: Vec::new(),
-        };
-        match text {
+        let entries = Vec::new();
+        let mut acl = match text {
             "open" => return Ok(Self::open()),
             "creator" => return Ok(Self::creator()),
-            _ => {}
-        }
+            _ => Self { entries },
+        };
         for entry in text.split(',') {
             let parts = entry.split_once(':').and_then(|(scheme, rest)| {
                 let (id, rights) = rest.rsplit_once(':')?;
                 Some((scheme, id, rights))
             });
             let Some((scheme, id, rights)) = parts.filter(|(scheme, ..)| !scheme.is_empty()) else {
-                return Err(invalid(
-                    entry,
-                    "it looks like world:anyone:cdrwa, or auth::cdrwa",
-                ));
+                let why = "it looks like world:anyone:cdrwa, or auth::cdrwa";
+                return Err(invalid(entry, why));
             };
             acl = acl.allow(scheme, id, rights)?;
         }
@@ -266,18 +261,13 @@ impl FromStr for Acl {
 }
 
 fn rights_of(letters: &str) -> Result<u8, Error> {
-    let bit = |letter: char| {
+    let with = |all: u8, letter: char| {
         let found = RIGHTS.iter().find(|(known, _)| *known == letter);
-        found.map(|(_, bit)| *bit)
+        found.map(|(_, bit)| all | bit)
     };
-    let bits = letters.chars().map(bit).collect::<Option<Vec<u8>>>();
-    match bits
-        .unwrap_or_default()
-        .into_iter()
-        .fold(0, |all, bit| all | bit)
-    {
-        0 => Err(invalid(letters, "rights are letters of cdrwa")),
-        rights => Ok(rights),
+    match letters.chars().try_fold(0, with) {
+        None | Some(0) => Err(invalid(letters, "rights are letters of cdrwa")),
+        Some(rights) => Ok(rights),
     }
 }
 
@@ -292,10 +282,6 @@ pub(crate) struct Credential {
     pub(crate) secret: Vec<u8>,
 }
 
-impl fmt::Debug for Credential {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credential")
-            .field("scheme", &self.scheme)
-            .finish_non_exhaustive()
-    }
-}
+shows!(|credential| Credential {
+    scheme: credential.scheme,
+});

@@ -18,8 +18,7 @@ mod tests;
 use uuid::Uuid;
 
 use super::kind::LockKind;
-use super::permits;
-use super::permits::{HELD, LIMIT};
+use super::permits::{self, HELD, LIMIT};
 use super::ticket::{Recipe, Ticket, TicketData, in_order, is_hex, is_revoked, parse_digits};
 use crate::error::{Error, Result};
 
@@ -255,32 +254,23 @@ fn whose(tag: &str) -> &'static str {
 
 /// Whose name that is, if it is no ticket.
 fn other_recipe(node: &str) -> Option<&'static str> {
-    let numbered = |tag: &str| {
-        let (_, digits) = node.rsplit_once(tag)?;
-        parse_digits(digits)
+    // What stands before the tag, if a number stands behind it.
+    let before = |tag: &str| {
+        let (before, digits) = node.rsplit_once(tag)?;
+        parse_digits(digits).map(|_| before)
     };
-    if node.starts_with("_c_") && numbered("-lease-").is_some() {
+    let is_session = |text: &str| text.parse::<i64>().is_ok();
+    let of_write_lock = before("-").and_then(|before| before.strip_prefix("x-"));
+    let is_id = |text: &str| Uuid::try_parse(text).is_ok();
+    if node.starts_with("_c_") && before("-lease-").is_some() {
         Some("a lease of Curator's semaphore")
-    } else if node.starts_with("semaphore-") && numbered("semaphore-").is_some() {
+    } else if node.starts_with("semaphore-") && before("semaphore-").is_some() {
         Some("a ticket of .NET's semaphore")
-    } else if node
-        .strip_prefix("x-")
-        .and_then(|rest| rest.rsplit_once('-'))
-        .is_some_and(|(session, digits)| {
-            session.parse::<i64>().is_ok() && parse_digits(digits).is_some()
-        })
-    {
+    } else if of_write_lock.is_some_and(is_session) {
         Some("a ticket of the WriteLock that comes with ZooKeeper")
-    } else if node
-        .rsplit_once('_')
-        .is_some_and(|(id, digits)| Uuid::try_parse(id).is_ok() && parse_digits(digits).is_some())
-    {
+    } else if before("_").is_some_and(is_id) {
         Some("a ticket of zookeeper-async's lock")
-    } else if node
-        .strip_prefix("latch-")
-        .and_then(|rest| rest.rsplit_once('-'))
-        .is_some_and(|(_, digits)| parse_digits(digits).is_some())
-    {
+    } else if before("-").is_some_and(|before| before.starts_with("latch-")) {
         Some("a ticket of zookeeper-async's latch")
     } else if is_hex(node) {
         Some("a lease of kazoo's Semaphore")

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::brief::Brief;
+use crate::brief::{Brief, shows};
 use crate::protocol::kind::LockKind;
 use crate::token::Token;
 
@@ -47,18 +47,14 @@ pub struct JournalEntry {
     pub outcome: Option<HoldOutcome>,
 }
 
-/// Without the owner's name, which is a secret: it lets its bearer in.
-impl fmt::Debug for JournalEntry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JournalEntry")
-            .field("token", &self.token)
-            .field("kind", &self.kind)
-            .field("host", &Brief(&self.host))
-            .field("pid", &self.pid)
-            .field("outcome", &self.outcome)
-            .finish_non_exhaustive()
-    }
-}
+// Without the owner's name, which is a secret: it lets its bearer in.
+shows!(|entry| JournalEntry {
+    token: entry.token,
+    kind: entry.kind,
+    host: Brief(&entry.host),
+    pid: entry.pid,
+    outcome: entry.outcome,
+});
 
 /// How a hold ended.
 #[derive(Clone, PartialEq, Eq)]

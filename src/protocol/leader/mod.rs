@@ -17,12 +17,10 @@
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-
 use super::mark::DirectoryData;
 use super::rule;
 use super::ticket::{Ticket, TicketData};
-use crate::brief::Brief;
+use crate::brief::{Brief, shows};
 use crate::session_id::SessionId;
 use crate::token::Token;
 
@@ -49,17 +47,13 @@ pub struct Leader {
     pub pid: Option<u32>,
 }
 
-impl fmt::Debug for Leader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Leader")
-            .field("token", &self.token)
-            .field("value", &Brief(&self.value))
-            .field("node", &Brief(&self.node))
-            .field("host", &self.host.as_deref().map(Brief))
-            .field("pid", &self.pid)
-            .finish_non_exhaustive()
-    }
-}
+shows!(|leader| Leader {
+    token: leader.token,
+    value: Brief(&leader.value),
+    node: Brief(&leader.node),
+    host: leader.host.as_deref().map(Brief),
+    pid: leader.pid,
+});
 
 impl Leader {
     /// The owner of the first ticket, by the ticket and the directory as they were at one moment.

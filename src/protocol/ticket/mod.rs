@@ -156,6 +156,10 @@ impl Ticket {
     }
 
     /// What it stands for, as its name says.
+    pub(crate) fn path(&self, directory: &str) -> String {
+        format!("{directory}/{}", self.name)
+    }
+
     pub(crate) fn tag_text(&self) -> &str {
         let (at, len) = self.tag();
         &self.name[at..at + len]

@@ -5,8 +5,7 @@
 
 use super::{Asking, GuestEntry, Phase, Snapshot, Turn, Walk};
 use crate::protocol::mark::{DirectoryData, Mark, ReleasePlan};
-use crate::protocol::rule;
-use crate::protocol::rule::Verdict;
+use crate::protocol::rule::{self, Verdict};
 use crate::protocol::ticket::{Mode, Ticket, TicketData};
 
 impl Walk {

@@ -249,6 +249,11 @@ impl Walk {
         }
     }
 
+    /// Whether it has its turn, and its plan to leave is right for this version of the directory.
+    pub(crate) fn has_turn_at(&self, version: i32) -> bool {
+        matches!(&self.phase, Phase::Turn(turn) if turn.version == version)
+    }
+
     /// Whatever was seen may be otherwise by now: looks at the whole queue again.
     pub(crate) fn start_over(&mut self) {
         self.phase = Phase::Listing;

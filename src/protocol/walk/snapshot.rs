@@ -69,3 +69,11 @@ pub(crate) struct GuestEntry {
     /// Whether the ticket before the host's was released, or there never was one.
     pub(crate) ended_well: bool,
 }
+
+impl GuestEntry {
+    /// How the guest leaves: at the version to which its note brings the directory.
+    pub(crate) fn plan(&self) -> ReleasePlan {
+        let version = self.version.wrapping_add(i32::from(self.note.is_some()));
+        ReleasePlan::Unmarked { version }
+    }
+}

@@ -1,17 +1,18 @@
 //! The exchange: the head's ticket for its permits.
 //!
-//! Invariant: it commits only while the limit and the queue are as they were read.
+//! Invariant: it commits only while the limit and the queue are as they were read, as
+//! `protocol/permits.rs` says.
 
 use std::sync::Arc;
 
 use uuid::Uuid;
 
 use super::super::now_ms;
-use super::super::place::{Exchange, Exchanged};
+use super::super::place::{Exchange, Exchanged, unchanged};
 use super::{Head, HeadSnapshot, Tried};
 use crate::error::Result;
-use crate::link::{Code, Write};
-use crate::protocol::mark::{DirectoryData, Mark, ReleasePlan};
+use crate::link::Code;
+use crate::protocol::mark::{Mark, ReleasePlan};
 use crate::protocol::permits;
 use crate::protocol::ticket::{Mode, Ticket, TicketData};
 use crate::session::Failure;
@@ -30,16 +31,13 @@ impl Head<'_> {
         };
         let seq = ticket.seq;
         let directory = Arc::clone(self.place.directory());
-        let marks = self.marks && DirectoryData::parse(&snapshot.queue.data).is_ours();
-        let mark = Mark { czxid, seq }.to_bytes();
-        let as_seen = unchanged(&directory, snapshot.queue.version, marks.then_some(&mark));
-        // The version of a directory that was removed and made again starts again, and a request of
-        // ours that is still under way would take it for the old one. So a head that cannot tell,
-        // or is the first in a new directory, moves the limit's version on.
+        let (mark, queue) = (Mark { czxid, seq }, &snapshot.queue);
+        let mark = self.marks.then_some(mark);
+        let read = (&*queue.data, queue.version);
+        let [mark, limit] = permits::writes(mark, read, snapshot.limit.value);
+        let as_seen = unchanged(&directory, queue.version, mark.as_deref());
         let (path, version) = (&*self.permits.limit, snapshot.limit.version);
-        let moves_on = !(marks && snapshot.queue.version > 0);
-        let limit = permits::limit_to_bytes(snapshot.limit.value);
-        let within_limit = unchanged(path, version, moves_on.then_some(&limit));
+        let within_limit = unchanged(path, version, limit.as_deref());
         let mut name = permits::start_of(self.asked);
         if !self.is_numbered {
             name += &attempt.to_string();
@@ -57,7 +55,7 @@ impl Head<'_> {
         match self.place.exchange(exchange).await {
             Ok(Exchanged::Done) => Ok(Tried::Taken),
             Ok(Exchanged::Nothing) => Ok(Tried::Again),
-            Ok(Exchanged::Refused(at, code)) => self.refused(at, code, marks).await,
+            Ok(Exchanged::Refused(at, code)) => self.refused(at, code, mark.is_some()).await,
             Err(failure) => Err(self.failed(held_at, failure)),
         }
     }
@@ -70,10 +68,8 @@ impl Head<'_> {
         match (at, code) {
             (PERMIT, Code::NoNode) => {
                 // An empty container goes at any time.
-                self.permits
-                    .held
-                    .make(self.place.session(), self.name)
-                    .await?;
+                let (held, session) = (&self.permits.held, self.place.session());
+                held.make(session, self.name).await?;
             }
             // The counter has stuck at its end; permits need no order.
             (PERMIT, Code::NodeExists) if self.is_numbered => self.is_numbered = false,
@@ -89,13 +85,5 @@ impl Head<'_> {
             }
         }
         Ok(Tried::Again)
-    }
-}
-
-/// Refused unless the node is still at this version. Writes its data, if there are any.
-fn unchanged<'a>(path: &'a str, version: i32, data: Option<&'a Vec<u8>>) -> Write<'a> {
-    match data {
-        Some(data) => Write::set(path, data, version),
-        None => Write::Check { path, version },
     }
 }

@@ -16,8 +16,7 @@ use crate::error::{Error, Result};
 use crate::link::{Change, Code, Node, Read};
 use crate::name::LockName;
 use crate::protocol::departure::Departure;
-use crate::protocol::permits;
-use crate::protocol::permits::PermitVerdict;
+use crate::protocol::permits::{self, PermitVerdict};
 use crate::protocol::ticket::TicketData;
 use crate::session::heartbeat::LeaseEntry;
 use crate::session::setbacks::Setbacks;
@@ -124,10 +123,8 @@ impl<'a> Head<'a> {
             (PermitVerdict::Full, _) => Ok(Tried::Full),
             (PermitVerdict::Fits, Some(held)) => self.exchange(&snapshot, held).await,
             (PermitVerdict::Fits, None) => {
-                self.permits
-                    .held
-                    .make(self.place.session(), self.name)
-                    .await?;
+                let (held, session) = (&self.permits.held, self.place.session());
+                held.make(session, self.name).await?;
                 Ok(Tried::Again)
             }
         }

@@ -172,9 +172,8 @@ impl Joining<'_> {
             if !TicketData::was_made_by(attempt, &mine.data, mine.owner == session.id()) {
                 return Err(queue.lost(REMOVED));
             }
-            session
-                .recognise(mine.owner)
-                .map_err(|end| self.ended(end))?;
+            let recognised = session.recognise(mine.owner);
+            recognised.map_err(|end| self.ended(end))?;
             let name = path.rsplit_once('/').map_or("", |(_, name)| name);
             let ticket = queue.ticket(name)?;
             identified.push((ticket, mine.czxid, Some((at, directory.clone()))));
@@ -211,11 +210,8 @@ impl Joining<'_> {
     ) -> Result<Joined> {
         self.leave(places).await?;
         self.wait_out(at, session).await?;
-        Ok(Joined::Nothing(
-            AfterCreate::Again,
-            0,
-            self.reserve().await?,
-        ))
+        let room = self.reserve().await?;
+        Ok(Joined::Nothing(AfterCreate::Again, 0, room))
     }
 
     /// Removes the tickets that a create made where others of the same transaction are gone
@@ -236,10 +232,7 @@ impl Joining<'_> {
             }
         }
         self.leave(there).await?;
-        Ok(Joined::Nothing(
-            AfterCreate::Again,
-            0,
-            self.reserve().await?,
-        ))
+        let room = self.reserve().await?;
+        Ok(Joined::Nothing(AfterCreate::Again, 0, room))
     }
 }

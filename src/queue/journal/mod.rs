@@ -23,8 +23,7 @@ use super::directory::Directory;
 use crate::error::Result;
 use crate::link::{Code, Create};
 use crate::name::LockName;
-use crate::protocol::journal_page;
-use crate::protocol::journal_page::{JournalEntry, Page};
+use crate::protocol::journal_page::{self, JournalEntry, Page};
 use crate::session::pool::Pool;
 use crate::session::{Failure, Session, failed};
 

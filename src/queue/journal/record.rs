@@ -33,23 +33,17 @@ impl Draft {
         waited: Duration,
         loss_watch: LossWatch,
     ) -> Record {
-        let TicketData {
-            owner,
-            label,
-            host,
-            pid,
-            ..
-        } = &*self.line;
+        let ours = &*self.line;
         let line = PageLine {
             id: Uuid::new_v4(),
             token,
             ticket,
             node: node.to_owned(),
             kind: self.kind.to_string(),
-            owner: owner.clone(),
-            label: label.clone(),
-            host: host.clone(),
-            pid: *pid,
+            owner: ours.owner.clone(),
+            label: ours.label.clone(),
+            host: ours.host.clone(),
+            pid: ours.pid,
             since_ms: now_ms(),
             waited_ms: ms(waited),
             held_ms: None,

@@ -15,12 +15,10 @@ use uuid::Uuid;
 
 use super::read_page;
 use crate::error::{Error, Result};
-use crate::latch;
-use crate::latch::{Latch, Latched};
+use crate::latch::{self, Latch, Latched};
 use crate::link::{Code, Create, Fault, Write};
 use crate::name::LockName;
-use crate::protocol::journal_page;
-use crate::protocol::journal_page::{HoldOutcome, Page, PageLine};
+use crate::protocol::journal_page::{self, HoldOutcome, Page, PageLine};
 use crate::queue::directory::Directory;
 use crate::session::heartbeat::{Loss, LossWatch};
 use crate::session::pool::Pool;

@@ -10,8 +10,7 @@ use super::PermitPool;
 use super::snapshot::Limit;
 use crate::error::{Error, Result};
 use crate::link::{ANY_VERSION, Code, Create, Fault, Write};
-use crate::protocol::permits;
-use crate::protocol::permits::QUEUE;
+use crate::protocol::permits::{self, QUEUE};
 use crate::session::setbacks::Setbacks;
 use crate::session::{End, Session, refused};
 

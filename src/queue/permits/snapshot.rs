@@ -138,7 +138,7 @@ impl PermitPool {
             Read::Data(&self.limit),
             Read::Children(&self.base.path),
         ];
-        let checks = !session.acls.is_open();
+        let checks = !session.acls.is_open;
         reads.extend(checks.then_some(Read::Data(&self.base.path)));
         reads
     }
@@ -158,7 +158,7 @@ impl PermitPool {
         let children = children_in(found.next()).map_err(unread(&self.held.path))?;
         let (held, limit, beside) = (found.next(), found.next(), found.next());
         let base = found.next();
-        let checks = !session.acls.is_open();
+        let checks = !session.acls.is_open;
         let paths = [&self.held.path, &self.limit, &self.base.path];
         let nodes = paths.into_iter().zip([&held, &limit, &base]);
         let nodes = nodes.filter_map(|(path, found)| match found {

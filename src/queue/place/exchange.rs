@@ -45,6 +45,14 @@ pub(crate) enum Exchanged {
     Nothing,
 }
 
+/// Refused unless the node is still at this version. Writes its data, if there are any.
+pub(crate) fn unchanged<'a>(path: &'a str, version: i32, data: Option<&'a [u8]>) -> Write<'a> {
+    match data {
+        Some(data) => Write::set(path, data, version),
+        None => Write::Check { path, version },
+    }
+}
+
 impl TicketPlace {
     /// Whether an exchange that was dropped on its way was done. `false` also if nobody can tell
     /// any more.

@@ -7,12 +7,11 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::super::place::{Exchange, Exchanged};
+use super::super::place::{Exchange, Exchanged, unchanged};
 use super::super::{WAITING, now_ms};
 use super::Waiter;
 use crate::error::Result;
 use crate::link::{Code, Write};
-use crate::protocol::mark::ReleasePlan;
 use crate::protocol::ticket::TicketData;
 use crate::protocol::walk::GuestEntry;
 use crate::session::{Failure, failed};
@@ -27,23 +26,16 @@ impl Waiter {
             ..self.line.as_deref().cloned().unwrap_or_default()
         };
         let directory = Arc::clone(self.place.directory());
-        let host = format!("{directory}/{}", entry.host.name);
-        let (path, version) = (&*directory, entry.version);
-        let note = entry.note.as_deref();
-        let note = note.map(|data| Write::set(path, data, version));
+        let host = entry.host.path(&directory);
+        let noted = unchanged(&directory, entry.version, entry.note.as_deref());
         let exchange = Exchange {
             directory: &directory,
             ticket: entry.host.guest(attempt),
             is_sequential: false,
             data: &data.to_bytes(),
             attempt,
-            with: &[
-                Write::check(&host),
-                note.unwrap_or(Write::Check { path, version }),
-            ],
-            plan: ReleasePlan::Unmarked {
-                version: version.wrapping_add(i32::from(note.is_some())),
-            },
+            with: &[Write::check(&host), noted],
+            plan: entry.plan(),
         };
         let session = Arc::clone(self.place.session());
         let exchanging = self.place.exchange(exchange);

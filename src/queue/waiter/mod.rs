@@ -29,12 +29,13 @@ use crate::name::LockName;
 use crate::protocol::departure::Departure;
 use crate::protocol::dialect::check_neighbours;
 use crate::protocol::lease::Moment;
+use crate::protocol::rule;
 use crate::protocol::ticket::{Mode, Ticket, TicketData};
 use crate::protocol::walk::{SpeculativeRead, Step, Turn, Walk};
 use crate::session::heartbeat::LeaseEntry;
 use crate::session::setbacks::Setbacks;
 use crate::session::watching::WatchSlot;
-use crate::session::{Failure, Session, failed, node_in};
+use crate::session::{Failure, Session, node_in};
 
 /// A ticket on its way to the grant.
 #[derive(Debug)]
@@ -165,8 +166,7 @@ impl Waiter {
         self.in_place(node_in(mine).and_then(|mine| ticket_in(mine, self.walk.czxid())))?;
         let path = Arc::clone(self.place.directory());
         let is_checked = self.place.checks_acl(&self.name, &path, directory).await?;
-        let is_same = |turn: &Turn| turn.version == directory.version;
-        if is_checked && self.first().is_some_and(is_same) {
+        if is_checked && self.is_taken && self.walk.has_turn_at(directory.version) {
             self.seen = at;
             self.place.leaves(|departure| departure.seen(at));
         } else {
@@ -287,15 +287,13 @@ impl Waiter {
         if self.place.was_exchanged().await {
             return Ok(Vec::new());
         }
-        // A guest stands where its host does.
-        let mine = self.place.ticket().map_or(0, |(ticket, _)| ticket.seq);
         let listed = self.place.verified_list(true, &[]).await;
         let (_, children) = listed.map_err(|failure| self.failed(failure))?;
         check_neighbours(&self.name, Some(self.walk.recipe()), &children)?;
         self.reads_doubts(&children).await?;
-        let tickets = children.iter().filter_map(|child| Ticket::parse(child));
-        let before = tickets.filter(|other| other.seq.wrapping_sub(mine) < 0);
-        Ok(before.collect())
+        // A guest stands where its host does.
+        let mine = self.place.ticket().map_or(0, |(ticket, _)| ticket.seq);
+        Ok(rule::ahead(mine, children.iter().map(String::as_str)))
     }
 
     /// Room to watch new tickets, after its turn.
@@ -323,13 +321,6 @@ impl Waiter {
     }
 
     fn failed(&self, failure: Failure) -> Error {
-        let directory = self.place.directory();
-        failed(
-            self.place.session(),
-            WAITING,
-            &self.name,
-            directory,
-            failure,
-        )
+        self.place.failed(WAITING, &self.name, failure)
     }
 }

@@ -5,12 +5,12 @@ mod leadership;
 
 pub use leadership::Leadership;
 
-use std::fmt;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::brief::shows;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
@@ -57,13 +57,9 @@ pub struct Election {
     acquirer: Acquirer,
 }
 
-impl fmt::Debug for Election {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Election")
-            .field("name", &self.name())
-            .finish_non_exhaustive()
-    }
-}
+shows!(|election| Election {
+    name: election.name(),
+});
 
 option_methods!(Election, |election| [&mut election.acquirer]);
 

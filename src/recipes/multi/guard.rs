@@ -29,11 +29,11 @@ exclusive_methods!(MultiGuard);
 impl MultiGuard {
     /// The locks' names, each once, in the order in which they were given.
     pub fn names(&self) -> impl Iterator<Item = &LockName> {
-        self.hold.all_held().iter().map(|held| &held.name)
+        self.hold.all_held.iter().map(|held| &held.name)
     }
 
     /// The names of our nodes in the locks' directories, in the order of [`names`](Self::names).
     pub fn nodes(&self) -> impl Iterator<Item = &str> {
-        self.hold.all_held().iter().map(HeldTicket::node)
+        self.hold.all_held.iter().map(HeldTicket::node)
     }
 }

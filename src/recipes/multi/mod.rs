@@ -5,14 +5,12 @@ mod guard;
 pub use guard::MultiGuard;
 
 use std::collections::HashSet;
-use std::fmt;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
-use crate::brief::Brief;
+use crate::brief::{Brief, shows};
 use crate::error::{Error, Result};
 use crate::guard::held_ticket::HeldTicket;
 use crate::guard::hold::Hold;
@@ -20,8 +18,8 @@ use crate::metrics::LockMetrics;
 use crate::name::LockName;
 use crate::protocol::kind::SEVERAL;
 use crate::protocol::ticket::Mode;
-use crate::queue::Queue;
 use crate::queue::several::{Awaited, Granted, MOST_BYTES, Several};
+use crate::queue::{Queue, acquire_span};
 use crate::recipes::acquire::{Acquirer, again};
 use crate::recipes::options::option_methods;
 use crate::token::Token;
@@ -71,15 +69,10 @@ pub struct MultiLock {
     acquirers: Vec<Acquirer>,
 }
 
-impl fmt::Debug for MultiLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.names().map(LockName::as_str).collect();
-        f.debug_struct("MultiLock")
-            .field("names", &Brief(names.join(", ")))
-            .field("count", &names.len())
-            .finish_non_exhaustive()
-    }
-}
+shows!(|lock| MultiLock {
+    names: Brief(LockName::list(lock.names())),
+    count: lock.acquirers.len(),
+});
 
 option_methods!(MultiLock, |lock| &mut lock.acquirers);
 
@@ -93,23 +86,23 @@ impl MultiLock {
         // All tickets of a set have one `czxid`, so two of them in one queue would look the same.
         let names = names.into_iter().filter(|name| seen.insert(name.clone()));
         let acquirers: Vec<Acquirer> = names.map(acquirer).collect();
-        let refuse = |given: String, why: String| Error::invalid("set of locks", given, why);
         let needs = acquirers.iter().map(|acquirer| acquirer.queue.needs());
         let bytes: usize = needs.map(|need| need.watched).sum();
-        match acquirers.len() {
-            0 => Err(refuse(String::new(), "it must not be empty".into())),
-            count if count > MOST => Err(refuse(
-                format!("{count} names"),
-                format!("it must not have more than {MOST}"),
-            )),
-            _ if bytes > MOST_BYTES => Err(refuse(
-                format!("{bytes} bytes"),
-                format!(
+        let (given, why) = match acquirers.len() {
+            0 => (String::new(), "it must not be empty".into()),
+            count if count > MOST => {
+                let why = format!("it must not have more than {MOST}");
+                (format!("{count} names"), why)
+            }
+            _ if bytes > MOST_BYTES => {
+                let why = format!(
                     "the paths of its tickets must not be longer than {MOST_BYTES} bytes in all"
-                ),
-            )),
-            _ => Ok(Self { acquirers }),
-        }
+                );
+                (format!("{bytes} bytes"), why)
+            }
+            _ => return Ok(Self { acquirers }),
+        };
+        Err(Error::invalid("set of locks", given, why))
     }
 
     /// The locks' names, each once, in the order in which they were given.
@@ -178,8 +171,7 @@ impl MultiLock {
         let awaited = Awaited::default();
         let timed_out = |_| {
             self.metrics().timed_out();
-            let all: Vec<&str> = self.names().map(LockName::as_str).collect();
-            let (all, awaited) = (all.join(", "), awaited.names());
+            let (all, awaited) = (LockName::list(self.names()), awaited.names());
             let name = if awaited.is_empty() || awaited == all {
                 // None was granted; or each was, and no server has confirmed all of them together.
                 all
@@ -210,13 +202,11 @@ impl MultiLock {
     fn guard(&self, granted: Granted) -> MultiGuard {
         // They were made in one transaction, whose number is the identity of each.
         let token = Token::new(granted.first().map_or(0, |(waiter, _)| waiter.token()));
-        let all_held = granted
-            .into_iter()
-            .map(|(waiter, hold)| HeldTicket::new(waiter, hold))
-            .collect();
+        let granted = granted.into_iter();
+        let all_held = granted.map(|(waiter, entry)| HeldTicket::new(waiter, entry));
         let acquirers = self.acquirers.iter();
         let self_waits = acquirers.map(|acquirer| acquirer.self_wait(Mode::Exclusive));
-        let self_waits = self_waits.collect();
+        let (all_held, self_waits) = (all_held.collect(), self_waits.collect());
         let hold = Hold::new(all_held, token, Mode::Exclusive, None, self_waits);
         MultiGuard { hold }
     }
@@ -240,14 +230,7 @@ impl MultiLock {
     fn span(&self) -> Span {
         let paths = self.acquirers.iter();
         let paths: Vec<&str> = paths.map(|acquirer| &**acquirer.queue.path()).collect();
-        tracing::debug_span!(
-            "acquire",
-            path = paths.join(", "),
-            kind = SEVERAL,
-            ticket = Empty,
-            session = Empty,
-            holder_trace = Empty
-        )
+        acquire_span(&paths.join(", "), SEVERAL)
     }
 }
 

@@ -4,9 +4,9 @@ mod place;
 
 pub use place::Place;
 
-use std::fmt;
 use std::time::Duration;
 
+use crate::brief::shows;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
@@ -53,15 +53,11 @@ pub struct Mutex {
     linger: Option<Linger>,
 }
 
-impl fmt::Debug for Mutex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mutex")
-            .field("name", &self.name())
-            .field("has_owner", &self.acquirer.has_owner())
-            .field("lingers", &self.linger.is_some())
-            .finish_non_exhaustive()
-    }
-}
+shows!(|mutex| Mutex {
+    name: mutex.name(),
+    has_owner: mutex.acquirer.has_owner(),
+    lingers: mutex.linger.is_some(),
+});
 
 option_methods!(Mutex, |mutex| [&mut mutex.acquirer]);
 

@@ -1,12 +1,10 @@
 //! A place in the queue of a mutex: a ticket that is created, and perhaps not yet granted.
 
-use std::fmt;
-
 use tracing::{Instrument, Span};
 
 #[cfg(doc)]
 use super::Mutex;
-use crate::brief::Brief;
+use crate::brief::{Brief, shows};
 use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::metrics::Waiting;
@@ -47,15 +45,13 @@ pub struct Place {
     pub(super) span: Span,
 }
 
-impl fmt::Debug for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let node = self.waiter.as_ref().map(|(waiter, _)| waiter.node());
-        f.debug_struct("Place")
-            .field("name", &self.name())
-            .field("node", &node.map(Brief))
-            .finish_non_exhaustive()
-    }
-}
+shows!(|place| Place {
+    name: place.name(),
+    node: place
+        .waiter
+        .as_ref()
+        .map(|(waiter, _)| Brief(waiter.node())),
+});
 
 impl Place {
     /// The lock's name.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::Acquirers;
-use crate::brief::Brief;
+use crate::brief::{Brief, shows};
 use crate::error::{Error, Result};
 use crate::guard::hold::Hold;
 use crate::guard::{exclusive_methods, guard_methods, place_methods, revocable_methods};
@@ -129,15 +129,10 @@ pub struct UpgradeError {
     error: Error,
 }
 
-impl fmt::Debug for UpgradeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let why = self.error.to_string();
-        f.debug_struct("UpgradeError")
-            .field("guard", &self.guard)
-            .field("why", &Brief(why))
-            .finish_non_exhaustive()
-    }
-}
+shows!(|refused| UpgradeError {
+    guard: refused.guard,
+    why: Brief(refused.error.to_string()),
+});
 
 impl UpgradeError {
     /// The guard.

@@ -4,10 +4,10 @@ mod guards;
 
 pub use guards::{ReadGuard, UpgradeError, WriteGuard};
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::brief::shows;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
@@ -66,14 +66,10 @@ pub struct RwLock {
     acquirers: Arc<Acquirers>,
 }
 
-impl fmt::Debug for RwLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RwLock")
-            .field("name", &self.name())
-            .field("has_owner", &self.acquirers.read.has_owner())
-            .finish_non_exhaustive()
-    }
-}
+shows!(|lock| RwLock {
+    name: lock.name(),
+    has_owner: lock.acquirers.read.has_owner(),
+});
 
 #[derive(Debug, Clone)]
 struct Acquirers {
@@ -126,11 +122,8 @@ impl RwLock {
     /// Cancel safe: dropped at any await, our ticket leaves the queue in the background, and blocks
     /// no other client. The place in the queue is lost.
     pub async fn read(&self) -> Result<ReadGuard> {
-        self.acquirers
-            .read
-            .lock()
-            .await
-            .map(|held| self.reader(held))
+        let held = self.acquirers.read.lock().await?;
+        Ok(self.reader(held))
     }
 
     /// Waits until no writer and no reader is before us, in the same way as [`read`](Self::read).
@@ -144,11 +137,8 @@ impl RwLock {
     ///
     /// As [`read`](Self::read).
     pub async fn write(&self) -> Result<WriteGuard> {
-        self.acquirers
-            .write
-            .lock()
-            .await
-            .map(|held| self.writer(held))
+        let held = self.acquirers.write.lock().await?;
+        Ok(self.writer(held))
     }
 
     /// Takes the lock for reading if no writer holds it or waits for it. It reads first, and writes

@@ -5,10 +5,10 @@ mod permit;
 
 pub use permit::Permit;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::brief::shows;
 use crate::error::{Error, Result};
 use crate::name::LockName;
 use crate::queue::entry::QueueEntry;
@@ -85,14 +85,10 @@ pub struct Semaphore {
     permits: Arc<PermitPool>,
 }
 
-impl fmt::Debug for Semaphore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Semaphore")
-            .field("name", &self.name())
-            .field("limit", &self.permits.limit())
-            .finish_non_exhaustive()
-    }
-}
+shows!(|semaphore| Semaphore {
+    name: semaphore.name(),
+    limit: semaphore.permits.limit(),
+});
 
 option_methods!(Semaphore, |semaphore| [&mut semaphore.acquirer]);
 
@@ -201,9 +197,8 @@ impl Semaphore {
     ///
     /// As [`acquire_many`](Self::acquire_many).
     pub async fn acquire_many_timeout(&self, permits: u32, limit: Duration) -> Result<Permit> {
-        self.acquirer
-            .within(limit, self.acquire_many(permits))
-            .await
+        let acquire = self.acquire_many(permits);
+        self.acquirer.within(limit, acquire).await
     }
 
     /// The number of free permits. A waiter for more permits may be about to get them. It asks

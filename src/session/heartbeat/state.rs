@@ -11,8 +11,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::lease_entry::Loss;
-use crate::latch;
-use crate::latch::Latched;
+use crate::latch::{self, Latched};
 use crate::metrics::Holding;
 use crate::protocol::lease::{Lease, Moment};
 

@@ -1,10 +1,12 @@
 //! Tickets that a lost reply hid: finds them, and hands each to its caller or removes it.
 //!
-//! Invariants: a ticket is taken for ours only if our own session lists it and its data names an
-//! attempt that is looked for; a server that may lag behind is not asked. One list answers every
-//! caller that waits.
+//! Invariants: a ticket is taken for ours only if our own session lists it and `protocol/sweep.rs`
+//! finds it; a server that may lag behind is not asked. One list answers every caller that waits.
+//!
+//! The list is of our own session, so a ticket in it that may not be read is ours too. Without its
+//! `czxid` it can be any ticket of ours in its directory. So it is removed only while no place and
+//! no other create answers for a ticket there; otherwise it goes with its session.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -12,11 +14,11 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::work::{AT_ONCE, Work};
-use super::{Settled, TicketId, Wanted, Wish};
-use crate::link::{Fault, Found, Read};
+use super::{Settled, TicketId, Wanted};
+use crate::link::{Code, Fault, Found, Read};
 use crate::protocol::departure::Departure;
-use crate::protocol::permits;
-use crate::protocol::ticket::{Ticket, TicketData};
+use crate::protocol::sweep;
+use crate::protocol::ticket::TicketData;
 use crate::session::End;
 use crate::session::setbacks::Setbacks;
 
@@ -39,9 +41,9 @@ impl Work {
                 Err(why) => tracing::debug!(why, "a create has an unknown outcome"),
             }
             if let Err(reason) = self.reconnected(setbacks.pause()).await {
-                for owner in owners(wanted) {
-                    // The caller may be gone, and so is whatever its create made.
-                    owner.send(Err(End::Over(reason))).ok();
+                for caller in callers(wanted) {
+                    // It may be gone, and so is whatever its create made.
+                    caller.send(Err(End::Over(reason))).ok();
                 }
                 return;
             }
@@ -51,31 +53,29 @@ impl Work {
     /// Tells the callers what was found. A ticket whose caller is gone is removed, and so is what
     /// is lost.
     async fn answer(&self, found: Vec<Orphan>, lost: Vec<TicketId>, mut wanted: Wanted) {
-        // Somebody asks for these back, and nobody has them.
-        let mut orphans = lost;
+        // A caller's next ticket would be behind these, and might not be allowed to watch them.
+        self.remove_all(&lost).await;
+        let mut orphans = Vec::new();
         for Orphan { attempt, id } in found {
             let there = wanted.get_mut(&id.directory);
-            let Some(wish) = there.and_then(|there| there.remove(&attempt)) else {
+            let Some((wish, caller)) = there.and_then(|there| there.remove(&attempt)) else {
                 continue;
             };
-            let settled = Ok(Some((id.ticket.clone(), id.czxid)));
-            let is_orphan = match wish {
-                Wish::Own(owner) => owner.send(settled).is_err(),
-                Wish::Know(asker) => {
-                    // A caller that no longer waits asks again, or has it removed.
-                    asker.send(settled).ok();
-                    false
-                }
-            };
-            if is_orphan {
+            // A caller that only wants to know, and is gone, asks again or has it removed.
+            let told = caller.send(Ok(Some((id.ticket.clone(), id.czxid))));
+            if wish.is_orphan(told.is_ok()) {
                 orphans.push(id);
             }
         }
-        for owner in owners(wanted) {
-            // The caller may be gone, and there is nothing to remove.
-            owner.send(Ok(None)).ok();
+        for caller in callers(wanted) {
+            // It may be gone, and there is nothing to remove.
+            caller.send(Ok(None)).ok();
         }
-        for ids in orphans.chunks(AT_ONCE) {
+        self.remove_all(&orphans).await;
+    }
+
+    async fn remove_all(&self, ids: &[TicketId]) {
+        for ids in ids.chunks(AT_ONCE) {
             let removals = ids.iter().map(|id| self.remove(id, Departure::just_read()));
             join_all(removals).await;
         }
@@ -103,10 +103,8 @@ impl Work {
         let (mut found, mut lost) = (Vec::new(), Vec::new());
         for paths in candidates.chunks(READ_AT_ONCE) {
             let reads: Vec<Read<'_>> = paths.iter().map(|path| Read::Data(path)).collect();
-            let nodes = link
-                .multi_read(&reads)
-                .await
-                .map_err(|fault| format!("{fault:?}"))?;
+            let nodes = link.multi_read(&reads).await;
+            let nodes = nodes.map_err(|fault| format!("{fault:?}"))?;
             for (path, node) in paths.iter().zip(nodes) {
                 match self.recognise(path, node, wanted) {
                     Some((Some(attempt), id)) => found.push(Orphan { attempt, id }),
@@ -126,32 +124,31 @@ impl Work {
         node: Found,
         wanted: &Wanted,
     ) -> Option<(Option<Uuid>, TicketId)> {
-        let Found::Node(node) = node else { return None };
         let (directory, name) = path.rsplit_once('/')?;
         let (directory, there) = wanted.get_key_value(directory)?;
-        let attempt = TicketData::parse(&node.data).map(|line| line.attempt);
-        let is_ours = node.owner == self.link.session_id()
-            && match &attempt {
-                Some(attempt) => there.contains_key(attempt),
-                None => {
-                    (Ticket::parse(name).is_some() || permits::weight(name).is_some())
-                        && self.roll.is_nobodys(directory, node.czxid, |attempt| {
-                            there.contains_key(attempt)
-                        })
-                }
-            };
+        let (czxid, attempt) = match node {
+            Found::Node(node) if node.owner == self.link.session_id() => {
+                let line = TicketData::parse(&node.data);
+                (Some(node.czxid), line.map(|line| line.attempt))
+            }
+            Found::Failed(Code::NoAuth(_)) => (None, None),
+            _ => return None,
+        };
+        let is_wanted = |attempt: &Uuid| there.contains_key(attempt);
+        let is_nobodys = || self.roll.is_nobodys(directory, czxid, is_wanted);
+        let is_ours = sweep::finds(name, attempt.as_ref().map(is_wanted), is_nobodys);
         let id = TicketId {
             directory: Arc::clone(directory),
             ticket: name.to_owned(),
-            czxid: node.czxid,
+            // A ticket that may not be read leaves by the list, or stays.
+            czxid: czxid.unwrap_or_default(),
         };
         is_ours.then_some((attempt, id))
     }
 }
 
-fn owners(wanted: Wanted) -> impl Iterator<Item = oneshot::Sender<Settled>> {
-    let wishes = wanted.into_values().flat_map(HashMap::into_values);
-    wishes.map(|(Wish::Own(owner) | Wish::Know(owner))| owner)
+fn callers(wanted: Wanted) -> impl Iterator<Item = oneshot::Sender<Settled>> {
+    wanted.into_values().flatten().map(|(_, (_, asker))| asker)
 }
 
 /// What the paths of everything in these directories start with.

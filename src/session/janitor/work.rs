@@ -15,6 +15,7 @@ use super::{CleanUp, ReleaseOutcome, TicketId, Wanted, send};
 use crate::link::{Code, Fault, Found, Link, Read, Right, SessionState};
 use crate::protocol::answer::Answer;
 use crate::protocol::departure::{Departure, DepartureEnd, DepartureStep, TicketRead};
+use crate::protocol::mark::ReleasePlan;
 use crate::session::roll::Roll;
 use crate::session::setbacks::Setbacks;
 use crate::session::{End, Failure, reconnected};
@@ -102,10 +103,10 @@ impl Work {
             CleanUp::Settle {
                 directory,
                 attempt,
-                wish,
+                asker,
             } => {
                 let there = now.wanted.entry(directory).or_default();
-                there.insert(attempt, wish);
+                there.insert(attempt, asker);
             }
             CleanUp::Finish { done } => now.finish = Some(Some(done)),
         }
@@ -124,8 +125,14 @@ impl Work {
                         tracing::debug!(ticket = path, why, "a delete has no result");
                     }
                     let answer = fault.map_or(Answer::Done, Answer::from);
+                    let is_repeated = match answer {
+                        Answer::NotNow => true,
+                        // Without an outer part to do without, the next try is the same.
+                        Answer::Refused => *plan == ReleasePlan::Plain,
+                        _ => false,
+                    };
                     departure.answered(answer, 1);
-                    (answer == Answer::NotNow).then(|| setbacks.pause())
+                    is_repeated.then(|| setbacks.pause())
                 }
                 DepartureStep::Read => {
                     let found = self.read(id, &path).await;

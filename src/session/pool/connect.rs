@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
 use super::{Access, Pool};
-use crate::error::{Error, Result};
-use crate::link::{Code, Fault, Found, Link, Opener, Read, diagnose};
+use crate::error::{AddressFailure, Error, Result, UnreachableReason};
+use crate::link::{Code, Fault, Found, Link, Opener, Read};
 use crate::session::heartbeat::LeaseStrength;
 
 /// The pause before servers that refused are asked again.
@@ -30,7 +30,7 @@ impl Pool {
     /// connect timeout of zero is one try.
     pub(super) async fn connect(&self, is_first: bool) -> Result<Arc<dyn Link>> {
         let (started, mut pause) = (Instant::now(), REFUSED_PAUSE);
-        let (is_once, limit) = match self.access.connect_timeout {
+        let (is_once, mut limit) = match self.access.connect_timeout {
             Duration::ZERO => (true, ONE_TRY),
             limit => (false, limit),
         };
@@ -41,6 +41,14 @@ impl Pool {
                 Err(error @ Error::Unreachable { .. }) => error,
                 result => return result,
             };
+            if let (Some(left), false) = (error.recovering(), is_once || self.is_closing()) {
+                // It is bounded, and whoever starts again meets it again.
+                tracing::warn!(%error, "waiting for the store");
+                let pause = left.min(LONGEST_REFUSED_PAUSE);
+                sleep(pause).await;
+                limit += pause;
+                continue;
+            }
             // An error that names a server is the best one to report.
             let error = match known.take() {
                 Some(known) if known.names_a_server() && !error.names_a_server() => known,
@@ -76,12 +84,17 @@ async fn connect(access: &Access, limit: Duration) -> Result<Arc<dyn Link>> {
         Ok(Err(Fault::Answered(Code::Unauthenticated))) => Err(Error::Unauthenticated {
             servers: opener.servers().to_owned(),
         }),
+        Ok(Err(Fault::Answered(Code::Recovering(left)))) => {
+            let reason = UnreachableReason::Recovering(left);
+            let failure = AddressFailure::new(opener.servers().to_owned(), reason);
+            Err(Error::unreachable(vec![failure], started.elapsed()))
+        }
         failed => {
             tracing::debug!(?failed, "no session");
             let left = limit
                 .saturating_sub(started.elapsed())
                 .min(limit.mul_f32(0.35));
-            let addresses = diagnose::failures(opener.servers(), opener.is_secure(), left).await;
+            let addresses = opener.failures(left).await;
             Err(Error::unreachable(addresses, started.elapsed()))
         }
     }

@@ -10,6 +10,7 @@ mod connect;
 mod opening;
 mod room;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ use super::watching::sent_len;
 use super::{End, Session};
 use crate::error::Result;
 use crate::latch::Latch;
+use crate::link::engine::Engine;
 use crate::link::size::{self, TooLarge};
 use crate::link::{Opener, Write};
 use crate::protocol::lease::Moment;
@@ -58,6 +60,8 @@ pub(crate) struct Pool {
     /// The session timeout that was granted last; until then, the one that is asked for.
     granted: Latch<Duration>,
     closing: watch::Sender<bool>,
+    /// A session went that had ended by itself.
+    has_ended: Arc<AtomicBool>,
     events: Arc<watch::Sender<SessionEvent>>,
     /// Every janitor holds a sender; `close` waits until all are gone.
     alive: Latch<Option<mpsc::Sender<()>>>,
@@ -68,7 +72,7 @@ pub(crate) struct Pool {
 struct Sessions {
     home: Option<Arc<Session>>,
     further: Vec<Weak<Session>>,
-    /// When the home session was opened, and how many before it did not last.
+    /// When the last session was opened, and how many before it did not last.
     opened: Moment,
     brief: Setbacks,
     /// The session that is being opened, for all callers that wait for room.
@@ -104,6 +108,7 @@ impl Pool {
             runtime: Latch::new(Handle::current()),
             sessions: Latch::default(),
             closing: watch::Sender::new(false),
+            has_ended: Arc::default(),
             // No caller has the pool before its first session is there.
             events: Arc::new(watch::Sender::new(SessionEvent::Closed)),
             alive: Latch::new(Some(alive)),
@@ -212,6 +217,10 @@ impl Pool {
 
     pub(crate) fn servers(&self) -> &str {
         self.access.opener.servers()
+    }
+
+    pub(crate) fn engine(&self) -> Engine {
+        self.access.opener.engine()
     }
 
     pub(crate) fn is_closing(&self) -> bool {

@@ -3,6 +3,7 @@
 //! Invariant: a session that was opened is kept in the pool, or ended with its last reference. It
 //! decides nothing about room.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -15,8 +16,7 @@ use super::Pool;
 use crate::error::{Error, Result};
 use crate::link::Link;
 use crate::protocol::lease::Moment;
-use crate::session::monitor;
-use crate::session::monitor::SessionEvent;
+use crate::session::monitor::{self, SessionEvent};
 use crate::session::setbacks::Setbacks;
 use crate::session::{End, Session};
 
@@ -60,7 +60,8 @@ impl Pool {
         let timeout = self.session_timeout();
         let mut sessions = self.sessions.lock();
         let is_over = |home: &Arc<Session>| home.end().is_some();
-        if !sessions.home.as_ref().is_some_and(is_over) {
+        let has_ended = self.has_ended.swap(false, Ordering::Relaxed);
+        if !has_ended && !sessions.home.as_ref().is_some_and(is_over) {
             return Duration::ZERO;
         }
         if now >= sessions.opened + timeout {
@@ -88,7 +89,11 @@ impl Pool {
         *self.granted.lock() = link.session_timeout();
         let alive = self.alive.lock().clone();
         let (alive, closing) = (alive.ok_or_else(closed)?, self.closing.subscribe());
-        Ok(Session::start(link, &self.access, opening, closing, alive))
+        let has_ended = Arc::clone(&self.has_ended);
+        let access = &self.access;
+        Ok(Session::start(
+            link, access, opening, closing, alive, has_ended,
+        ))
     }
 
     /// Keeps the session that was opened, if one was, and if the pool is not closing. Whether it is
@@ -102,10 +107,12 @@ impl Pool {
         let home = sessions.home.as_ref();
         let is_home = home.is_none_or(|home| home.end().is_some());
         let mut before = None;
+        if session.is_some() {
+            sessions.opened = opening;
+        }
         match session.filter(|_| !is_closing) {
             Some(session) if is_home => {
                 before = sessions.home.replace(Arc::clone(session));
-                sessions.opened = opening;
             }
             Some(session) => sessions.further.push(Arc::downgrade(session)),
             None => {}
@@ -156,5 +163,53 @@ async fn follow(
         }
         drop(pool);
         sleep(REOPEN_PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+    use crate::link::zookeeper::Target;
+    use crate::session::clock::SystemClock;
+    use crate::session::heartbeat::LeaseStrength;
+    use crate::session::pool::{Access, Need};
+    use zookeeper_embedded::EmbeddedServer;
+
+    #[tokio::test]
+    async fn further_sessions_that_end_at_once_are_opened_with_pauses() {
+        let server = EmbeddedServer::start().await.unwrap();
+        let timeouts = Duration::from_secs(10);
+        let pool = Pool::open(Access {
+            opener: Arc::new(Target {
+                servers: server.addr().to_string(),
+                session_timeout: timeouts,
+                ..Target::default()
+            }),
+            connect_timeout: timeouts,
+            session_timeout: timeouts,
+            strength: LeaseStrength::Quorum,
+            tick: None,
+            clock: Arc::new(SystemClock),
+            acls: Arc::default(),
+        })
+        .await
+        .unwrap();
+        let half = Need::to_watch(64 * 1024);
+        let at_home = pool.reserve(half, "fill").await.unwrap();
+        let (started, mut count) = (Instant::now(), 0);
+
+        while started.elapsed() < Duration::from_secs(2) {
+            let further = pool.reserve(half, "open").await.unwrap();
+            let session = further.session();
+            assert_ne!(session.id(), at_home.session().id());
+            server.faults().expire_session(session.id());
+            timeout(timeouts, session.ended()).await.unwrap();
+            count += 1;
+        }
+
+        // After 0, 0, 5, 10, 20, 40, 80, 160, 320 and 500 ms, and then each half second.
+        assert!((4..=14).contains(&count), "{count} sessions");
     }
 }

@@ -1,7 +1,8 @@
 //! What each answer makes of a client. (pure)
 //!
-//! The real `AfterCreate`, `Adoption`, `Exchanging` and `Departure` decide; how several tickets get
-//! their turns is modelled here, as `queue/several.rs` does it.
+//! The real `AfterCreate`, `Adoption`, `SeenTogether`, `Exchanging` and `Departure` decide. Which
+//! tickets are read together, and that all leave when one is gone, is the order of requests, as
+//! `queue/several.rs` has it.
 //!
 //! Invariant, as there: whatever a request may have made is answered for, whether its reply comes,
 //! is lost, or is not waited for.
@@ -9,7 +10,7 @@
 use super::chore::Chore;
 use super::client::{Client, Job, News, Part, Reply, Stage, Then};
 use super::exchange::Exchange;
-use super::held_ticket::{Found, Held, WalkingTicket, found};
+use super::held_ticket::{Found, Held, WalkingTicket, WalkingTickets, found};
 use super::permit::Head;
 use super::store::Tree;
 use crate::protocol::answer::Answer;
@@ -60,7 +61,7 @@ impl Client {
                 let found = (self.plan.directories[0], reply.names[0].clone(), attempt);
                 let mut tickets = self.walks(&[found]);
                 tickets[0].speculates = self.recipe().kind() == Mode::Exclusive;
-                Stage::Walking(tickets)
+                Stage::Walking(WalkingTickets::new(tickets))
             }
             (AfterCreate::MakeDirectories, _) => Stage::Making,
             (AfterCreate::FindOut, attempt) => Stage::Settling { attempt },
@@ -93,8 +94,7 @@ impl Client {
             Stage::Settling { attempt } => self.sweep(directories.clone(), attempt),
             Stage::Identifying { attempt, .. } => self.sweep(directories.clone(), Some(attempt)),
             Stage::Walking(tickets) | Stage::Confirming(tickets) => {
-                let held: Vec<Held> = tickets.iter().map(WalkingTicket::held).collect();
-                self.leave_all(&held);
+                self.leave_all(&tickets.held());
             }
             Stage::Inside { held, .. } => {
                 if let Some(attempt) = sent {
@@ -179,7 +179,7 @@ impl Client {
         });
         match Adoption::of(in_each.collect()) {
             Adoption::Nothing => Stage::Joining,
-            Adoption::All(found) => Stage::Walking(self.walks(&found)),
+            Adoption::All(found) => Stage::Walking(WalkingTickets::new(self.walks(&found))),
             Adoption::Part(found) => {
                 let left = found.into_iter().flatten().map(Chore::found);
                 self.chores.extend(left);
@@ -206,7 +206,7 @@ impl Client {
             .collect();
         let mut tickets = self.walks(&tickets);
         if tickets.len() < names.len() {
-            return self.give_up(tickets, None);
+            return self.give_up(&tickets, None);
         }
         for ticket in &mut tickets {
             ticket.speculative_read(view);
@@ -214,44 +214,39 @@ impl Client {
                 news.turns.push((ticket.directory, ticket.walk.czxid()));
             }
         }
-        match tickets.iter().map(WalkingTicket::granted).collect() {
-            Some(held) => Stage::Inside {
-                held,
-                is_new: false,
-            },
-            None => Stage::Walking(tickets),
-        }
+        Self::go_in(WalkingTickets::new(tickets))
     }
 
     /// Each has had its turn, but not at one moment: somebody may have removed some meanwhile.
-    fn confirmed(&mut self, mut tickets: Vec<WalkingTicket>, view: &Tree) -> Stage {
-        let is_gone = |ticket: &WalkingTicket| {
-            let there = view.node(ticket.directory, &ticket.name);
-            there.is_none_or(|node| node.czxid != ticket.walk.czxid())
-        };
-        if let Some(gone) = tickets.iter().position(is_gone) {
-            return self.give_up(tickets, Some(gone));
+    fn confirmed(&mut self, mut tickets: WalkingTickets, view: &Tree) -> Stage {
+        let is_gone = |held: &Held| !held.is_there(view);
+        if let Some(gone) = tickets.held().iter().position(is_gone) {
+            return self.give_up(&tickets.each, Some(gone));
         }
-        for ticket in &mut tickets {
-            let Step::Turn(turn) = ticket.walk.step() else {
-                unreachable!("all have had their turn")
-            };
+        for ticket in &mut tickets.each {
+            let version = view.directory(ticket.directory).unwrap().version;
             // Otherwise its exit is no longer right.
-            if turn.version != view.directory(ticket.directory).unwrap().version {
+            if !ticket.walk.has_turn_at(version) {
                 ticket.walk.start_over();
             }
         }
-        match tickets.iter().map(WalkingTicket::granted).collect() {
+        Self::go_in(tickets)
+    }
+
+    /// In if each ticket has its turn and all were seen together; nothing here takes time.
+    fn go_in(mut tickets: WalkingTickets) -> Stage {
+        match tickets.granted() {
+            None => Stage::Walking(tickets),
+            Some(_) if tickets.together.needs_read(true) => Stage::Confirming(tickets),
             Some(held) => Stage::Inside {
                 held,
                 is_new: false,
             },
-            None => Stage::Walking(tickets),
         }
     }
 
     /// One ticket is no longer ours: the others leave.
-    fn give_up(&mut self, tickets: Vec<WalkingTicket>, gone: Option<usize>) -> Stage {
+    fn give_up(&mut self, tickets: &[WalkingTicket], gone: Option<usize>) -> Stage {
         let left = tickets
             .iter()
             .enumerate()
@@ -272,37 +267,32 @@ impl Client {
 
     fn walked(
         &mut self,
-        mut tickets: Vec<WalkingTicket>,
+        mut tickets: WalkingTickets,
         at: usize,
         view: &Tree,
         news: &mut News,
     ) -> Stage {
-        let ticket = &mut tickets[at];
+        let ticket = &mut tickets.each[at];
         if ticket.ask(view).is_err() {
-            return self.give_up(tickets, Some(at));
+            return self.give_up(&tickets.each, Some(at));
         }
         match ticket.walk.step() {
             Step::Turn(_) => news.turns.push((ticket.directory, ticket.walk.czxid())),
             Step::GuestEntry(guest_entry) => {
-                return Exchange::guest_entry(guest_entry.clone(), &tickets, &self.plan);
+                let guest_entry = guest_entry.clone();
+                return Exchange::guest_entry(guest_entry, tickets, &self.plan);
             }
             _ => {}
         }
-        let held: Option<Vec<Held>> = tickets.iter().map(WalkingTicket::granted).collect();
-        match (held, self.plan.job) {
-            (Some(_), Job::Permits(_)) => Stage::Head(Head::new(tickets.remove(0))),
+        match (tickets.granted(), self.plan.job) {
+            (Some(_), Job::Permits(_)) => Stage::Head(Head::new(tickets.each.remove(0))),
             (Some(held), Job::Downgrade) => Stage::Inside { held, is_new: true },
             (Some(held), Job::Upgrade) => {
                 // The second turn is that of the writer that it wanted to become.
                 let is_new = held[0].name.starts_with(Recipe::Read.prefix());
                 Stage::Inside { held, is_new }
             }
-            (Some(_), _) if tickets.len() > 1 => Stage::Confirming(tickets),
-            (Some(held), _) => Stage::Inside {
-                held,
-                is_new: false,
-            },
-            (None, _) => Stage::Walking(tickets),
+            _ => Self::go_in(tickets),
         }
     }
 

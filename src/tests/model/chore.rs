@@ -1,12 +1,13 @@
 //! What a janitor has to remove. (pure)
 //!
-//! The real `Departure` decides what is sent and read; a sweep is modelled here.
+//! The real `Departure` decides what is sent and read, and the real `sweep` what is found.
 
 use super::client::Request;
 use super::held_ticket::{Found, Held, found};
 use super::store::Tree;
 use crate::protocol::answer::Answer;
 use crate::protocol::departure::{Departure, DepartureStep, TicketRead};
+use crate::protocol::sweep::Wish;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Chore {
@@ -62,9 +63,11 @@ impl Chore {
                 directories,
                 attempt,
             } => {
-                let found = found(directories, *attempt, view, me);
+                let mut found = found(directories, *attempt, view, me);
                 // Nothing is left to look for.
                 directories.clear();
+                // Nobody waits for the answer.
+                found.retain(|_| Wish::Own.is_orphan(false));
                 found.into_iter().map(Self::found).collect()
             }
         }

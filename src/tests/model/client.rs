@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use super::chore::Chore;
 use super::exchange::{Back, Exchange};
-use super::held_ticket::{Held, WalkingTicket};
+use super::held_ticket::{Held, WalkingTickets};
 use super::permit::{HELD, Head};
 use super::store::{Create, Tree, Write};
 use super::upgrade::Upgrade;
@@ -62,9 +62,9 @@ pub(super) enum Stage {
         attempt: i64,
         names: Vec<String>,
     },
-    Walking(Vec<WalkingTicket>),
+    Walking(WalkingTickets),
     /// All had their turn, and are looked at together.
-    Confirming(Vec<WalkingTicket>),
+    Confirming(WalkingTickets),
     /// `is_new`: what it wants to become is still to be done.
     Inside {
         held: Vec<Held>,
@@ -146,7 +146,7 @@ impl Client {
         match &self.stage {
             Stage::Over | Stage::Leaving(_) => {}
             Stage::Walking(tickets) => {
-                let each = tickets.iter().enumerate();
+                let each = tickets.each.iter().enumerate();
                 let ready = each.filter(|(_, ticket)| ticket.is_ready(view));
                 parts.extend(ready.map(|(at, _)| Part::Ticket(at)));
             }
@@ -227,7 +227,8 @@ impl Client {
         match &self.stage {
             Stage::Inside { held, .. } => held.iter().map(one).collect(),
             Stage::Walking(tickets) | Stage::Confirming(tickets) => {
-                let granted = tickets.iter().filter(|ticket| ticket.granted().is_some());
+                let each = tickets.each.iter();
+                let granted = each.filter(|ticket| ticket.granted().is_some());
                 granted
                     .map(|ticket| (ticket.directory, ticket.walk.czxid()))
                     .collect()

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use uuid::Uuid;
 
 use super::client::{Client, Plan, Reply, Request, Stage, Then};
-use super::held_ticket::{Held, WalkingTicket, found, granted};
+use super::held_ticket::{Held, WalkingTickets, found, granted};
 use super::permit::Head;
 use super::store::{Create, Tree, Write};
 use crate::protocol::exchange::Exchanging;
@@ -34,7 +34,7 @@ pub(super) struct Exchange {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Back {
-    Walk(Vec<WalkingTicket>),
+    Walk(WalkingTickets),
     Inside(Held),
     Head(Head),
 }
@@ -43,11 +43,11 @@ impl Exchange {
     /// In as a guest.
     pub(super) fn guest_entry(
         guest_entry: GuestEntry,
-        tickets: &[WalkingTicket],
+        mut tickets: WalkingTickets,
         plan: &Plan,
     ) -> Stage {
-        let mut tickets = tickets.to_vec();
-        let old = tickets[0].held();
+        let leaves_by = guest_entry.plan();
+        let old = tickets.each[0].held();
         let directory = old.directory;
         // Unique among tickets that are there, as an attempt is.
         let attempt = Uuid::from_u128(u128::try_from(old.czxid).unwrap());
@@ -59,23 +59,12 @@ impl Exchange {
             ..TicketData::default()
         };
         let version = guest_entry.version;
-        let (told, version) = match &guest_entry.note {
-            Some(data) => {
-                let data = Rc::from(&data[..]);
-                let set = Write::Set {
-                    directory,
-                    data,
-                    version,
-                };
-                (set, version + 1)
-            }
-            None => (Write::Check { directory, version }, version),
-        };
+        let told = unchanged(directory, version, guest_entry.note.as_deref());
         let host = Write::CheckNode {
             directory,
             name: guest_entry.host.name,
         };
-        tickets[0].walk.start_over();
+        tickets.each[0].walk.start_over();
         let create = Create {
             directory,
             name: ticket.name,
@@ -84,8 +73,8 @@ impl Exchange {
             order: Some(guest_entry.token),
             data: line.to_bytes().into(),
         };
-        let plan = ReleasePlan::Unmarked { version };
-        Self::begin(Back::Walk(tickets), old, create, vec![host, told], plan)
+        let with = vec![host, told];
+        Self::begin(Back::Walk(tickets), old, create, with, leaves_by)
     }
 
     /// Before anything is sent.
@@ -172,17 +161,29 @@ impl Exchange {
     }
 }
 
+/// Refused unless the directory is still at this version. Writes its data, if there are any.
+pub(super) fn unchanged(directory: usize, version: i32, data: Option<&[u8]>) -> Write {
+    match data {
+        Some(data) => Write::Set {
+            directory,
+            data: Rc::from(data),
+            version,
+        },
+        None => Write::Check { directory, version },
+    }
+}
+
 impl Client {
-    /// A writer becomes a reader with the same number, in the same place.
+    /// A writer becomes a reader with the same number, in the same place. What is read and sent is
+    /// the order of requests, as `queue/sharing.rs` has it; what it becomes is the real `Ticket`'s.
     pub(super) fn downgrade(&mut self, held: Vec<Held>, view: &Tree) -> Stage {
         let old = held.into_iter().next().unwrap();
-        let there = view.node(old.directory, &old.name);
-        let is_ours = there.is_some_and(|node| node.czxid == old.czxid);
-        let Some(there) = view.directory(old.directory).filter(|_| is_ours) else {
+        if !old.is_there(view) {
             self.leave_all(&[old]);
             return Stage::Leaving(Then::Again);
-        };
-        let (directory, version) = (old.directory, there.version);
+        }
+        let directory = old.directory;
+        let version = view.directory(directory).unwrap().version;
         let ticket = Ticket::parse(&old.name).unwrap().shared();
         let create = Create {
             directory,
@@ -192,7 +193,7 @@ impl Client {
             order: Some(old.czxid),
             data: Rc::clone(&self.plan.line),
         };
-        let with = vec![Write::Check { directory, version }];
+        let with = vec![unchanged(directory, version, None)];
         let plan = ReleasePlan::Unmarked { version };
         Exchange::begin(Back::Inside(old.clone()), old, create, with, plan)
     }

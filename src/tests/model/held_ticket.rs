@@ -4,12 +4,14 @@
 
 use std::rc::Rc;
 
-use super::store::{Tree, Write};
+use super::store::{Node, Tree, Write};
 use crate::protocol::departure::{Departure, DepartureStep};
 use crate::protocol::lease::Moment;
 use crate::protocol::mark::ReleasePlan;
+use crate::protocol::several::SeenTogether;
+use crate::protocol::sweep;
 use crate::protocol::ticket::{Recipe, Ticket};
-use crate::protocol::walk::{REMOVED, Snapshot, SpeculativeRead, Step, Walk};
+use crate::protocol::walk::{REMOVED, Snapshot, SpeculativeRead, Step, Walk, verify};
 
 /// A ticket, or a permit, that is held.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -31,6 +33,30 @@ pub(super) struct WalkingTicket {
     /// The identity of the ticket that is watched. It fires when that is gone, which is for ever,
     /// so nothing else has to be kept.
     pub(super) watch: Option<i64>,
+}
+
+/// The tickets of one client, on their way together.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct WalkingTickets {
+    pub(super) each: Vec<WalkingTicket>,
+    pub(super) together: SeenTogether,
+}
+
+impl WalkingTickets {
+    pub(super) fn new(each: Vec<WalkingTicket>) -> Self {
+        let are_first = each.iter().map(|ticket| ticket.granted().is_some());
+        let together = SeenTogether::new(are_first);
+        Self { each, together }
+    }
+
+    /// All of them, if each has its turn.
+    pub(super) fn granted(&self) -> Option<Vec<Held>> {
+        self.each.iter().map(WalkingTicket::granted).collect()
+    }
+
+    pub(super) fn held(&self) -> Vec<Held> {
+        self.each.iter().map(WalkingTicket::held).collect()
+    }
 }
 
 impl WalkingTicket {
@@ -182,6 +208,12 @@ impl Held {
         }
     }
 
+    /// Whether it is still there, in what a later read saw.
+    pub(super) fn is_there(&self, view: &Tree) -> bool {
+        let there = view.node(self.directory, &self.name);
+        verify(self.czxid, there.map(|node| node.czxid)).is_ok()
+    }
+
     /// The writes by which it leaves.
     pub(super) fn writes(&self) -> Vec<Write> {
         let DepartureStep::Delete(plan) = self.departure.step() else {
@@ -213,16 +245,20 @@ impl Held {
 pub(super) type Found = (usize, String, i64);
 
 /// What of this session's own an attempt made, by a list and then a read. They are one step: a
-/// ticket that is removed between the two is as one that was removed before.
+/// ticket that is removed between the two is as one that was removed before. That a sync comes
+/// first is the order of requests, which `Request::SyncedRead` stands for. Nobody writes over a
+/// ticket here, so each names its attempt.
 pub(super) fn found(
     directories: &[usize],
     attempt: Option<i64>,
     view: &Tree,
     me: usize,
 ) -> Vec<Found> {
-    let own = view.nodes().filter(|(at, node)| {
-        directories.contains(at) && node.owner == me && Some(node.czxid) == attempt
-    });
+    let is_wanted = |node: &Node| Some(node.czxid) == attempt;
+    let finds = |node: &Node| sweep::finds(&node.name, Some(is_wanted(node)), || false);
+    let own = view
+        .nodes()
+        .filter(|(at, node)| directories.contains(at) && node.owner == me && finds(node));
     own.map(|(at, node)| (at, node.name.clone(), node.czxid))
         .collect()
 }

@@ -1,5 +1,9 @@
 //! The head of a semaphore's queue: takes its permits, or waits for some. (pure)
 //!
+//! The real `permits` say whether they fit, and what must commit with them. That watches are armed
+//! one after the other, and that a look follows, is the order of requests, as `queue/head/mod.rs`
+//! has it: there is no rule to share.
+//!
 //! Invariants: only the head takes permits; it reads its ticket, the permits and the limit at one
 //! moment, and takes in one request that is refused if the limit or the queue has changed; it reads
 //! again after its watches are armed.
@@ -7,13 +11,12 @@
 use std::rc::Rc;
 
 use super::client::{Client, Job, Stage, Then};
-use super::exchange::{Back, Exchange};
+use super::exchange::{Back, Exchange, unchanged};
 use super::held_ticket::{Held, WalkingTicket};
-use super::store::{Create, Tree, Write};
+use super::store::{Create, Tree};
 use crate::protocol::answer::Answer;
-use crate::protocol::mark::{DirectoryData, Mark, ReleasePlan};
-use crate::protocol::permits;
-use crate::protocol::permits::PermitVerdict;
+use crate::protocol::mark::{Mark, ReleasePlan};
+use crate::protocol::permits::{self, PermitVerdict};
 use crate::protocol::ticket::Ticket;
 
 pub(super) const QUEUE: usize = 0;
@@ -94,8 +97,7 @@ impl Client {
             Armed::Not | Armed::Both(..) | Armed::Waiting(..) => {}
         }
         let old = head.ticket.held();
-        let there = view.node(QUEUE, &old.name);
-        if there.is_none_or(|node| node.czxid != old.czxid) {
+        if !old.is_there(view) {
             return Stage::Leaving(Then::Again);
         }
         let Job::Permits(wanted) = self.plan.job else {
@@ -125,35 +127,12 @@ fn take(head: Head, old: Held, wanted: u32, view: &Tree, line: &Rc<[u8]>) -> Sta
         return Stage::MakingHeld(head);
     };
     let queue = view.directory(QUEUE).unwrap();
-    let marks = DirectoryData::parse(&queue.data).is_ours();
-    let as_seen = if marks {
-        let (seq, czxid) = (Ticket::parse(&old.name).unwrap().seq, old.czxid);
-        Write::Set {
-            directory: QUEUE,
-            data: Mark { czxid, seq }.to_bytes().into(),
-            version: queue.version,
-        }
-    } else {
-        Write::Check {
-            directory: QUEUE,
-            version: queue.version,
-        }
-    };
+    let (seq, czxid) = (Ticket::parse(&old.name).unwrap().seq, old.czxid);
+    let (mark, read) = (Mark { czxid, seq }, (&*queue.data, queue.version));
     let (value, version) = limit(view);
-    // The first in a new queue moves the limit's version on, so that a request which saw an older
-    // queue is refused.
-    let within_limit = if marks && queue.version > 0 {
-        Write::Check {
-            directory: LIMIT,
-            version,
-        }
-    } else {
-        Write::Set {
-            directory: LIMIT,
-            data: permits::limit_to_bytes(value).into(),
-            version,
-        }
-    };
+    let [mark, limit] = permits::writes(Some(mark), read, value);
+    let as_seen = unchanged(QUEUE, queue.version, mark.as_deref());
+    let within_limit = unchanged(LIMIT, version, limit.as_deref());
     let version = held.version;
     let create = Create {
         directory: HELD,

@@ -1,13 +1,17 @@
 //! A reader that tries to become a writer. (pure)
 //!
+//! The real `rule` says who is in the way. The rest is the order of requests, as
+//! `recipes/conversion.rs` has it, but without the first look, which only saves the create.
+//!
 //! Invariant: it joins at the end as everybody does, waits for nobody while it reads, and gives the
 //! read up only when nothing else is before it.
 
 use super::client::{Client, Reply, Request, Stage, Then};
-use super::held_ticket::{Held, WalkingTicket, found};
+use super::held_ticket::{Held, WalkingTicket, WalkingTickets, found};
 use super::store::Tree;
 use crate::protocol::departure::Departure;
 use crate::protocol::join::AfterCreate;
+use crate::protocol::rule;
 use crate::protocol::ticket::{Recipe, Ticket};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -35,7 +39,7 @@ fn walk(writer: &Held) -> Stage {
     } = writer;
     let mut ticket = WalkingTicket::new(*directory, name, *czxid, Recipe::Write, None);
     ticket.walk.start_over();
-    Stage::Walking(vec![ticket])
+    Stage::Walking(WalkingTickets::new(vec![ticket]))
 }
 
 impl Upgrade {
@@ -79,18 +83,15 @@ impl Client {
                 },
             },
             Step::VerifiedRead(writer) => {
-                let there = view.node(writer.directory, &writer.name);
-                if there.is_none_or(|node| node.czxid != writer.czxid) {
+                if !writer.is_there(view) {
                     self.leave_all(&[read]);
                     return Stage::Leaving(Then::Again);
                 }
                 let mine = Ticket::parse(&writer.name).unwrap();
                 let children = &view.directory(writer.directory).unwrap().nodes;
-                let mut others = children
-                    .iter()
-                    .filter(|node| node.name != read.name)
-                    .filter_map(|node| Ticket::parse(&node.name));
-                if others.any(|other| other.is_before(&mine)) {
+                let children = children.iter().map(|node| &*node.name);
+                let ahead = rule::ahead(mine.seq, children);
+                if rule::others(ahead, Ticket::parse(&read.name).as_ref()) > 0 {
                     self.leave_all(&[writer]);
                     return Stage::Leaving(Then::Stage(Box::new(Stage::Inside {
                         held: vec![read],

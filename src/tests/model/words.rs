@@ -82,7 +82,7 @@ fn stage(client: &Client) -> String {
         Stage::Settling { .. } => "does not know what it made".into(),
         Stage::Identifying { names, .. } => format!("made {names:?}"),
         Stage::Walking(tickets) => {
-            let each = tickets.iter();
+            let each = tickets.each.iter();
             let words = |ticket: &WalkingTicket| {
                 format!(
                     "asks next for {} to {}: {:?}",

@@ -1,5 +1,5 @@
-//! What a ticket, a watch, a waiter and a session take of a real server's memory: what lives in its
-//! heap after a full collection.
+//! The memory that a ticket, a watch, a waiter and a session take on a real server: the live heap
+//! after a full collection.
 //!
 //! The kernel's buffers of a connection are not in it, and neither is what the JVM keeps free.
 
@@ -111,7 +111,7 @@ async fn create(client: &Client, mode: CreateMode, directory: &str, count: usize
     made.into_iter().map(|made| path(made.into_i64())).collect()
 }
 
-/// Bytes for each of so many who wait for one lock.
+/// Bytes for each of so many waiters for one lock.
 async fn waiters(count: usize) -> i64 {
     let heap = Heap::new().await;
     let (holder, keeper) = (heap.keeper().await, heap.keeper().await);

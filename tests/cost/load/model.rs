@@ -1,7 +1,7 @@
 //! The load that processes put on an ensemble, by arithmetic: `docs/scale.md` has the same in
 //! words. (pure)
 //!
-//! It asks nobody and knows no server; the cases of `load` compare it with what servers count.
+//! It knows no server; the cases of `load` compare it with the servers' counts.
 
 use std::iter::Sum;
 use std::ops::Add;
@@ -41,7 +41,7 @@ pub(crate) struct Fleet {
     pub(crate) strength: LeaseStrength,
 }
 
-/// What an ensemble has of it while nobody comes and nobody goes.
+/// The state of an ensemble while no session opens or closes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Load {
     pub(crate) sessions: usize,
@@ -147,15 +147,15 @@ pub(crate) struct Turnover {
     pub(crate) taken: usize,
     /// Tickets that had to wait.
     pub(crate) queued: usize,
-    /// Releases, by whoever.
+    /// Releases, by any client.
     pub(crate) released: usize,
     /// Those that came more than a second after the grant.
     pub(crate) released_late: usize,
-    /// Releases that somebody waited for.
+    /// Releases of locks with a waiter.
     pub(crate) handed_over: usize,
 }
 
-/// What servers have to do for it.
+/// The servers' work for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Work {
     /// Transactions, those that are refused too: the ensemble agrees on a refusal as on anything

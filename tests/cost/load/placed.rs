@@ -1,4 +1,4 @@
-//! Puts fleets in place: keepers for processes, with their guards and those who wait.
+//! Puts fleets in place: keepers for processes, with their guards and waiters.
 //!
 //! All of them are in this process; to a server they are as many strangers. It counts nothing.
 
@@ -37,7 +37,7 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
-    /// Puts these parts in place, and returns when each who waits has its watch.
+    /// Puts these parts in place, and returns when each waiter has its watch.
     pub(crate) async fn on(site: &Site, timeout: Duration, parts: &[Part]) -> Self {
         let mut placed = Self {
             fleets: Vec::new(),
@@ -104,7 +104,7 @@ impl Placed {
         };
         let crowd = format!("{set}/the-crowd");
         if part.waiting > 0 {
-            // Somebody else holds what they wait for.
+            // Another client holds the locks that they wait for.
             let keeper = builder.connect().await.unwrap();
             let lock = keeper.mutex(crowd.as_str()).unwrap();
             self.guards.push(lock.lock().await.unwrap());

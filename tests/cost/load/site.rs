@@ -1,4 +1,4 @@
-//! A server, or an ensemble, that nobody else uses, and what it says of itself.
+//! A server, or an ensemble, that no other case uses, and its own counts.
 //!
 //! The servers that the cases share count the neighbours too. It judges nothing.
 

@@ -1,13 +1,14 @@
 //! Carries out the plans of a storm, on clients and on servers at the same time.
 //!
-//! Every fault that begins here ends here; when none is left, the log says that the world is whole.
+//! Every fault that begins here ends here; when none is left, the log says that the faults have
+//! ended.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lockkeeper::embedded::EmbeddedServer;
+use lockkeeper::embedded::{EmbeddedServer, Faults, SessionInfo};
 use tokio::time::{Instant, sleep, timeout};
 use zookeeper_client::Client;
 
@@ -56,11 +57,17 @@ impl Hurt {
         }
     }
 
-    /// A session is about to be ended before its time: its client need not know before its lease
-    /// ends.
-    fn revoke(&self, timeout: Duration) {
-        let within_ns = u64::try_from(timeout.as_nanos()).expect("a short time");
-        self.log.note(What::Revoked { within_ns });
+    /// Ends a session before its time: its client need not know before its lease ends.
+    fn revoke(&self, faults: &Faults, session: SessionInfo) {
+        // What the servers create before the session ends is in the list, and nothing after it.
+        faults.expire_session_but_keep_its_nodes(session.id);
+        let tickets = faults.ephemerals_of(session.id);
+        let tokens = tickets.iter().map(|(_, czxid)| czxid.unsigned_abs());
+        self.log.note(What::Revoked {
+            tokens: tokens.collect(),
+            within_ns: u64::try_from(session.timeout.as_nanos()).expect("a short time"),
+        });
+        faults.remove_ephemerals_of(session.id);
     }
 
     pub(super) fn count(&self) -> usize {
@@ -75,9 +82,9 @@ impl Hurt {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes for as long as it is polled when the ensemble gives out no session like those of the
-    /// clients, though nothing of the plan hurts it: on a busy machine its members lose their
-    /// leader by themselves, or commit too late for so short a session.
+    /// While polled, logs a fault when the ensemble gives out no session like those of the clients,
+    /// without a fault of the plan. On a busy machine, members may lose their leader, or commit too
+    /// late for so short a session.
     pub(super) async fn watch(&self, connect_string: &str) -> ! {
         const PAUSE: Duration = Duration::from_millis(200);
         let mut is_whole = true;
@@ -331,8 +338,7 @@ pub(super) async fn embedded(server: &EmbeddedServer, plan: &[Step<EmbeddedFault
                 // Whichever the length of the step picks.
                 let pick = step.lasts.as_millis() as usize % sessions.len().max(1);
                 if let Some(session) = sessions.get(pick) {
-                    hurt.revoke(session.timeout);
-                    server.faults().expire_session(session.id);
+                    hurt.revoke(&server.faults(), *session);
                 }
                 sleep(step.lasts).await;
             }

@@ -1,4 +1,4 @@
-//! Observers in bad company: others in the same session who give up, servers that lag or give
+//! Observers under faults: other calls in the same session that give up, servers that lag or give
 //! another session.
 
 use lockkeeper::Observer;
@@ -62,7 +62,8 @@ async fn an_observer_goes_on_with_a_session_that_was_swapped(world: World) {
     assert_eq!(next(&mut observer).await.unwrap().value, "1");
     leadership.resign().await.unwrap();
     assert_eq!(next(&mut observer).await, None);
-    // Whoever takes a ticket finds the session out, and the observer follows to the next one.
+    // The next call that takes a ticket detects the session, and the observer follows to the next
+    // one.
     let leadership = b.election("swap").unwrap().campaign("2").await.unwrap();
     assert_eq!(next(&mut observer).await.unwrap().value, "2");
     at_rest(&mut observer).await;
@@ -87,8 +88,8 @@ async fn an_observer_behind_a_server_that_lags_shows_nobody_twice(world: World) 
         let asked = faults.on(Match::op(Op::MultiRead).session(session));
         let asked = (round % 2 == 0).then(|| asked.hold_reply());
         if let Some(asked) = &asked {
-            // It is told of the end by then, asks who comes next, and never learns of the answer: a
-            // client that has seen more than the server that lags is refused by it.
+            // By then it has been told of the end, asks who comes next, and never gets the answer.
+            // The lagging server refuses a client that has seen more than it has.
             tokio::select! {
                 told = observer.changed() => panic!("{told:?}: {:?}", observer.borrow()),
                 () = asked.reached() => {}

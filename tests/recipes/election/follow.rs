@@ -1,5 +1,5 @@
-//! Observers: whoever follows the leaders sees each once, in order, whatever happens to sessions,
-//! watches and directories.
+//! Observers: each sees every leader once, in order, whatever happens to sessions, watches and
+//! directories.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use super::{SOON, candidate, elected, quiet_keeper};
 use testbench::keeper;
 use testbench::{World, case, eventually};
 
-/// What the observer sees next.
+/// The observer's next item.
 pub(super) async fn next(observer: &mut Observer) -> Option<Leader> {
     let changed = timeout(SOON, observer.changed()).await;
     changed.expect("something changes").unwrap();
     observer.borrow().cloned()
 }
 
-/// What the observer sees next, if that is a leader; who only sees that nobody leads looks again.
+/// The observer's next leader. An item without a leader is skipped.
 pub(super) async fn next_leader(observer: &mut Observer) -> Leader {
     loop {
         if let Some(leader) = next(observer).await {
@@ -180,7 +180,7 @@ async fn an_observer_survives_removed_directories(world: World) {
         assert_eq!(leader.value, round.to_string());
         tokens.push(leader.token);
         if round % 2 == 0 {
-            // Everything goes while somebody leads, as after a hand that slipped.
+            // All nodes are deleted while a leader holds, as after an operator's mistake.
             let directory = format!("{}/locks/reaped", world.chroot());
             let path = format!("{directory}/{}", leadership.node());
             faults.remove(&path).unwrap();

@@ -85,8 +85,8 @@ async fn row_50_a_resignation_whose_reply_is_lost_is_no_loss(world: World) {
     }
 }
 
-/// From when until when somebody surely led: from the answer of its campaign to the last question
-/// that was answered with yes.
+/// From when until when a candidate surely led: from the answer of its campaign to the last
+/// question that was answered with yes.
 #[derive(Debug, Clone, Copy)]
 struct Reign {
     token: Token,

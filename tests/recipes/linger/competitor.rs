@@ -1,5 +1,5 @@
-//! What lingering costs a competitor in another process: its wait, and what is passed on here
-//! meanwhile.
+//! The cost of lingering for a competitor in another process: its wait, and the guards passed on
+//! here meanwhile.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,9 +17,8 @@ use testbench::{World, case};
 
 /// The promise.
 const MOST_GUARDS: usize = 10_000;
-/// The promise for the time: one turn of ours more than in a queue where nobody lingers, so twice
-/// as long, and as much again for what guards that are passed on take from a machine that all
-/// share.
+/// How many times as long as without lingering a competitor may wait. One more turn of ours makes
+/// it twice as long. Guards that are passed on need the processor that all share, and double that.
 const MOST_TIMES: u32 = 4;
 /// From the client's default session timeout on nothing is doubtful here.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,7 +36,7 @@ async fn a_competitor_in_another_process_waits_no_longer_than_is_promised(world:
     println!("linger: {kept}");
     assert!(kept.passed_before <= MOST_GUARDS, "{kept}");
     assert!(kept.guards > trials, "nothing was passed on: {kept}");
-    // What it waits for beside the hand-overs is what it waits for in a queue where nobody lingers.
+    // What it waits for beside the hand-overs is what it waits for in a queue without lingering.
     assert!(
         kept.median() <= MOST_TIMES * fair.median(),
         "{kept}; without it {fair}"

@@ -1,4 +1,4 @@
-//! What ends the lingering: time, a competitor, a doubtful or lost hold, an operator, the end of
+//! The ends of lingering: time, a competitor, a doubtful or lost hold, an operator, the end of
 //! the keeper.
 
 use std::time::Duration;
@@ -28,11 +28,22 @@ async fn a_kept_place_goes_back_when_its_time_is_over(world: World) {
     once(&lock).await;
 }
 
+/// Whether anything is watched, children too, at any server of this world.
+async fn is_watched(world: &World) -> bool {
+    let said = world.words_of_all("mntr").await;
+    let mut counts = said
+        .lines()
+        .filter_map(|line| line.strip_prefix("zk_watch_count\t"));
+    counts.any(|count| count.trim() != "0")
+}
+
 #[case]
 async fn a_competitor_gets_a_kept_place_at_once(world: World) {
     let [one, two] = [keeper(&world).await, keeper(&world).await];
     let lock = lingering(&one, "asked");
     let first = once(&lock).await;
+    // Before the watch stands, a list of the queue would tell of the competitor.
+    eventually("it is watched", SOON, || is_watched(&world)).await;
 
     assert!(once(&two.mutex("asked").unwrap()).await > first);
 
@@ -45,6 +56,7 @@ async fn a_competitor_comes_before_the_tasks_that_wait_here(world: World) {
     let stranger = world.raw().await;
     let lock = lingering(&one, "before");
     let guard = lock.lock().await.unwrap();
+    eventually("it is watched", SOON, || is_watched(&world)).await;
     let waits = || {
         let lock = lock.clone();
         tokio::spawn(async move { lock.lock().await.unwrap() })
@@ -160,7 +172,7 @@ async fn a_closed_keeper_gives_its_kept_places_back_as_released(world: World) {
     one.close().await;
 
     assert!(children(&stranger, "closed").await.is_empty());
-    // Somebody who ended in another way would be waited for.
+    // A holder that ended in another way would be waited for.
     assert!(once(&two.mutex("closed").unwrap()).await > first);
 }
 

@@ -1,5 +1,5 @@
-//! What lingering means for guards and for the tasks that wait here: whose loss is told to whom,
-//! and who waits for whom.
+//! Lingering for guards and for the tasks that wait here: which tasks are told of a loss, and which
+//! tasks wait for which.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn behind(lock: &Mutex) -> JoinHandle<lockkeeper::Result<Guard>> {
     call
 }
 
-/// A guard on whose ticket somebody else waits, from its grant on.
+/// A guard whose ticket has a waiter from its grant on.
 async fn waited_for(world: &World, one: &Mutex, two: &Keeper) -> (Guard, JoinHandle<Guard>) {
     let stranger = world.raw().await;
     let (name, before) = (one.name().to_string(), two.mutex(one.name().clone()));
@@ -208,7 +208,7 @@ async fn a_guard_that_outlives_its_keeper_and_its_mutexes_is_not_kept(world: Wor
 
 #[case(embedded)]
 async fn a_ticket_that_was_replaced_before_the_watch_is_not_passed_on(world: World) {
-    // Nobody's session sends a beat, which would find out too.
+    // No session sends a heartbeat, which would find out too.
     let quiet = || Keeper::builder(world.connect_string()).session_timeout(LONG);
     let [one, two] = [
         quiet().connect().await.unwrap(),

@@ -78,7 +78,7 @@ async fn a_runtime_that_ends_takes_no_turn_with_it(world: World) {
     assert!(children(&stranger, "runtime").await.is_empty());
 }
 
-/// What one worker does, until the end.
+/// One worker, until the end.
 struct Worker {
     lock: Mutex,
     dice: Dice,

@@ -86,7 +86,7 @@ const TASKS: usize = 8;
 const OPERATIONS: usize = 2_000;
 const LOCKS: u64 = 6;
 
-/// Who is in which lock, by what the tasks themselves know.
+/// The holders of each lock, as the tasks know them.
 #[derive(Debug, Default)]
 struct Inside(Mutex<HashMap<u64, usize>>);
 
@@ -157,7 +157,7 @@ async fn a_random_run_of_sets_excludes_at_each_name_and_leaves_nothing(world: Wo
 }
 
 /// One operation of a task; whether it was granted its locks. The end of a session takes all its
-/// tickets; nobody is inside with it now, because each task has a keeper of its own. No real server
+/// tickets; no other task loses a lock, because each has a keeper of its own. No real server
 /// ends one when it is told to, so there the keeper does.
 async fn end_session(world: &World, own: &mut Keeper, task: usize) {
     let name = format!("own/{task}");

@@ -1,5 +1,5 @@
-//! What is larger than servers read in one request, to the byte: it is refused before it is sent,
-//! and costs the session nothing.
+//! Requests larger than servers read, to the byte: they are refused before they are sent, and cost
+//! the session nothing.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use super::SOON;
 use testbench::keeper;
 use testbench::{World, case};
 
-/// What servers read of one request (`jute.maxbuffer`).
+/// The longest request that servers read (`jute.maxbuffer`).
 const MOST: usize = 0xfffff;
 /// As many as a set may have.
 const LOCKS: usize = 128;

@@ -1,5 +1,5 @@
-//! An owner's calls, dropped after each number of polls: nothing is left, nobody is blocked, and a
-//! place that is kept is kept.
+//! An owner's calls, dropped after each number of polls: nothing is left, no call is blocked, and a
+//! kept place stays.
 
 use std::future::Future;
 use std::time::Duration;
@@ -35,7 +35,7 @@ impl Stay {
         }
     }
 
-    /// Nobody but the host is left, which holds as if nothing had happened.
+    /// Only the host is left, which holds as if nothing had happened.
     async fn is_back(&self) {
         let alone = || async { children(&self.stranger, "cut").await == [self.host.node()] };
         eventually("nobody but the host is left", SOON, alone).await;

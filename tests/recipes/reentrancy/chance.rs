@@ -30,8 +30,8 @@ impl Inside {
         let mut inside = self.0.lock().unwrap();
         *inside.entry((owner, guard.token().into())).or_default() += 1;
         if guard.is_held() {
-            // Guards that are lost count as gone, and whoever has one leaves at once; but by then
-            // the others are in.
+            // Guards that are lost count as gone, and their tasks leave at once; but by then the
+            // others are in.
             let owners: Vec<_> = inside.keys().filter(|(other, _)| *other != owner).collect();
             assert!(owners.is_empty(), "{owner} came in beside {owners:?}");
         }
@@ -54,7 +54,7 @@ async fn play(keepers: [Keeper; 2], inside: Arc<Inside>, mut dice: Dice, calls: 
     let mut held: Vec<(&'static str, Guard)> = Vec::new();
     for _ in 0..calls {
         let keeper = &keepers[usize::try_from(dice.below(2)).unwrap()];
-        // Who holds as one owner asks for nothing as another: that would wait for itself.
+        // A holder as one owner never asks as another: it would wait for itself.
         let owner = held
             .first()
             .map_or_else(|| dice.pick(&OWNERS), |(owner, _)| owner);
@@ -123,8 +123,8 @@ async fn of_eight_tasks_of_three_owners_one_owner_is_inside_at_a_time(world: Wor
     }
 }
 
-/// A write that commits only under the ticket and only over what was read: whoever held later must
-/// not have written yet.
+/// A write that commits only under the ticket and only over what was read: no later holder may
+/// have written yet.
 async fn write(stranger: &zookeeper_client::Client, owner: &str, guard: &Guard) {
     stranger.sync("/written").await.unwrap();
     let (data, stat) = stranger.get_data("/written").await.unwrap();
@@ -197,7 +197,7 @@ async fn of_tasks_whose_sessions_end_one_owner_is_inside_at_a_time(world: World)
     while !players.is_finished() {
         tokio::time::sleep(Duration::from_millis(5 + dice.below(20))).await;
         // A session's end costs each waiter its place. On a busy machine sessions that end by the
-        // clock alone would let nobody in.
+        // clock alone would let no waiter in.
         let granted = granted_in_all.load(Ordering::Relaxed);
         if granted < seen + 2 {
             continue;

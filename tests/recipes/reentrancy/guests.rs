@@ -153,7 +153,7 @@ async fn an_owner_that_holds_gets_in_where_another_call_of_its_waits_already(wor
     goes_on_waiting(&earlier).await;
 
     // The owner holds by one keeper and asks by the other, where an earlier call stands behind
-    // somebody who waits for the owner.
+    // another waiter, which waits for the owner.
     let inner = at_once(&owned(&b, "bell", "job")).await;
 
     assert_eq!(inner.token(), host.token());

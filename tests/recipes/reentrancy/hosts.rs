@@ -1,5 +1,5 @@
-//! Whatever ends the host, its guest stays and nobody else gets in before the guest has gone; and
-//! the other way round.
+//! However the host ends, its guest stays, and no other owner gets in before the guest has gone;
+//! and the other way round.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{SOON, at_once, comes_in, goes_on_waiting, is_empty, owned, session_o
 use testbench::{World, case, eventually};
 use testbench::{children, keeper};
 
-/// A host, its guest in another keeper, and two who wait for both to go.
+/// A host, its guest in another keeper, and two waiters behind both.
 struct Party {
     world: World,
     keepers: [Keeper; 3],
@@ -48,8 +48,8 @@ impl Party {
     }
 }
 
-/// Whoever is left holds as if nothing had happened, and keeps the others out; then they come in,
-/// one after the other.
+/// The guard that is left holds as if nothing had happened, and keeps the others out; then they
+/// come in, one after the other.
 async fn is_undisturbed(world: &World, left: Guard, waiting: [JoinHandle<Guard>; 2]) {
     let stranger = world.raw().await;
     goes_on_waiting(&waiting[0]).await;

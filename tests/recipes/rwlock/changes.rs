@@ -1,4 +1,4 @@
-//! What can come between the requests of a downgrade and of an upgrade.
+//! Events between the requests of a downgrade and of an upgrade.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ async fn an_upgrade_after_the_last_other_reader_left_does_not_wait_for_a_lock_de
     let builder = Keeper::builder(world.connect_string()).persistent_directories(true);
     let keeper = builder.lock_delay(SOON * 10).connect().await.unwrap();
     let lock = keeper.rw_lock("delay").unwrap();
-    // The first of a directory that stays waits for nobody's resource.
+    // The first of a directory that stays has no lost holder to wait for.
     let writer = timeout(SOON, lock.write()).await.unwrap().unwrap();
     writer.release().await.unwrap();
     let reader = timeout(SOON, lock.read())
@@ -281,7 +281,7 @@ async fn an_upgrade_that_somebody_comes_before_withdraws(world: World) {
     let (reader, faults) = (a.read().await.unwrap(), world.embedded().faults());
     let hold = faults.on(create("before")).stop_before();
 
-    // Nobody was there when it looked.
+    // The queue had no other ticket when it looked.
     let (upgraded, other) = tokio::join!(timeout(SOON, reader.try_upgrade()), async {
         hold.reached().await;
         let other = b.read().await.unwrap();
@@ -398,7 +398,7 @@ async fn a_writer_whose_ticket_is_broken_in_an_upgrade_is_told_so(world: World) 
 
     let (reader, error) = upgraded.unwrap().unwrap_err().into_parts();
     assert!(error.is_lost() && !reader.is_held(), "{error}");
-    // A stranger's ticket stands in nobody's way for ever either.
+    // A stranger's ticket does not block the queue forever either.
     let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     let foreign = "/locks/writer/__WRIT__0000009999";
     stranger.create(foreign, b"", &options).await.unwrap();

@@ -1,4 +1,4 @@
-//! What reading and writing cost, counted: requests, watches and wake-ups.
+//! The cost of reading and writing, counted: requests, watches and wake-ups.
 
 use std::time::Duration;
 
@@ -134,7 +134,7 @@ async fn a_reader_is_woken_by_the_nearest_earlier_writer_only(world: World) {
     let first = lock.write().await.unwrap();
     let second = writing(&world, &lock).await;
     let third = writing(&world, &lock).await;
-    // In sessions of their own, because a session watches a ticket once for all who wait for it.
+    // In sessions of their own, because a session watches a ticket once for all its waiters.
     let readers = [
         reading(&world, &another(&world).await).await,
         reading(&world, &another(&world).await).await,

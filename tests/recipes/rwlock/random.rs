@@ -1,4 +1,4 @@
-//! Many at once, at random: whatever they do, nobody writes while another reads or writes.
+//! Many random calls at once: no task writes while another reads or writes.
 //!
 //! Each holder writes to a node of a stranger's when its hold has begun and before it ends, which
 //! gives the time of the server's own clock, its transactions. A ticket that the server removed
@@ -73,7 +73,7 @@ impl Ledger {
     }
 }
 
-/// One of those who want the lock.
+/// One task that wants the lock.
 struct Task {
     lock: RwLock,
     dice: Dice,
@@ -117,7 +117,7 @@ impl Task {
     async fn reads(&mut self, guard: ReadGuard) {
         let from = self.ledger.now().await;
         if self.dice.one_in(4) {
-            // Nobody writes before the upgrade is done, so it is a reader until then.
+            // No task writes before the upgrade is done, so it is a reader until then.
             let before = self.ledger.now().await;
             let node = guard.node().to_owned();
             self.ledger.note(Span {
@@ -145,7 +145,7 @@ impl Task {
         self.ledger.wrote(&guard, from).await;
         match self.dice.below(4) {
             0 => {
-                // It is a reader from the beginning of this on, with nobody who writes in between.
+                // It is a reader from the beginning of this on, without a writer in between.
                 let from = self.ledger.now().await;
                 match guard.downgrade().await {
                     Ok(reader) => {
@@ -175,7 +175,7 @@ impl Task {
         }
     }
 
-    /// Somebody who does not wait for long.
+    /// A call that is dropped after a few polls, or never waits for long.
     async fn gives_up(&mut self) {
         let polls = self.dice.below(16) as usize;
         if self.dice.one_in(2) {

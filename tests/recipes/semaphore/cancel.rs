@@ -1,5 +1,5 @@
 //! Every future of a semaphore, dropped after each number of polls: afterwards no permit is taken,
-//! nobody waits and no watch is left.
+//! no call waits and no watch is left.
 
 use std::future::Future;
 use std::time::Duration;

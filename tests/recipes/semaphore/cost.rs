@@ -1,5 +1,5 @@
-//! What a semaphore costs, counted: requests, watches and wake-ups, none of which may grow with the
-//! queue.
+//! The cost of a semaphore, counted: requests, watches and wake-ups, none of which may grow with
+//! the queue.
 
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ async fn a_release_wakes_the_first_and_its_grant_the_next_whatever_the_number_of
             "one for each release and one for each grant"
         );
         costs.push(requests(&cost));
-        // Everybody gives back at once: nobody is forgotten.
+        // All are released at once: no waiter is forgotten.
         held.clear();
         while let Some(permit) = waiting.join_next().await {
             permit.unwrap().release().await.unwrap();

@@ -345,7 +345,7 @@ async fn permits_that_were_taken_from_their_taker_are_not_given_to_it(world: Wor
     let waiting = waits(&semaphore, 1);
     hold.reached().await;
 
-    // The permit is there, and before its taker knows it somebody removes it.
+    // The permit is there, and before its taker knows it the permit is removed.
     let permits = children(&stranger, "taken/held").await;
     faults
         .remove(&format!(
@@ -506,7 +506,7 @@ async fn a_limit_of_ours_that_came_beside_a_lock_is_taken_back(world: World) {
         lock.lock().await.unwrap().release().await.unwrap();
         let semaphore = keeper.semaphore(&*name, 1).unwrap();
         let limit = format!("{}/locks/{name}/limit", world.chroot());
-        // It has looked, and nobody was there.
+        // It has looked, and the queue was empty.
         let store = faults.on(Match::op(Op::Create).path(limit)).stop_before();
         let refused = async {
             match way {

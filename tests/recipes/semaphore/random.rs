@@ -93,7 +93,7 @@ async fn a_random_crowd_never_holds_more_than_the_limit(world: World) {
     at_rest(&world, &keepers[0], "crowd", LIMIT).await;
 }
 
-/// Nobody holds or waits, and all permits are there.
+/// No holder and no waiter is left, and all permits are there.
 async fn at_rest(world: &World, keeper: &Keeper, name: &str, limit: u32) {
     let stranger = world.raw().await;
     for directory in ["queue", "held"] {

@@ -66,7 +66,7 @@ impl Looker {
         guards
     }
 
-    /// Waits until nobody has any of them.
+    /// Waits until none of them is held.
     async fn lost(&self, guards: &[Arc<Guard>]) {
         for guard in guards {
             timeout(SOON, guard.lost()).await.expect("it is told");
@@ -181,7 +181,7 @@ async fn whoever_hears_of_a_lock_may_look_at_every_guard(world: World) {
         let keeper = builder().journal(10).connect().await.unwrap();
         let other = builder().connect().await.unwrap();
         for _ in 0..5 {
-            // Given back, some while somebody waits.
+            // Given back, some while another client waits.
             let guards = looker.take(&keeper).await;
             let lock = other.mutex("seen/0").unwrap();
             let waiting = tokio::spawn(async move { lock.lock().await.unwrap() });
@@ -231,7 +231,7 @@ async fn whoever_hears_of_a_lost_session_may_look_at_every_guard(world: World) {
 
             let guards = looker.take(&keeper).await;
             server.stop().await;
-            // Nobody asks but those who are told.
+            // Only the listeners ask.
             sleep(Duration::from_secs(2)).await;
             looker.lost(&guards).await;
             keeper.close().await;

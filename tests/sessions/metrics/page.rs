@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 
 use testbench::World;
 
-/// Everything that a page says, by series.
+/// The values of a page, by series.
 #[derive(Debug)]
 pub(crate) struct Page(BTreeMap<String, f64>);
 
@@ -67,7 +67,7 @@ fn whole(series: &str) -> String {
     )
 }
 
-/// What one recorder has counted.
+/// The counts of one recorder.
 #[derive(Clone)]
 pub(crate) struct Meter {
     handle: PrometheusHandle,
@@ -114,7 +114,7 @@ impl Meter {
     }
 }
 
-/// Runs something in a thread whose recorder is nobody else's.
+/// Runs something in a thread with a recorder of its own.
 pub(crate) async fn alone(run: impl FnOnce(Meter) + Send + 'static) {
     let thread = spawn_blocking(|| {
         let recorder = PrometheusBuilder::new()

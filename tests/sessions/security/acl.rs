@@ -78,7 +78,7 @@ async fn a_mark_of_a_stranger_calls_nobody_in(world: World) {
         }
     };
 
-    // Whoever gives up between two others is said to have held the lock.
+    // A waiter that gives up between two others is said to have held the lock.
     let between = lock.enqueue().await.unwrap();
     let mut last = lock.enqueue().await.unwrap();
     let waits = timeout(Duration::from_millis(200), last.granted()).await;
@@ -153,7 +153,7 @@ async fn a_directory_that_a_stranger_has_made_again_is_refused(world: World) {
         lock.lock().await.unwrap().release().await.unwrap();
     }
 
-    // As the servers do with a container that nobody uses, and anybody who may delete in `/locks`.
+    // As the servers do with an unused container, and any client that may delete in `/locks`.
     stranger.delete("/locks/vault", None).await.unwrap();
     make_open(&stranger, &["/locks/vault"]).await;
 
@@ -269,7 +269,7 @@ async fn a_credential_alone_keeps_others_out(world: World) {
     assert_eq!(raw.list_children("/open/window").await.unwrap().len(), 1);
 }
 
-/// Whoever lacks `ADMIN` is shown users without hashes.
+/// A client without `ADMIN` is shown users without hashes.
 #[case]
 async fn lists_that_hide_digests_are_believed_if_nobody_else_may_read_them(world: World) {
     let plain: Acl = "auth::cdrw".parse().unwrap();
@@ -334,7 +334,7 @@ async fn a_list_is_read_once_for_each_directory(world: World) {
         server.counters().since(&before).get(Op::GetAcl)
     };
 
-    // Whoever makes a directory knows its list.
+    // The client that makes a directory knows its list.
     assert_eq!(reads(&first, "a").await, 0);
     assert_eq!(reads(&first, "b").await, 0);
     assert_eq!(reads(&first, "a").await, 0);
@@ -372,8 +372,8 @@ async fn whoever_sees_a_session_may_end_it(world: World) {
     let ticket = format!("/locks/vault/{}", guard.node());
     let session = match stranger.check_stat(&ticket).await {
         Ok(stat) => stat.unwrap().ephemeral_owner,
-        // Newer servers tell nobody who may not read the ticket; `cons` and `dump` show the number
-        // as they always did.
+        // Newer servers do not tell clients that may not read the ticket; `cons` and `dump` show
+        // the number as they always did.
         Err(zookeeper_client::Error::NoAuth) => match keeper.session_events().borrow() {
             SessionEvent::Connected { session, .. } => session.into(),
             other => panic!("{other:?}"),

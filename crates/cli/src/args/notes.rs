@@ -16,14 +16,15 @@ Examples:
   lockkeeper doctor                                    problems of all locks
   lockkeeper bench                                     the cost of locks on this ensemble
   lockkeeper serve                                     a server to try all this on
+  lockkeeper --servers redis+setnx://host:6379 run orders/42 -- ./work.sh    under a plain lock of Redis
 
 stdout is data; messages go to stderr.
 
 Exit codes:
    0  done (`run`: the command ended with 0)
    1  `break` removed nothing, or `doctor` found a problem
-  64  wrong usage: options, lock name, connect string
-  69  no server: unreachable, silent (--read-timeout), not ZooKeeper, no such chroot, or the session ended before the command ran
+  64  wrong usage: options, lock name, connect string, what a plain lock does not have
+  69  no server or store: unreachable, silent (--read-timeout), not ZooKeeper, no such chroot, or the session ended before the command ran
   74  stdout, or a file of `man --out`, cannot be written
   77  the server denies permission
  130  SIGINT ended `bench`, and 143 SIGTERM
@@ -68,6 +69,12 @@ process that has left the group (`setsid`, a daemon) is not waited for and gets 
 If the tool itself is killed, the system sends SIGTERM to the first process, and nothing to the others of its group. The lock is free
 when the session expires. As process 1 of a container the tool waits for orphans as an init does, so the container needs none.
 
+Plain locks: if --servers is the URL of a plain lock (redis+setnx://host:6379), the command runs under that lock, in the form that
+other programs use. No plain lock is fair. --ttl is the word for --session-timeout: the lock of a tool that was killed is free after
+it, or at once where the lock ends with its connection. The lease is nine tenths of it. LOCKKEEPER_TOKEN is set if the kind has a
+token, and LOCKKEEPER_NODE is not. --owner is for redis+redisson and the rows. --shared, --permits, --journal, --label and several names are refused. All kinds are in
+docs/choosing.md.
+
 Trace: a TRACEPARENT (W3C) in the environment names the trace of the work. Its trace id is written into the ticket. `lockkeeper queue
 --json` shows it, and the waiter right behind has it in its log (-vv). The command inherits the variable.
 
@@ -82,6 +89,7 @@ Examples:
   lockkeeper run --permits 1/4 render -- ./render.sh     at most four at once, everywhere
   lockkeeper run --owner nightly db -- ./all.sh          ./all.sh may run `lockkeeper run --owner nightly db -- ..`
   lockkeeper run accounts/4 accounts/17 -- ./move.sh     both locks, in any order of the names
+  lockkeeper run --servers postgres+row://me@db/app --ttl 1min orders/42 -- ./work.sh    a plain lock of PostgreSQL
 
 Exit codes: the command's own, 128+n when signal n ended it (or ended the wait for the lock), and
   64   wrong usage; also a LIMIT that is not the semaphore's, and more permits than it has

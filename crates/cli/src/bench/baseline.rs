@@ -1,8 +1,8 @@
 //! The baseline: the same workloads with the client crate's raw operations, the fewest that a fair
 //! lock can do with.
 //!
-//! It is no lock: it handles no error but by giving up, cannot be cancelled, and rests on nobody
-//! else being in its directories. It names the client crate because it is what the link is measured
+//! It is no lock: it handles no error but by giving up, cannot be cancelled, and needs its
+//! directories for itself. It names the client crate because it is what the link is measured
 //! against.
 
 use std::sync::Arc;
@@ -102,7 +102,7 @@ async fn drain(lane: &Arc<Lane>, waiters: usize, measured: &mut HandOver) -> Res
         crowd.spawn(async move { lane.wait(armed).await });
     }
     for _ in 0..waiters {
-        // Nobody gets its turn before the holder leaves: who has ended has failed.
+        // No waiter gets its turn before the holder leaves: one that has ended has failed.
         tokio::select! {
             Some(()) = all_armed.recv() => {}
             Some(ended) = crowd.join_next() => drop(ended??),

@@ -19,7 +19,7 @@ use crate::access::Access;
 /// A directory and a raw session.
 ///
 /// What is in it are containers, which the servers remove when they are empty, and nodes of
-/// sessions, which keep them from being so. So nothing of it stays even if nobody clears up: after
+/// sessions, which keep them from being so. So nothing of it stays even without a clean-up: after
 /// a `kill -9`, say.
 pub struct BenchDir {
     client: zk::Client,

@@ -45,7 +45,7 @@ impl Ours {
         }
     }
 
-    /// Locks and releases a lock that nobody else wants, so many times.
+    /// Locks and releases a lock that no other task wants, so many times.
     pub async fn uncontended(&self, rounds: usize) -> Result<Sample> {
         let lock = self.keeper.mutex("uncontended")?;
         for _ in 0..NOT_COUNTED {
@@ -91,8 +91,8 @@ impl Ours {
         taken_a_second(tasks, began).await
     }
 
-    /// How often two tasks take and release one lock that lingers in a second, while nobody else
-    /// asks for it.
+    /// How often two tasks take and release one lock that lingers in a second, while no other
+    /// client asks for it.
     pub async fn linger(&self, time: Duration) -> Result<f64> {
         let lock = self.keeper.mutex("linger")?.with_linger(time);
         let mut tasks = JoinSet::new();
@@ -132,7 +132,7 @@ impl Ours {
             });
         }
         while self.bench_dir.children(CROWD).await? <= waiters {
-            // Nobody is granted while we hold: who has ended has failed.
+            // No waiter is granted while we hold: one that has ended has failed.
             tokio::select! {
                 Some(ended) = crowd.join_next() => drop(ended??),
                 () = sleep(PAUSE) => {}

@@ -25,8 +25,8 @@ pub(super) fn lasting(before: Vec<Wait>, mut now: Vec<Wait>) -> Vec<Wait> {
     now
 }
 
-/// Circles, each beginning with whoever comes first by name. Whoever is in one is looked for in no
-/// other.
+/// Circles, each beginning with the owner that comes first by name. An owner that is in one is
+/// looked for in no other.
 pub(super) fn find(waits: &[Wait]) -> Vec<Vec<Wait>> {
     let mut ways: BTreeMap<&str, Vec<&Wait>> = BTreeMap::new();
     for wait in waits {
@@ -46,7 +46,7 @@ pub(super) fn find(waits: &[Wait]) -> Vec<Vec<Wait>> {
     circles
 }
 
-/// The shortest way from somebody back to itself.
+/// The shortest way from an owner back to itself.
 fn back_to<'a>(start: &str, ways: &BTreeMap<&str, Vec<&'a Wait>>) -> Option<Vec<&'a Wait>> {
     let mut came_by: BTreeMap<&str, &Wait> = BTreeMap::new();
     let mut next = VecDeque::from([start]);

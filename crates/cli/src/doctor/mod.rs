@@ -183,8 +183,8 @@ pub(crate) fn who(ticket: &QueueEntry) -> String {
     who
 }
 
-/// Processes of this host that cannot go on. They were looked at before the queue: whoever is not
-/// in it any more has ended well.
+/// Processes of this host that cannot go on. They were looked at before the queue: a process that
+/// is not in it any more has ended well.
 fn processes(name: &str, queue: &[QueueEntry], doing: &HashMap<Token, Doing>) -> Vec<Finding> {
     let places = queue.iter().filter_map(|ticket| {
         let (what, state) = match doing.get(&ticket.token)? {
@@ -265,8 +265,8 @@ fn deadlocks(before: &[Queue], queues: &[Queue]) -> Vec<Finding> {
     findings.collect()
 }
 
-/// Who waits for whom in one queue, by owners. A semaphore may be given by anybody, so nobody waits
-/// for one of them.
+/// Who waits for whom in one queue, by owners. A permit may come from any holder, so it makes no
+/// wait for one of them.
 fn waits(name: &str, queue: &[QueueEntry]) -> Vec<Wait> {
     let owned = queue
         .iter()

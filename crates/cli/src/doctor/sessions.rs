@@ -2,14 +2,15 @@
 //! `dump`.
 //!
 //! Invariant: it counts only if every server of the list answers; where one does not, nothing is
-//! known. It opens no session.
+//! known. An answer is read to the end of its sessions: what follows names the owners of nodes,
+//! whether they live or not. It opens no session.
 
 use std::collections::HashSet;
 use std::io;
 use std::time::Duration;
 
 use lockkeeper::SessionId;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -30,11 +31,8 @@ impl Census {
         self.0.contains(&session)
     }
 
-    /// Whether it is an answer. Every session is named with `0x`; what follows names the owners of
-    /// nodes, whether they live or not.
-    fn take_in(&mut self, answer: &str) -> bool {
-        let sessions = answer.split(NODES).next();
-        let sessions = sessions.unwrap_or_default();
+    /// Whether it is an answer. Every session is named with `0x`.
+    fn take_in(&mut self, sessions: &str) -> bool {
         let words = sessions.split(|c: char| !c.is_ascii_alphanumeric());
         let ids = words.filter_map(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
         self.0.extend(ids.map(|id| SessionId::from(id as i64)));
@@ -47,7 +45,12 @@ pub(super) async fn ask(server: &Server) -> Result<Census, String> {
     if server.tls_ca.is_some() {
         return Err("the word `dump` is sent without TLS, and --tls-ca was given".into());
     }
-    let servers = server.zk.split('/').next().unwrap_or_default();
+    let servers = server
+        .place
+        .zookeeper()
+        .split('/')
+        .next()
+        .unwrap_or_default();
     let mut census = Census::default();
     for address in servers.split(',') {
         let answer = timeout(PATIENCE, dump(address)).await;
@@ -75,12 +78,18 @@ async fn dump(address: &str) -> io::Result<String> {
     };
     let mut stream = TcpStream::connect(with_port).await?;
     stream.write_all(b"dump").await?;
+    sessions_of(stream).await
+}
+
+/// What an answer says of sessions.
+async fn sessions_of(stream: impl AsyncRead + Unpin) -> io::Result<String> {
     let mut stream = stream.take(MOST);
     let mut answer = Vec::new();
     let mut looked_at = 0;
     while stream.read_buf(&mut answer).await? > 0 {
         let mut new = answer[looked_at..].windows(NODES.len());
-        if new.any(|bytes| bytes == NODES.as_bytes()) {
+        if let Some(end) = new.position(|bytes| bytes == NODES.as_bytes()) {
+            answer.truncate(looked_at + end);
             break;
         }
         looked_at = answer.len().saturating_sub(NODES.len());
@@ -95,13 +104,16 @@ async fn dump(address: &str) -> io::Result<String> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn sessions_are_read_from_what_leaders_and_followers_say() {
+    #[tokio::test]
+    async fn sessions_are_read_from_what_leaders_and_followers_say() {
         let leader = "SessionTracker dump:\nSession Sets (1)/(1):\n1 expire at Sun:\n\t0x100000001a60000\nephemeral nodes dump:\nSessions with Ephemerals (1):\n0xdead00001a60000:\n\t/locks/0xfe\n";
         let follower = "Global Sessions(1):\n0x200000001a60000\t10000ms\nephemeral nodes dump:\n";
         let mut census = Census::default();
 
-        assert!(census.take_in(leader) && census.take_in(follower));
+        for answer in [leader, follower] {
+            let sessions = sessions_of(answer.as_bytes()).await.unwrap();
+            assert!(census.take_in(&sessions), "{sessions}");
+        }
 
         assert!(
             census.knows(0x0100_0000_01a6_0000.into())

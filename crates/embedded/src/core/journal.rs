@@ -1,7 +1,7 @@
-//! The record of deletions, for tests that ask who could have gone on when a node went.
+//! A record of deletions, for tests that ask which client could go on when a node was deleted.
 //!
-//! Invariant: never more than its capacity; the oldest go first. Off until started, and free while
-//! off.
+//! Invariant: it never holds more than its capacity; the oldest entries are dropped first. It is
+//! off until started, and costs nothing while off.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -22,11 +22,11 @@ pub struct Deleted {
     pub czxid: i64,
     /// The zxid of the change that deleted it.
     pub zxid: i64,
-    /// Whether it went as a part of a transaction.
+    /// Whether the deletion was part of a transaction.
     pub in_multi: bool,
     /// How many watch events were queued because of this deletion.
     pub events: u32,
-    /// How many children the parent had left.
+    /// How many children the parent had afterwards.
     pub children_left: u32,
     /// The child that came next after it, if any.
     pub next_sibling: Option<NextSibling>,
@@ -73,7 +73,7 @@ impl Journal {
 }
 
 impl Core {
-    /// The child that came after `path`, which is gone already.
+    /// The child that came after `path`, which is deleted already.
     pub(super) fn next_sibling(&self, path: &str) -> Option<NextSibling> {
         let (path, node) = next_in(&self.tree, path)?;
         let owner_session = if let Life::Ephemeral(session) = node {

@@ -1,7 +1,7 @@
-//! Servers that are odd on purpose: one that lags behind, one that forgets who its client was, one
-//! that is slow to remove what a session left.
+//! Faulty servers on request: one that lags behind, one that forgets a client's session, one that
+//! is slow to remove the ephemerals of an expired session.
 //!
-//! Invariant: nothing here happens unless a test asked for it, for one session each time.
+//! Invariant: each fault happens only after a test asked for it, and to one session.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
@@ -12,10 +12,10 @@ use crate::proto::Request;
 use crate::sessions::ConnId;
 use crate::tree::Tree;
 
-/// What tests asked for.
+/// The faults that tests asked for.
 #[derive(Debug, Default)]
 pub(super) struct Oddities {
-    /// By session: what the server that it connects to next has seen.
+    /// The state of the lagging server that each session connects to next.
     behind: HashMap<i64, Behind>,
     /// Sessions whose next connection is given another session.
     replaced: HashSet<i64>,
@@ -25,13 +25,13 @@ pub(super) struct Oddities {
 struct Behind {
     tree: Tree,
     zxid: i64,
-    /// The connection to the server that lags behind, once there is one.
+    /// The connection to the lagging server, once there is one.
     conn: Option<ConnId>,
 }
 
 impl Core {
-    /// The session's next connection is to a server that has seen nothing since now. False if there
-    /// is no such session.
+    /// Connects the session next to a server that has seen no change since now. False if there is
+    /// no such session.
     pub(crate) fn lag_at_next_connection(&mut self, session: i64) -> bool {
         let is_there = self.sessions.get(session).is_some();
         if is_there {
@@ -45,17 +45,17 @@ impl Core {
         is_there
     }
 
-    /// The session's next connection is given a new session. False if there is no such session.
+    /// Gives the session's next connection a new session. False if there is no such session.
     pub(crate) fn replace_at_next_connection(&mut self, session: i64) -> bool {
         self.sessions.get(session).is_some() && self.oddities.replaced.insert(session)
     }
 
-    /// Whether the connection request is to be answered with a new session.
+    /// Whether to answer the connect request with a new session. Asking clears the mark.
     pub(super) fn is_replaced(&mut self, session: i64) -> bool {
         self.oddities.replaced.remove(&session)
     }
 
-    /// The last change that the server knows which the session connects to.
+    /// The last zxid known to the server that the session connects to.
     pub(super) fn zxid_seen_by(&mut self, session: i64, conn: ConnId) -> i64 {
         match self.oddities.behind.get_mut(&session) {
             Some(behind) => {
@@ -66,8 +66,8 @@ impl Core {
         }
     }
 
-    /// Ends a session, but leaves its ephemerals for [`Core::remove_ephemerals_of`]. False if there
-    /// is no such session.
+    /// Expires a session, but leaves its ephemerals for [`Core::remove_ephemerals_of`]. False if
+    /// there is no such session.
     pub(crate) fn expire_without_its_nodes(&mut self, session: i64) -> bool {
         let Some(ended) = self.sessions.remove(session) else {
             return false;
@@ -79,8 +79,8 @@ impl Core {
         true
     }
 
-    /// Answers a read as the server does that lags behind. `None` when the session's server has
-    /// seen everything: a sync, a write or a watch makes it catch up.
+    /// Answers a read as the lagging server would. `None` once the session's server has caught up,
+    /// which a sync, a write or a watch causes.
     pub(super) fn answer_from_behind(
         &mut self,
         conn: ConnId,
@@ -89,7 +89,7 @@ impl Core {
         request: &Request,
     ) -> Option<Reply> {
         let mut behind = self.oddities.behind.remove(&session)?;
-        // Until then it is the old server that answers.
+        // Until the session reconnects, its old server answers.
         if behind.conn != Some(conn) {
             self.oddities.behind.insert(session, behind);
             return None;
@@ -122,7 +122,15 @@ impl Core {
         })
     }
 
-    /// Removes the ephemerals that a session has, or had when it ended; how many there were.
+    /// The ephemerals that a session has, or had when it expired, with the zxids of their creation.
+    pub(crate) fn ephemerals_of(&self, session: i64) -> Vec<(String, i64)> {
+        let paths = self.tree.ephemerals_of(session);
+        paths
+            .filter_map(|path| Some((path.to_string(), self.tree.get(path)?.czxid)))
+            .collect()
+    }
+
+    /// Deletes the ephemerals that a session has, or had when it expired. Returns their number.
     pub(crate) fn remove_ephemerals_of(&mut self, session: i64, now: Now) -> usize {
         let mut txn = self.begin(session, None, now);
         let paths: Vec<_> = self.tree.ephemerals_of(session).cloned().collect();

@@ -96,7 +96,7 @@ impl Core {
         Ok(node)
     }
 
-    /// Existence is no secret: no right is needed.
+    /// Existence is public: no permission is needed.
     fn exists(&mut self, conn: ConnId, path: &str, watch: bool) -> Result<Answer, Code> {
         if path.contains('\0') {
             return Err(Code::BadArguments);
@@ -108,8 +108,8 @@ impl Core {
         Ok(Answer::Stat(stat.ok_or(Code::NoNode)?))
     }
 
-    /// One frame can ask for the largest node ten thousand times. What is above the longest reply
-    /// is gathered no further: it ends the connection when it is queued.
+    /// One frame can request the largest node ten thousand times. Reads stop once the reply is too
+    /// long to send; queueing that reply ends the connection.
     fn multi_read(&self, reads: &[Read], identities: &[Identity]) -> Answer {
         let mut parts = Vec::new();
         let mut bytes = 0;
@@ -148,7 +148,7 @@ impl Core {
         Ok(Answer::Acl(list, node.stat()))
     }
 
-    /// The prefix is one of plain strings, not of path steps.
+    /// The prefix is compared as a string, not by path elements.
     fn get_ephemerals(&self, session: i64, prefix: &str) -> Answer {
         let is_all = matches!(prefix.trim(), "" | "/");
         let paths = self
@@ -160,14 +160,14 @@ impl Core {
 
     fn all_children_number(&self, path: &str, identities: &[Identity]) -> Result<Answer, Code> {
         self.readable(path, identities)?;
-        // The original counts its root twice and takes one of them for a child of the empty path.
+        // ZooKeeper counts its root twice, once as a child of the empty path.
         Ok(Answer::Count(
             self.tree.descendants(path) + usize::from(path.is_empty()),
         ))
     }
 
-    /// A client that comes back names its watches and the last change it saw: what it missed is
-    /// told at once.
+    /// A reconnected client sends its watches and the last zxid it saw. Events that it missed fire
+    /// at once.
     fn set_watches(&mut self, conn: ConnId, watched: &WatchedPaths) {
         for path in &watched.data {
             match self.tree.get(path).map(|node| node.mzxid) {

@@ -688,6 +688,8 @@ fn the_nodes_of_a_session_may_outlive_it() {
 
     assert!(core.sessions.get(session).is_none());
     assert_eq!(stat(&mut core, "/left").owner, session);
+    let czxid = stat(&mut core, "/left").czxid;
+    assert_eq!(core.ephemerals_of(session), [("/left".to_owned(), czxid)]);
     assert_eq!(core.remove_ephemerals_of(session, NOW), 1);
     assert!(core.tree().get("/left").is_none());
 }
@@ -706,7 +708,7 @@ fn a_read_of_far_more_than_can_be_sent_is_not_gathered() {
     let data = |path| Read::Data { path };
     let children = |path| Read::Children { path };
 
-    // It may send a MiB.
+    // The reply limit is 1 MiB.
     let mut gathered = |request: Request| parts(apply(&mut core, A, &request)).len();
     assert_eq!(gathered(reads(data, 10)), 10);
     assert_eq!(gathered(reads(data, 1_000)), 11);

@@ -1,6 +1,6 @@
-//! Transactions: changes that are made, but told to nobody until all of them are.
+//! Transactions: changes that fire no watch until all of them are made.
 //!
-//! Invariant: a transaction happens wholly, at one zxid, or not at all, and fires its watches after
+//! Invariant: a transaction happens wholly, at one zxid, or not at all. It fires its watches after
 //! its last change. It does not judge whether a change is allowed.
 
 use std::collections::HashMap;
@@ -13,23 +13,23 @@ use crate::proto::Code;
 use crate::tree::Undo;
 use crate::watches::EventKind;
 
-/// Changes that are made but not yet told.
+/// Changes that are made, but whose watches have not fired.
 pub(super) struct Txn {
     pub(super) zxid: i64,
     pub(super) wall_ms: i64,
     pub(super) session: i64,
-    /// `None` may do everything: the server itself and the hooks for tests.
+    /// `None` has every permission: the server itself and the hooks for tests.
     pub(super) identities: Option<Arc<[Identity]>>,
     pub(super) in_multi: bool,
     pub(super) undo: Vec<Undo>,
     pub(super) changes: Vec<Change>,
-    /// Sequence counters as this transaction sees them. The tree's stick at the end of the range,
-    /// these go on into the negative, as the original's do while a change is pending.
+    /// Sequence counters as this transaction sees them. The tree's counters stop at the end of the
+    /// range. These wrap to negative numbers, as ZooKeeper's do while a change is pending.
     pub(super) pending: HashMap<String, i32>,
 }
 
-/// One change to tell of. The lists decide who may hear of it: those of the node and of its parent
-/// at the time.
+/// One change to announce. The access lists of the node and its parent at that time decide which
+/// watchers hear of it.
 pub(super) struct Change {
     pub(super) path: String,
     pub(super) acl: Arc<[Acl]>,
@@ -84,7 +84,7 @@ impl Core {
         }
     }
 
-    /// Removes a node about which everything was checked.
+    /// Removes a node. The caller has made every check.
     pub(super) fn remove(&mut self, txn: &mut Txn, path: &str) {
         let Some(node) = self.tree.get(path) else {
             return;
@@ -113,7 +113,7 @@ impl Core {
         });
     }
 
-    /// Tells the watchers of every change, in order.
+    /// Fires the watches of every change, in order.
     pub(super) fn commit(&mut self, txn: Txn) {
         for Change { path, acl, what } in txn.changes {
             match what {
@@ -155,9 +155,8 @@ impl Core {
         }
     }
 
-    /// Tells the watchers of one path; how many there were. A watcher that may not read the node is
-    /// told nothing, though its one-shot watch is spent, as in the releases of 3.8 since
-    /// CVE-2024-23944.
+    /// Fires the watches of one path and returns their number. A watcher without read permission
+    /// gets no event, but its one-shot watch is spent, as in 3.8 since CVE-2024-23944.
     fn fire(&mut self, path: &str, kind: EventKind, acl: &[Acl]) -> usize {
         let mut told = self.watches.fire(path, kind);
         if acl::check(acl, acl::READ, &[]).is_err() {

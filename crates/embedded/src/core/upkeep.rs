@@ -1,6 +1,6 @@
-//! What happens without a request: sessions end, containers go, a test's hook writes.
+//! Changes without a request: sessions expire, containers are deleted, a test's hook writes.
 //!
-//! Invariant: each is a transaction like any other, so its watches fire. Nobody's rights are asked.
+//! Invariant: each is a transaction like any other, so its watches fire. No permission is checked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::proto::{Code, Write};
 use crate::sessions::Session;
 
 impl Core {
-    /// Ends a session: its ephemerals go in one change.
+    /// Ends a session and deletes its ephemerals in one change.
     pub(super) fn end_session(&mut self, session: i64) -> Option<Session> {
         let ended = self.sessions.remove(session)?;
         let now = Now {
@@ -23,7 +23,7 @@ impl Core {
         Some(ended)
     }
 
-    /// Deletes an empty container or TTL node; as in the original, nobody's rights are asked.
+    /// Deletes an empty container or TTL node. As in ZooKeeper, no permission is checked.
     pub(super) fn delete_container(&mut self, path: &str, now: Now) -> Result<(), Code> {
         let mut txn = self.begin(0, None, now);
         if path::split(path).is_none() || path.contains('\0') || path::is_special(path) {
@@ -60,7 +60,7 @@ impl Core {
             .count()
     }
 
-    /// Applies a write as if another client with every right had sent it.
+    /// Applies a write as if another client with every permission had sent it.
     pub(crate) fn write_from_outside(&mut self, write: &Write, now: Now) -> Result<(), Code> {
         let mut txn = self.begin(0, None, now);
         self.step(&mut txn, write)?;

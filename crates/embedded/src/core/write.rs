@@ -1,7 +1,7 @@
 //! Requests that change nodes, alone or as a transaction.
 //!
-//! Invariant: a write that fails takes a zxid all the same, and the checks are made in the
-//! original's order. How changes are made, taken back and told is [`txn`](super::txn)'s.
+//! Invariant: a failed write takes a zxid too, and checks run in ZooKeeper's order.
+//! [`txn`](super::txn) makes, undoes and announces the changes.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::path;
 use crate::proto::{Code, Create, CreateKind, Write};
 use crate::reply::{Answer, Part};
 
-/// The longest TTL that fits where the original keeps it.
+/// The longest TTL that fits into ZooKeeper's field for it.
 const MAX_TTL_MS: i64 = 0xff_ffff_ffff;
 
 pub(super) enum Done {
@@ -60,7 +60,7 @@ impl Core {
         txn.in_multi = true;
         let mut parts = Vec::with_capacity(writes.len());
         for (index, write) in writes.iter().enumerate() {
-            // A create with a TTL's flags but no TTL breaks the whole request in 3.8, if it is
+            // In 3.8, a create with a TTL's flags but no TTL fails the whole request, if it is
             // reached.
             if matches!(
                 write,
@@ -103,8 +103,7 @@ impl Core {
         }
     }
 
-    /// The order of the checks is the original's, so that a request with two faults gets the same
-    /// answer.
+    /// The checks run in ZooKeeper's order, so a request with two faults gets the same answer.
     fn create(&mut self, txn: &mut Txn, create: &Create) -> Result<Done, Code> {
         let (life, is_sequential) = mode(create, txn.session)?;
         let (parent_path, _) = path::split(&create.path).ok_or(Code::BadArguments)?;
@@ -229,8 +228,8 @@ fn check_version(actual: i32, expected: i32) -> Result<(), Code> {
     }
 }
 
-/// What the flags and the kind of a create ask for together: whose end ends the node, and whether
-/// it is numbered.
+/// The lifetime that the flags and the kind of a create ask for, and whether the node is
+/// sequential.
 fn mode(create: &Create, session: i64) -> Result<(Life, bool), Code> {
     let (is_ephemeral, is_sequential, has_ttl) = match create.flags {
         0 | 4 => (false, false, false),
@@ -246,8 +245,8 @@ fn mode(create: &Create, session: i64) -> Result<(Life, bool), Code> {
     } else {
         create.ttl < 0
     };
-    // A real server falls over when the TTL form of create comes without a TTL mode; this one
-    // refuses it.
+    // A real server crashes when the TTL form of create comes without a TTL mode. This one refuses
+    // it.
     if !is_ttl_good || (create.kind == CreateKind::Ttl && !has_ttl) {
         return Err(Code::BadArguments);
     }
@@ -260,7 +259,7 @@ fn mode(create: &Create, session: i64) -> Result<(Life, bool), Code> {
     Ok((life, is_sequential))
 }
 
-/// In a transaction 3.8 tells the stat only of containers and TTL nodes.
+/// In a transaction, 3.8 returns the stat only of containers and TTL nodes.
 fn part(done: Done, write: &Write) -> Part {
     match done {
         Done::Created(path, stat) => {
@@ -279,8 +278,8 @@ fn part(done: Done, write: &Write) -> Part {
     }
 }
 
-/// 0 before the part that failed, its code, and "runtime inconsistency" for those that were never
-/// tried.
+/// The results of a failed transaction: 0 before the failed part, its code, then "runtime
+/// inconsistency" for the parts that were not tried.
 fn failed_parts(failed: usize, code: Code, count: usize) -> Vec<Part> {
     let result = |index: usize| match index.cmp(&failed) {
         Ordering::Less => 0,

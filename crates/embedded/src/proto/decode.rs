@@ -1,7 +1,7 @@
-//! How a frame becomes a [`Request`].
+//! Decodes a frame into a [`Request`].
 //!
-//! Invariant: any bytes either decode or are refused, and nothing panics. It does not judge paths,
-//! flags or rights.
+//! Invariant: any bytes either decode or are refused, and nothing panics. It does not check paths,
+//! flags or permissions.
 
 use bytes::Bytes;
 
@@ -65,8 +65,8 @@ impl ConnectRequest {
 impl Request {
     /// Decodes a frame into the xid of its reply and the request.
     ///
-    /// What cannot be read is malformed, and ends the connection. (The original answers some of it
-    /// as senseless; here a client that sends it is to notice at once.)
+    /// A frame that cannot be read is malformed, and ends the connection. ZooKeeper answers some of
+    /// these as invalid requests. Ending the connection shows the fault to the client at once.
     pub(crate) fn decode(frame: Bytes) -> Result<(i32, Self), Malformed> {
         let mut input = Input::new(frame);
         let xid = input.i32()?;
@@ -104,8 +104,8 @@ impl Request {
             | code::CHECK => write(code, input)?.map_or_else(|| Self::senseless(code), Self::Write),
             code::MULTI => multi(input)?,
             code::MULTI_READ => multi_read(input)?,
-            // The original takes the whole frame for the path, header and all, and its zeros make
-            // any path a bad one: only the server itself deletes containers.
+            // ZooKeeper reads the whole frame, with its header, as the path. The zeros in it make
+            // every path invalid, so only the server itself deletes containers.
             code::DELETE_CONTAINER => Self::DeleteContainer {
                 path: format!("\0{}", String::from_utf8_lossy(&input.rest())),
             },
@@ -124,7 +124,8 @@ impl Request {
             code::WHO_AM_I => Self::WhoAmI,
             code::CLOSE_SESSION => Self::CloseSession,
             code::RECONFIG => {
-                // Who joins, who leaves, who stays, and as of which configuration.
+                // The joining members, the leaving members, the new members, and the
+                // configuration's version.
                 for _ in 0..3 {
                     input.string()?;
                 }
@@ -302,8 +303,8 @@ fn multi(input: &mut Input) -> Result<Request, Malformed> {
     })
 }
 
-/// In a transaction the flags of a create decide what it is, not its operation code: so it is in
-/// 3.8, where all forms but the one with a TTL become one on the way.
+/// In a transaction, the flags of a create decide its kind, not its operation code. This is as in
+/// 3.8, where all forms but the one with a TTL become one.
 fn as_part(write: Write) -> Write {
     let Write::Create(create) = write else {
         return write;
@@ -331,7 +332,7 @@ fn multi_read(input: &mut Input) -> Result<Request, Malformed> {
             return Ok(false);
         }
         let path = input.string()?.unwrap_or_default();
-        // The watch flag of a part is read and dropped, as in the original.
+        // The watch flag of a part is read and dropped, as in ZooKeeper.
         input.bool()?;
         reads.push(if code == code::GET_DATA {
             Read::Data { path }

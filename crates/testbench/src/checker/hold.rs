@@ -1,4 +1,4 @@
-//! The guards of a history, put together from the lines about them. (pure)
+//! The guards of a history, assembled from their log lines. (pure)
 //!
 //! It judges nothing.
 
@@ -6,17 +6,17 @@ use std::collections::BTreeMap;
 
 use crate::events::{Event, Nanos, Outcome, What};
 
-/// A guard, as its client wrote of it.
+/// A guard, as its client recorded it.
 #[derive(Clone, Debug)]
 pub(crate) struct Hold<'a> {
     pub(crate) client: &'a str,
     pub(crate) attempt: u64,
     pub(crate) token: u64,
     pub(crate) granted: Nanos,
-    /// Whether it was still held when its client came to write it down.
+    /// Whether it was still held when its client recorded it.
     pub(crate) held: bool,
-    /// The last moment of which the servers confirmed that it was held: when a release began that
-    /// was done.
+    /// The last moment at which the servers confirmed the hold: the begin of a release that
+    /// succeeded.
     pub(crate) surely_until: Nanos,
 }
 

@@ -1,7 +1,7 @@
-//! The part of the judge that looks at the clock: whoever can go on does so within a bound. (pure)
+//! The liveness checks: a client that can proceed does so within a bound. (pure)
 //!
-//! Time runs only while the world is whole: between a fault and its heal nothing is expected of
-//! anybody but an end in time.
+//! Time runs only while no fault is active. Between a fault and its heal, calls must only end in
+//! time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,16 +9,16 @@ use std::time::Duration;
 use super::{History, Violation, locks, of_lock};
 use crate::events::{Event, Nanos, Outcome, What};
 
-/// How long things may take.
+/// The time bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// L1: from a free lock with somebody who waits, in a whole world, to the next grant. A holder
-    /// that was killed or lost its hold keeps its ticket until its session ends: so much is added
-    /// in the case's own bound.
+    /// L1: from a free lock with a waiter, without a fault, to the next grant. The ticket of a
+    /// killed client or of a lost hold stays until its session expires. A case adds that time to
+    /// its own bound.
     pub grant: Duration,
-    /// L2: from the begin of a release in a whole world to its end.
+    /// L2: from the begin of a release without a fault to its end.
     pub release: Duration,
-    /// L3: what a call may take beyond the limit that it was given.
+    /// L3: how far a call may exceed its time limit.
     pub call: Duration,
     /// L4: from the end of the lease to the notice.
     pub notice: Duration,
@@ -55,7 +55,7 @@ pub fn stays_alive(history: &History, bounds: &Bounds) -> Vec<Violation> {
     found
 }
 
-/// What is to be said of a world that was healthy all along, or came back: L5 and L6.
+/// The checks of a run without faults, or after its heal: L5 and L6.
 pub fn recovery(history: &History, within: Option<Duration>) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut healed = None;
@@ -101,8 +101,8 @@ fn nanos(count: Nanos) -> Duration {
     Duration::from_nanos(count)
 }
 
-/// When the machine itself kept whom from running. It excuses no wrong answer, only a late one, and
-/// by no more than was measured.
+/// The times when the machine kept each client from running. They excuse no wrong answer, only a
+/// late one, and by no more than was measured.
 struct Stalls<'a>(Vec<(&'a str, Nanos, Nanos)>);
 
 impl<'a> Stalls<'a> {
@@ -128,7 +128,7 @@ impl<'a> Stalls<'a> {
     }
 }
 
-/// Who waits and who holds, as time goes on.
+/// The waiters and holders, over time.
 #[derive(Default)]
 struct Scene<'a> {
     waiting: BTreeSet<(&'a str, u64)>,
@@ -165,14 +165,14 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Whether somebody should be granted the lock soon.
+    /// Whether a waiter should be granted the lock soon.
     fn is_due(&self) -> bool {
         let can_act = |(client, _): &(&str, u64)| !self.stopped.contains(client);
         !self.is_hurt && self.holding.is_empty() && self.waiting.iter().any(can_act)
     }
 }
 
-/// L1: a lock that is free, in a whole world, with somebody who waits, is granted.
+/// L1: without a fault, a free lock with a waiter is granted.
 fn grants(events: &[&Event], bound: Duration, say: &mut impl FnMut(&'static str, String)) {
     let mut scene = Scene::default();
     let mut due: Option<Nanos> = None;
@@ -193,7 +193,7 @@ fn grants(events: &[&Event], bound: Duration, say: &mut impl FnMut(&'static str,
     }
 }
 
-/// L2: a release in a whole world ends.
+/// L2: without a fault, a release ends.
 fn releases(events: &[&Event], bound: Duration, say: &mut impl FnMut(&'static str, String)) {
     let mut open: BTreeMap<(&str, u64), Nanos> = BTreeMap::new();
     let mut is_hurt = false;
@@ -231,8 +231,8 @@ fn releases(events: &[&Event], bound: Duration, say: &mut impl FnMut(&'static st
     }
 }
 
-/// L3: a call that was given a limit ends within it, whatever is broken. Time for which its process
-/// was stopped is its own.
+/// L3: a call with a time limit ends within it, under any fault. Time for which its process was
+/// stopped does not count.
 fn calls(events: &[&Event], slack: Duration, say: &mut impl FnMut(&'static str, String)) {
     let stalls = Stalls::of(events);
     let mut open: BTreeMap<(&str, u64), Nanos> = BTreeMap::new();
@@ -267,8 +267,8 @@ fn calls(events: &[&Event], slack: Duration, say: &mut impl FnMut(&'static str, 
     }
 }
 
-/// L4: the notice of a loss comes soon after the end of the lease as the guard had last told it, or
-/// soon after its process goes on.
+/// L4: the notice of a loss comes soon after the end of the lease that the guard last reported, or
+/// soon after its process continues.
 fn notices(events: &[&Event], slack: Duration, say: &mut impl FnMut(&'static str, String)) {
     let stalls = Stalls::of(events);
     let mut leases: BTreeMap<(&str, u64), Nanos> = BTreeMap::new();

@@ -1,8 +1,8 @@
-//! The other side: a process that locks, holds, writes to the store and releases, and writes down
-//! what it sees.
+//! The client's side: a process that locks, holds, writes to the store, releases, and logs each
+//! step.
 //!
-//! It trusts the library as a careful user would: it asks the guard before each write and stops
-//! when it is lost. What it does wrong between that look and the write is what fencing is for.
+//! It uses the library as a careful user would: it checks the guard before each write and stops
+//! when it is lost. Fencing is for a loss between that check and the write.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,14 +20,14 @@ use crate::store::Writer;
 /// The environment variable with the order.
 pub(crate) const ORDER: &str = "LOCKKEEPER_CLIENT";
 
-/// A stall that is shorter is within every bound.
+/// A shorter stall is within every bound.
 const WORTH_A_LINE: Duration = Duration::from_millis(5);
 
-/// The process's `main`, if this is it.
+/// The process's `main`, if this process is a client.
 pub fn child() -> Option<ExitCode> {
     let order = std::env::var(ORDER).ok()?;
     let order: Order = serde_json::from_str(&order).expect("an order");
-    // A stopped process would not see that its parent is gone.
+    // A stopped process would not notice that its parent has ended.
     set_parent_process_death_signal(Some(Signal::KILL)).expect("a signal");
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -36,7 +36,7 @@ pub fn child() -> Option<ExitCode> {
         .expect("a runtime");
     let (tell, told) = watch::channel(false);
     std::thread::spawn(move || {
-        // Whatever ends it: nobody will say more.
+        // On a line, an end of file or an error alike, the client is to end.
         std::io::stdin().read_line(&mut String::new()).unwrap_or(0);
         tell.send_replace(true);
     });
@@ -98,7 +98,7 @@ async fn connect(order: &Order, told: &watch::Receiver<bool>) -> Option<Keeper> 
         let builder = Keeper::builder(&order.connect_string).session_timeout(order.session_timeout);
         match builder.connect().await {
             Ok(keeper) => return Some(keeper),
-            // The world may be hurt just now.
+            // A fault may be active.
             Err(error) if error.is_unreachable() => {}
             Err(error) => panic!("{}", chain(&error)),
         }
@@ -147,7 +147,7 @@ async fn turn(
         Err(_) => Outcome::Unknown,
     };
     if outcome == Outcome::Lost {
-        // A notice that does not come is the judge's to find.
+        // If no notice comes, the checker reports it.
         timeout(Duration::from_secs(1), notice).await.ok();
     } else {
         notice.abort();
@@ -155,7 +155,7 @@ async fn turn(
     log.note(What::Released { token, outcome });
 }
 
-/// Asks the guard, and writes down what it said and when it was asked.
+/// Asks the guard, and logs the answer and the time of the question.
 pub fn look(guard: &Guard, log: &Log) -> bool {
     let t = now();
     let held = guard.is_held();

@@ -1,8 +1,8 @@
 //! One connection through the proxy: a reader and a writer for each direction, and what the
 //! dialogue is about.
 //!
-//! The connection ends when both its sides have ended or when it is cut, and never because one side
-//! fails while the other one must not know of it yet.
+//! The connection ends when both its sides have ended or when it is cut. One failed side does not
+//! end it while the other side must not notice.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ struct Parcel {
     latch: Option<Arc<Latch>>,
 }
 
-/// What both directions know of the connection.
+/// The state that both directions share.
 struct Dialogue {
     /// What happens to the reply with this xid.
     deeds: std::sync::Mutex<HashMap<i32, Deed>>,
@@ -50,11 +50,11 @@ pub(crate) async fn serve(
         open = is_open => open.expect("the proxy lives as long as this"),
         _ = orders.recv() => return close(client, End::Rst).await,
     }
-    // A server that refuses shows as a connection that ends at once.
+    // To the client, a refusing server shows as a connection that ends at once.
     let Some(mut server) = connect(&shared).await else {
         return;
     };
-    // A connection that has ended meanwhile says so when it is read.
+    // If the connection has ended meanwhile, the next read shows it.
     client.set_nodelay(true).unwrap_or_default();
     server.set_nodelay(true).unwrap_or_default();
     let dialogue = Dialogue {
@@ -97,16 +97,16 @@ pub(crate) async fn serve(
                 _ => (client, server),
             };
             close(gone, End::Rst).await;
-            // Nobody reads from it any more, and nobody closes it yet.
+            // The connection is no longer read, and not closed yet.
             orders.recv().await;
             close(left, End::Rst).await;
         }
     }
 }
 
-/// Connects to the other side. A member of an ensemble that refuses is asked again for a second:
-/// its peers would do so themselves, but for a connection that was accepted and ends they elect
-/// anew.
+/// Connects to the other side. A refusing member of an ensemble is tried again for a second. Its
+/// peers would retry a refused connection, but start a new election after one that was accepted and
+/// ends.
 async fn connect(shared: &Shared) -> Option<TcpStream> {
     let deadline = Instant::now() + Duration::from_secs(1);
     loop {
@@ -125,7 +125,7 @@ async fn close(mut stream: TcpStream, how: End) {
         End::Rst => stream.set_zero_linger().unwrap_or_default(),
         End::Fin => {
             stream.shutdown().await.unwrap_or_default();
-            // What is left unread would turn the end into a reset.
+            // Unread bytes would turn the end into a reset.
             while matches!(stream.try_read(&mut [0; 4096]), Ok(1..)) {}
         }
     }
@@ -308,7 +308,7 @@ async fn write(
             && parcel.bytes.get(4..).and_then(frames::xid) != Some(frames::PING);
         let piece = if byte_by_byte { 1 } else { parcel.bytes.len() };
         for bytes in parcel.bytes.chunks(piece.max(1)) {
-            // A side that is gone takes nothing more; the other one may go on talking.
+            // A side that has ended takes no more bytes; the other one may go on sending.
             is_open = is_open && to.write_all(bytes).await.is_ok();
             shared.writes[way as usize].fetch_add(1, Ordering::Relaxed);
         }

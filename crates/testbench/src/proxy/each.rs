@@ -1,4 +1,4 @@
-//! A proxy before each server of a world, for what is done to all of them.
+//! A proxy before each server of a world, for faults on all of them.
 //!
 //! It has no faults of its own.
 
@@ -44,8 +44,8 @@ impl Proxies {
     }
 
     pub async fn cut(&self, end: End) -> usize {
-        // All at once: one after the other would cut a client again that has come back by way of a
-        // later one.
+        // All at once: one after the other could cut a client twice, after it has reconnected
+        // through a later proxy.
         let counts = join_all(self.each.iter().map(|proxy| proxy.cut(end))).await;
         counts.iter().sum()
     }

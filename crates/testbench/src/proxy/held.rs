@@ -1,6 +1,6 @@
-//! One reply that waits, and everything behind it.
+//! A held reply, and everything behind it.
 //!
-//! It is released when whoever holds it goes, so that no case ends with a connection that hangs.
+//! Dropping it releases the reply, so that no case ends with a hanging connection.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Who points to whom, and how often.
+/// A directed graph with the weight of each edge.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Graph {
     edges: BTreeMap<String, BTreeMap<String, usize>>,
@@ -61,8 +61,8 @@ impl Graph {
         None
     }
 
-    /// For each edge the shortest circle that it is part of. Each circle comes once, the shortest
-    /// first. It begins at its first name, which is not repeated at its end.
+    /// For each edge the shortest circle through it. Each circle comes once, the shortest first. It
+    /// begins at its first name, which is not repeated at its end.
     pub(crate) fn circles(&self) -> Vec<Vec<String>> {
         let mut found = BTreeSet::new();
         for (from, to, _) in self.edges() {
@@ -80,7 +80,7 @@ impl Graph {
         self.way(from, to).is_some()
     }
 
-    /// Whether there is a way back over this edge.
+    /// Whether a path leads back over this edge.
     pub(crate) fn is_on_a_circle(&self, from: &str, to: &str) -> bool {
         self.way(to, from).is_some()
     }
@@ -103,7 +103,7 @@ impl Graph {
         knots
     }
 
-    /// An order in which few edges point forward: what is used comes before its users where it can.
+    /// An order in which few edges point forward: a node comes before its users where it can.
     pub(crate) fn order(&self) -> Vec<&str> {
         let mut left: BTreeSet<&str> = self.nodes().collect();
         let (mut bottom, mut top) = (Vec::new(), Vec::new());
@@ -129,7 +129,7 @@ impl Graph {
                 left.remove(node);
                 top.push(node);
             } else {
-                // In a knot: the one that is used most beyond what it uses goes down.
+                // In a circle: the node with the most users beyond what it uses goes down.
                 let weight = |node: &&str| into(node) as i64 - out(node) as i64;
                 let node = left.iter().copied().max_by_key(weight);
                 let node = node.expect("not empty");

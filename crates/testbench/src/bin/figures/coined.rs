@@ -1,4 +1,4 @@
-//! Words that this project once made up, where the field had words already. They stay away.
+//! Words that this project once coined although the field had terms. They must not return.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,8 +10,7 @@ use proc_macro2::{TokenStream, TokenTree};
 use crate::items::Items;
 use crate::library::{files, rust_files};
 
-/// No text needs these: they are found anywhere, as words and as parts of identifiers. Beside each
-/// is what is said now.
+/// Forbidden everywhere, as words and as parts of identifiers. Beside each is its replacement.
 const ANYWHERE: [(&str, &str); 13] = [
     ("crier", "EndNotifier"),
     ("criers", "EndNotifier"),
@@ -28,8 +27,8 @@ const ANYWHERE: [(&str, &str); 13] = [
     ("watchman", "SessionMonitor"),
 ];
 
-/// English has them: they are found only as parts of the library's identifiers, and not in those
-/// that are sentences.
+/// English words: forbidden only as parts of the library's identifiers, and not in those that are
+/// sentences.
 const IN_LIBRARY_NAMES: [(&str, &str); 22] = [
     ("beat", "heartbeat"),
     ("beats", "heartbeat"),
@@ -55,7 +54,7 @@ const IN_LIBRARY_NAMES: [(&str, &str); 22] = [
     ("visit", "GuestEntry"),
 ];
 
-/// Ordinary names of values: as names of the library's types they say too little.
+/// Ordinary names of values: too vague as names of the library's types.
 const TYPES: [(&str, &str); 9] = [
     ("Begun", "DeleteProgress"),
     ("Claim", "Recipe"),
@@ -79,7 +78,7 @@ const FILES: [(&str, &str); 7] = [
     ("visits", "the behaviour"),
 ];
 
-/// Where they are looked for.
+/// The files that are searched.
 const PLACES: [&str; 12] = [
     "src",
     "crates",
@@ -95,7 +94,7 @@ const PLACES: [&str; 12] = [
     "Cargo.toml",
 ];
 
-/// Has the lists above.
+/// The file with the lists above.
 const NOT_HERE: &str = "crates/testbench/src/bin/figures";
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,7 +116,7 @@ impl Coined {
     }
 }
 
-/// All that are left in the tree. `library` is what the library defines.
+/// All the uses left in the tree. `library` is the library's definitions.
 pub(crate) fn left(tree: &Path, library: &Items) -> Vec<Coined> {
     let mut found = BTreeSet::new();
     let ends = ["rs", "md", "toml"];
@@ -182,7 +181,7 @@ fn names(tokens: TokenStream, tell: &mut impl FnMut(&str, usize)) {
 /// An identifier of more words is a sentence, such as the name of a test.
 const NAME_WORDS: usize = 4;
 
-/// What to say instead, if a part of the word is in the list.
+/// The replacement, if a part of the word is in the list.
 fn listed(list: &[(&str, &'static str)], word: &str) -> Option<&'static str> {
     let parts = parts(word);
     let found = list
@@ -191,7 +190,7 @@ fn listed(list: &[(&str, &'static str)], word: &str) -> Option<&'static str> {
     found.map(|(_, say)| *say)
 }
 
-/// The words that an identifier is made of, in small letters.
+/// The words of an identifier, in lower case.
 fn parts(word: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut was_small = false;

@@ -45,16 +45,17 @@ struct Part {
     is_folder: bool,
 }
 
-/// All but `lib.rs`, which names everything.
+/// All but `lib.rs`, which names everything. What is counted for itself is in its folder too.
 fn parts(figures: &Figures) -> BTreeMap<&str, Part> {
-    let parts = figures.library.iter().filter(|part| part.name != "lib");
+    let mut parts = BTreeMap::new();
+    for counted in figures.library.iter().filter(|part| part.name != "lib") {
+        let name = counted.name.split('/').next().unwrap_or(&counted.name);
+        let (code, is_folder) = (0, false);
+        let part: &mut Part = parts.entry(name).or_insert(Part { code, is_folder });
+        part.code += counted.code;
+        part.is_folder |= counted.files > 1;
+    }
     parts
-        .map(|part| {
-            let is_folder = part.files > 1;
-            let code = part.code;
-            (&*part.name, Part { code, is_folder })
-        })
-        .collect()
 }
 
 /// The files that import nothing but each other. Everything may use them, so they get no arrows.
@@ -276,7 +277,7 @@ impl Picture {
         );
     }
 
-    /// What everything may import, as one box. Where the picture ends then.
+    /// Draws the files that everything may import as one box. Returns the bottom of the picture.
     fn base(
         &mut self,
         base: &BTreeSet<&str>,
@@ -308,7 +309,7 @@ impl Picture {
         y + 46.0
     }
 
-    /// What there is beside the library.
+    /// The crates beside the library.
     fn beside(&mut self, figures: &Figures, y: f64, width: f64) {
         let is_near = |name: &str| name.starts_with("src/") || name.starts_with("crates/");
         let others = figures.others.iter().filter(|other| is_near(&other.name));
@@ -322,5 +323,27 @@ impl Picture {
             y + 20.0,
             others.join(" \u{b7} "),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn this_very_library_can_be_drawn() {
+        let figures = Figures::of(&crate::checkout()).unwrap();
+        let picture = svg(&figures);
+
+        let graph = figures.imports.parts_of("");
+        let drawn: BTreeSet<&str> = parts(&figures).into_keys().collect();
+        assert!(
+            graph
+                .nodes()
+                .all(|name| name == "lib" || drawn.contains(name))
+        );
+        assert!(drawn.iter().all(|name| picture.contains(name)), "{drawn:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Which module of a crate imports from which, by its `use`s and by the paths that it writes out.
+//! Each module's imports from the others, by its `use`s and by its full paths.
 //!
 //! A path leads to the module that defines its end. The arguments of macros are searched for paths.
 
@@ -62,8 +62,8 @@ impl Imports {
         }
     }
 
-    /// The parts of a module, and which of them import from which. A part has in it all that is
-    /// below it.
+    /// The parts of a module, and which of them import from which. A part includes everything below
+    /// it.
     pub(crate) fn parts_of(&self, within: &str) -> Graph {
         let mut graph = Graph::default();
         for module in &self.modules {
@@ -225,7 +225,7 @@ impl Visit<'_> for Visitor<'_> {
         visit::visit_macro(self, item);
     }
 
-    /// Who may see it is no import.
+    /// Visibility paths are not imports.
     fn visit_visibility(&mut self, _: &Visibility) {}
 
     fn visit_attribute(&mut self, _: &Attribute) {}

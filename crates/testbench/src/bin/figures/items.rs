@@ -11,13 +11,13 @@ use syn::{
 
 use crate::library::Module;
 
-/// Something with a name, and where it is.
+/// A named item and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Defined {
     pub(crate) name: String,
     pub(crate) file: String,
     pub(crate) line: usize,
-    /// Of a function: those between its braces.
+    /// For a function: the lines between its braces.
     pub(crate) lines: usize,
     /// The module, and the function if it is inside one.
     scope: String,

@@ -55,7 +55,7 @@ impl Layout {
         self.ways.len() - 1
     }
 
-    /// Puts everything in its place: near what it is joined to, and within 0 and the width.
+    /// Places everything near its neighbours, between 0 and the width.
     pub(crate) fn settle(&mut self) {
         for row in 0..self.rows.len() {
             self.space_out(row, |spot| spot.x);
@@ -88,7 +88,7 @@ impl Layout {
         right.fold(0.0, f64::max)
     }
 
-    /// The middle of what each spot of a row is joined to in the row before it, or after it.
+    /// The mean position of each spot's neighbours in the row before it, or after it.
     fn wanted(&self, row: usize, is_down: bool) -> BTreeMap<usize, f64> {
         let mut near: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
         for pair in self.ways.iter().flat_map(|way| way.windows(2)) {

@@ -68,7 +68,7 @@ struct Declared {
     name: String,
     /// The file that an attribute names.
     named: Option<String>,
-    /// Where its file is otherwise.
+    /// The default place of its file.
     folder: PathBuf,
     path: Vec<String>,
 }

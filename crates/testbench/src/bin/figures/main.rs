@@ -1,12 +1,12 @@
-//! Measures the tree: what a reader has to find a way through. It prints the figures as tables.
+//! Measures the tree: the size and structure that a reader meets. It prints the figures as tables.
 //!
 //! ```text
 //! cargo run -q -p lockkeeper-testbench --bin figures --
 //!     [--check] [--list] [--words] [--structure [--svg FILE]] [--root DIR | --at COMMIT]
 //! ```
 //!
-//! - `--check` fails if a figure is out of bounds, and says what is.
-//! - `--list` also says where each thing is that the figures count.
+//! - `--check` fails if a figure is out of bounds, and names it.
+//! - `--list` also shows the place of each counted item.
 //! - `--words` shows the words of the pages, and all sentences that are too long.
 //! - `--structure` draws the parts of the library and their imports into `docs/house/after.svg`,
 //!   and prints the same for Mermaid.
@@ -45,7 +45,7 @@ use figures::Figures;
 const USAGE: &str = "usage: figures [--check] [--list] [--words] \
                      [--structure [--svg FILE]] [--root DIR | --at COMMIT]";
 
-/// What was asked for.
+/// The command line's request.
 #[derive(Debug, Default)]
 struct Asked {
     is_check: bool,
@@ -83,7 +83,7 @@ fn checkout() -> PathBuf {
     root.expect("crates/testbench").to_owned()
 }
 
-/// The tree of a commit, in a folder that goes with its guard.
+/// The tree of a commit, in a folder that is deleted with its guard.
 fn tree_of(commit: &str) -> Result<tempfile::TempDir, String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let mut git = Command::new("git")

@@ -1,4 +1,5 @@
-//! What the names in a crate's modules mean, and where paths lead, also through re-exports.
+//! The meaning of the names in a crate's modules, and the targets of paths, also through
+//! re-exports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +20,7 @@ fn parent(module: &str) -> Option<&str> {
     Some(module.rsplit_once("::").map_or("", |(parent, _)| parent))
 }
 
-/// What the names of a module mean.
+/// The meanings of a module's names.
 #[derive(Debug, Default)]
 struct Scope {
     imported: BTreeMap<String, Vec<String>>,
@@ -35,7 +36,7 @@ pub(crate) struct Names {
     pub(crate) files: BTreeSet<String>,
 }
 
-/// Where a path leads.
+/// The target of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum End {
     Module(String),
@@ -43,7 +44,7 @@ pub(crate) enum End {
     Item(String),
 }
 
-/// So many re-exports are followed; more are a circle.
+/// The most re-exports to follow; more are a circle.
 const STEPS: usize = 8;
 
 impl Names {
@@ -76,7 +77,7 @@ impl Names {
         }
     }
 
-    /// Where a path leads that is written in this module, if that is in this crate.
+    /// The target of a path in this module, if that is in this crate.
     pub(crate) fn resolve(&self, from: &str, path: &[String]) -> Option<End> {
         self.follow(from, path, STEPS)
     }
@@ -91,7 +92,8 @@ impl Names {
         }
     }
 
-    /// Goes on in a module. What is not known there is taken for its own: a macro may have made it.
+    /// Resolves the rest of a path in a module. An unknown name is taken for its own: a macro may
+    /// have made it.
     fn walk(&self, at: &str, path: &[String], steps: usize) -> Option<End> {
         match path.split_first() {
             None => Some(End::Module(at.to_owned())),
@@ -158,7 +160,7 @@ fn name_of(item: &Item) -> Option<String> {
 /// One path of a `use`.
 pub(crate) struct Leaf {
     pub(crate) path: Vec<String>,
-    /// What it is called here; nothing for all of a module.
+    /// Its name here; nothing for all of a module.
     pub(crate) name: Option<String>,
     pub(crate) line: usize,
 }

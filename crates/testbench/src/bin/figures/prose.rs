@@ -1,4 +1,4 @@
-//! The sentences of a Markdown page, and how many words they have.
+//! The sentences of a Markdown page, and their numbers of words.
 //!
 //! Headings, code blocks, tables, HTML and the texts of pictures are left out. The end of an item
 //! of a list ends a sentence. Code inside a sentence is one word. A link is its text.
@@ -20,7 +20,7 @@ pub(crate) struct Sentence {
     pub(crate) text: String,
 }
 
-/// What the sentences of a page come to.
+/// The sentences of a page.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     pub(crate) file: String,
@@ -102,7 +102,7 @@ struct Block {
     text: String,
     /// Where pieces of it begin, here and in the page.
     places: Vec<(usize, usize)>,
-    /// Code that is read as one word: where, and what it is.
+    /// Code that is read as one word: its place and its text.
     code: Vec<(usize, String)>,
 }
 
@@ -142,7 +142,7 @@ impl Block {
         before.matches('\n').count() + 1
     }
 
-    /// As it stands in the page, with its code.
+    /// The text as it stands in the page, with its code.
     fn shown(&self, start: usize, end: usize) -> String {
         let mut shown = String::new();
         let mut at = start;
@@ -158,7 +158,7 @@ impl Block {
     }
 }
 
-/// Where the sentences of a text end.
+/// The ends of the sentences of a text.
 fn ends(text: &str) -> Vec<usize> {
     let mut ends = Vec::new();
     for (at, mark) in text.char_indices() {

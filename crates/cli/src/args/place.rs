@@ -1,0 +1,185 @@
+//! Where the locks are: the servers of ZooKeeper, or the URL of a plain lock.
+//!
+//! Invariant: nothing that is shown of a URL is more than its scheme, because the rest may have a
+//! password.
+
+use std::fmt;
+
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory};
+use lockkeeper::compat::KINDS;
+
+use super::Arguments;
+
+const DEFAULT: &str = "localhost:2181";
+
+#[derive(Clone)]
+pub(crate) enum Place {
+    /// Servers and a chroot.
+    ZooKeeper(String),
+    Plain {
+        kind: &'static str,
+        url: String,
+    },
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self::ZooKeeper(DEFAULT.to_owned())
+    }
+}
+
+/// Without the URL.
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ZooKeeper(_) => "ZooKeeper",
+            Self::Plain { kind, .. } => kind,
+        })
+    }
+}
+
+impl Place {
+    /// What the option says, or its older word; without them the variables. Both may say the same.
+    pub(super) fn chosen(
+        servers: Option<&str>,
+        zk: Option<&str>,
+        matches: &ArgMatches,
+    ) -> Result<Self, clap::Error> {
+        let source = |id| {
+            matches
+                .value_source(id)
+                .unwrap_or(ValueSource::DefaultValue)
+        };
+        let rank = source("servers").cmp(&source("zk"));
+        let given = match (servers, zk) {
+            (Some(new), Some(old)) if rank.is_eq() && new != old => {
+                return Err(refused(match source("zk") {
+                    ValueSource::CommandLine => "--servers and --zk differ, and mean the same",
+                    _ => "LOCKKEEPER_SERVERS and LOCKKEEPER_ZK differ, and mean the same",
+                }));
+            }
+            (Some(_), Some(old)) if rank.is_lt() => old,
+            (Some(new), _) => new,
+            (None, Some(old)) => old,
+            (None, None) => DEFAULT,
+        };
+        Self::parse(given).map_err(refused)
+    }
+
+    fn parse(given: &str) -> Result<Self, String> {
+        let given = given.trim();
+        let (scheme, rest) = match given.split_once("://") {
+            // A chroot, of which the library says what is wrong.
+            Some((servers, _)) if servers.contains(['/', ':', '@', ',']) => ("zookeeper", given),
+            Some(parts) => parts,
+            None => ("zookeeper", given),
+        };
+        if scheme == "zookeeper" {
+            return Ok(Self::ZooKeeper(rest.to_owned()));
+        }
+        match KINDS.iter().find(|(kind, _)| *kind == scheme) {
+            Some((kind, _)) => Ok(Self::Plain {
+                kind,
+                url: given.to_owned(),
+            }),
+            None => Err(unknown(scheme)),
+        }
+    }
+
+    /// The servers of ZooKeeper. Orders that need them were refused on plain locks before.
+    pub(crate) fn zookeeper(&self) -> &str {
+        match self {
+            Self::ZooKeeper(servers) => servers,
+            Self::Plain { kind, .. } => kind,
+        }
+    }
+}
+
+/// Names the schemes there are; of the same store, if it has some.
+fn unknown(scheme: &str) -> String {
+    let store = scheme.split('+').next().unwrap_or_default();
+    let store = match store {
+        "rediss" => "redis",
+        "postgresql" => "postgres",
+        "mariadb" => "mysql",
+        store => store,
+    };
+    let all = KINDS.iter().map(|(kind, _)| *kind);
+    let of_store: Vec<&str> = all
+        .clone()
+        .filter(|kind| kind.split('+').next() == Some(store))
+        .collect();
+    let (kinds, rest) = match of_store.len() {
+        0 => (
+            all.collect(),
+            ", or zookeeper:// or no scheme for ZooKeeper",
+        ),
+        _ => (of_store, ""),
+    };
+    let kinds: Vec<String> = kinds.iter().map(|kind| format!("{kind}://")).collect();
+    format!(
+        "no kind of lock has the scheme {scheme}://. There are {}{rest}",
+        kinds.join(", ")
+    )
+}
+
+pub(super) fn refused(why: impl fmt::Display) -> clap::Error {
+    Arguments::command().error(ErrorKind::ArgumentConflict, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn servers(words: &[&str]) -> Result<Place, String> {
+        let order = ["lockkeeper", "run", "a"];
+        let words = order.iter().chain(words).chain(&["--", "true"]);
+        let arguments = Arguments::read(words).map_err(|error| error.to_string())?;
+        Ok(arguments.server.place)
+    }
+
+    #[test]
+    fn the_scheme_chooses_the_lock() {
+        for (given, place) in [
+            ("zk1:2181,zk2/app", "zk1:2181,zk2/app"),
+            ("zookeeper://zk1:2181/app", "zk1:2181/app"),
+        ] {
+            let chosen = servers(&["--servers", given]).unwrap();
+            assert!(matches!(chosen, Place::ZooKeeper(servers) if servers == place));
+        }
+        for (kind, _) in KINDS {
+            let given = format!("{kind}://me:secret@a:1/b?c=d");
+            let chosen = servers(&["--zk", &given]).unwrap();
+            assert_eq!(format!("{chosen:?}"), *kind);
+            assert!(matches!(chosen, Place::Plain { url, .. } if url == given));
+        }
+    }
+
+    #[test]
+    fn an_unknown_scheme_is_refused_with_those_there_are() {
+        for (given, word) in [
+            ("redis://me:secret@a", "redis+setnx://, redis+fenced://"),
+            ("rediss://me:secret@a", "redis+setnx://"),
+            ("postgresql://me:secret@a/b", "postgres+row://"),
+            ("mysql+advisory://me:secret@a/b", "mysql+getlock://"),
+            ("memcached://me:secret@a", "memcached+add://"),
+            ("http://me:secret@a", "zookeeper:// or no scheme"),
+            ("REDIS+SETNX://me:secret@a", "redis+setnx://"),
+        ] {
+            let error = servers(&["--servers", given]).unwrap_err();
+            assert!(error.contains(word) && !error.contains("secret"), "{error}");
+        }
+        let error = servers(&["--servers", "redis://a"]).unwrap_err();
+        assert!(!error.contains("postgres"), "{error}");
+    }
+
+    #[test]
+    fn both_words_may_say_the_same_and_nothing_else() {
+        let same = ["--servers", "zk1:1", "--zk", "zk1:1"];
+        assert!(servers(&same).is_ok());
+        let error = servers(&["--servers", "zk1:1", "--zk", "zk2:1"]).unwrap_err();
+        assert!(error.contains("--servers and --zk differ"), "{error}");
+    }
+}

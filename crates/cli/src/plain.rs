@@ -1,0 +1,176 @@
+//! Plain locks for `run`: the connection to their store, and what of it is not settled yet.
+//!
+//! Invariant: a tool that ends in time leaves no lock behind. A try that was given up may still
+//! take the lock, and the library takes it back in a task that ends with the process. So the tool
+//! waits until each try has come to nothing, or its hold is released.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use lockkeeper::compat::{
+    self, Acquired, Attempt, PlainKeeper, PlainLayer, PlainStore, StoreProblem, StoreResult,
+};
+use lockkeeper::{Error, Owner};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::args::Run;
+use crate::failure::Failure;
+use crate::held::Wanted;
+use crate::run::Source;
+
+/// So long the tool waits for what is not settled. Then the end of the ttl frees the lock.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two connects: at first, and at most.
+const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
+
+/// A store with plain locks.
+pub(crate) struct PlainSource {
+    keeper: PlainKeeper<dyn PlainStore>,
+    unsettled: Arc<Unsettled>,
+}
+
+impl PlainSource {
+    /// Tries for so long; with a limit of zero, once.
+    pub(crate) async fn connect(url: &str, limit: Duration) -> Result<Self, Failure> {
+        let inner = if limit.is_zero() {
+            compat::connect(url).await?
+        } else {
+            let (mut last, connecting) = (None, Instant::now());
+            let connected = timeout(limit, connect(url, &mut last)).await;
+            tracing::debug!(after = ?connecting.elapsed(), "connected, or gave up");
+            match (connected, last) {
+                (Ok(connected), _) => connected?,
+                (Err(_), Some(error)) => return Err(error.into()),
+                (Err(_), None) => return Err(Failure::NoStore { limit }),
+            }
+        };
+        let unsettled = Arc::<Unsettled>::default();
+        let keeper = PlainKeeper::new(Tracked {
+            inner,
+            unsettled: Arc::clone(&unsettled),
+        })
+        .erased();
+        Ok(Self { keeper, unsettled })
+    }
+
+    pub(crate) fn wanted(&self, order: &Run) -> lockkeeper::Result<Wanted> {
+        // Several names were refused before.
+        let mut lock = self.keeper.mutex(order.names.join(" "))?;
+        if let Some(ttl) = order.ttl {
+            lock = lock.with_ttl(ttl)?;
+        }
+        if let Some(owner) = &order.owner {
+            // A kind that is not reentrant refuses it.
+            lock = lock.with_owner(&Owner::named(owner))?;
+        }
+        Ok(Wanted::Plain(lock))
+    }
+}
+
+impl Source for PlainSource {
+    async fn close(self) {
+        if timeout(PATIENCE, self.unsettled.end()).await.is_err() {
+            tracing::debug!("the store does not answer: the ttl frees the lock");
+        }
+    }
+}
+
+/// Connects, again and again while the store is not reachable.
+async fn connect(
+    url: &str,
+    last: &mut Option<Error>,
+) -> lockkeeper::Result<PlainKeeper<dyn PlainStore>> {
+    let mut pause = PAUSES[0];
+    loop {
+        match compat::connect(url).await {
+            Err(error) if is_passing(&error) => *last = Some(error),
+            connected => return connected,
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(PAUSES[1]);
+    }
+}
+
+fn is_passing(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Store {
+            problem: StoreProblem::Unreachable(_) | StoreProblem::NoAnswer,
+            ..
+        }
+    )
+}
+
+/// The secrets of what may be held in the store.
+#[derive(Debug, Default)]
+struct Unsettled {
+    secrets: Mutex<HashSet<Arc<str>>>,
+    settled: Notify,
+}
+
+impl Unsettled {
+    fn secrets(&self) -> MutexGuard<'_, HashSet<Arc<str>>> {
+        self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, attempt: &Attempt) {
+        self.secrets().insert(Arc::clone(&attempt.secret));
+    }
+
+    fn settle(&self, attempt: &Attempt) {
+        self.secrets().remove(&attempt.secret);
+        self.settled.notify_waiters();
+    }
+
+    /// Ends when nothing is left.
+    async fn end(&self) {
+        loop {
+            let settled = self.settled.notified();
+            if self.secrets().is_empty() {
+                return;
+            }
+            settled.await;
+        }
+    }
+}
+
+/// A store that knows what is not settled.
+#[derive(Debug)]
+struct Tracked {
+    inner: PlainKeeper<dyn PlainStore>,
+    unsettled: Arc<Unsettled>,
+}
+
+impl PlainLayer for Tracked {
+    fn inner(&self) -> &dyn PlainStore {
+        self.inner.store()
+    }
+
+    fn acquire<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<Acquired>> {
+        Box::pin(async move {
+            self.unsettled.begin(attempt);
+            let answer = self.inner.store().acquire(attempt).await;
+            // Dropped, or without an answer, it may have taken the lock.
+            match &answer {
+                Ok(Acquired::Yes { .. }) | Err(StoreProblem::NoAnswer) => {}
+                Ok(Acquired::No { .. }) | Err(_) => self.unsettled.settle(attempt),
+            }
+            answer
+        })
+    }
+
+    fn release<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<bool>> {
+        Box::pin(async move {
+            let answer = self.inner.store().release(attempt).await;
+            match &answer {
+                // The library asks again.
+                Err(StoreProblem::NoAnswer | StoreProblem::Unreachable(_)) => {}
+                Ok(_) | Err(_) => self.unsettled.settle(attempt),
+            }
+            answer
+        })
+    }
+}

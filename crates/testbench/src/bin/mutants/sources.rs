@@ -1,0 +1,111 @@
+//! One build with all bugs in it that can be switched.
+//!
+//! Invariant: a bug that cannot be switched in one file is switched in none. It runs no test.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use crate::bench::{Bench, Built};
+use crate::record::{Asked, Mutant};
+use crate::switched::{self, Edit, Switched};
+
+/// Builds the tests with all bugs in them that can be switched, and names the others. A bug that
+/// does not compile is taken out, and the rest is built again.
+pub(crate) fn build(bench: &Bench, chosen: &[Mutant]) -> Result<(Built, BTreeSet<String>), String> {
+    let asked: Vec<Asked> = chosen.iter().flat_map(Mutant::asked).collect();
+    let asked = asked.iter().map(|asked| asked.words).collect();
+    let sources = Sources::of(&bench.tree, chosen);
+    let mut alone = sources.unfit.clone();
+    let by_record = chosen.iter().filter(|mutant| mutant.alone);
+    alone.extend(by_record.map(|mutant| mutant.name.clone()));
+    loop {
+        let files = sources.switch(&mut alone);
+        sources.write(&bench.tree, &files);
+        let complaints = match bench.build(&asked) {
+            Ok(built) => return Ok((built, alone)),
+            Err(complaints) => complaints,
+        };
+        let mut blamed = BTreeSet::new();
+        for (file, line) in complaints.iter().flat_map(|complaint| &complaint.places) {
+            if let Some(file) = files.get(file) {
+                blamed.extend(file.bugs_at(*line).iter().cloned());
+            }
+        }
+        for bug in &blamed {
+            println!("{bug:<56} is built alone: it does not compile beside others");
+        }
+        if blamed.is_empty() {
+            let texts = complaints.iter().map(|complaint| &*complaint.text);
+            return Err(texts.collect::<Vec<_>>().join("\n"));
+        }
+        alone.extend(blamed);
+    }
+}
+
+/// The files that bugs change, as they are, and what each bug changes in them.
+struct Sources {
+    files: BTreeMap<String, (String, BTreeMap<String, Vec<Edit>>)>,
+    roots: BTreeMap<String, String>,
+    /// Bugs that cannot be found in the files as they are.
+    unfit: BTreeSet<String>,
+}
+
+impl Sources {
+    fn of(tree: &Path, chosen: &[Mutant]) -> Self {
+        let mut all = Self {
+            files: BTreeMap::new(),
+            roots: BTreeMap::new(),
+            unfit: BTreeSet::new(),
+        };
+        let read = |file: &str| fs::read_to_string(tree.join(file)).unwrap_or_default();
+        for mutant in chosen {
+            for (file, find, replace) in mutant.edits() {
+                let whole = &mut all.files.entry(file.to_owned()).or_insert_with(|| {
+                    let root = file.split_inclusive("src/").next().unwrap_or_default();
+                    let root = format!("{root}lib.rs");
+                    all.roots.insert(root.clone(), read(&root));
+                    (read(file), BTreeMap::new())
+                });
+                match Edit::new(&whole.0, find, replace) {
+                    Some(edit) => whole.1.entry(mutant.name.clone()).or_default().push(edit),
+                    None => drop(all.unfit.insert(mutant.name.clone())),
+                }
+            }
+        }
+        all
+    }
+
+    /// The files with all bugs in them but those that are built alone, to which it adds.
+    fn switch(&self, alone: &mut BTreeSet<String>) -> BTreeMap<String, Switched> {
+        loop {
+            let (mut made, before) = (BTreeMap::new(), alone.len());
+            for (file, (whole, bugs)) in &self.files {
+                let bugs = bugs.iter().filter(|(bug, _)| !alone.contains(*bug));
+                let bugs = bugs.map(|(bug, edits)| (bug.clone(), edits.clone()));
+                let (switched, left) = Switched::new(whole, &bugs.collect());
+                alone.extend(left);
+                made.insert(file.clone(), switched);
+            }
+            // A bug that cannot be switched in one file is not switched in another one.
+            if alone.len() == before {
+                return made;
+            }
+        }
+    }
+
+    fn write(&self, tree: &Path, files: &BTreeMap<String, Switched>) {
+        let mut texts: BTreeMap<&String, &str> = BTreeMap::new();
+        texts.extend(self.roots.iter().map(|(file, text)| (file, &**text)));
+        texts.extend(files.iter().map(|(file, made)| (file, &*made.text)));
+        for (file, text) in texts {
+            let mut text = text.to_owned();
+            if self.roots.contains_key(file) {
+                text.push_str(switched::QUESTION);
+            }
+            if fs::read_to_string(tree.join(file)).ok().as_ref() != Some(&text) {
+                fs::write(tree.join(file), text).unwrap();
+            }
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! One article, and two services with ten buyers each. Who gets it?
+//!
+//! `cargo run --example flash_sale` runs without a lock, with a lock inside each service, and with
+//! Lockkeeper on the embedded server. Plain locks of stores that run already are named by their
+//! URLs: `cargo run --example flash_sale --features redis -- redis+setnx://127.0.0.1:6379`. A URL
+//! of a server alone, as `redis://127.0.0.1:6379`, stands for all kinds that it can have.
+//!
+//! A buyer reads the stock, and then writes it. Where nothing keeps two buyers apart, they meet
+//! between the two, at a barrier: so the race is lost each time, and not by chance.
+#![allow(clippy::print_stdout, reason = "an example")]
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use lockkeeper::Keeper;
+use lockkeeper::compat::{self, KINDS, PlainKeeper, PlainLayer, PlainStore};
+use lockkeeper::embedded::{EmbeddedServer, Op};
+use tokio::sync::{Barrier, Mutex};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+const SERVICES: usize = 2;
+const BUYERS: usize = 10;
+/// So long a buyer under a lock leaves the others time to break in.
+const TEMPTING: Duration = Duration::from_millis(50);
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let urls: Vec<String> = std::env::args().skip(1).collect();
+    println!("{}", Sale::HEAD);
+    for sale in [without_lock().await?, inside_services().await?] {
+        println!("{sale}");
+    }
+    println!("{}", on_embedded_server().await?);
+    for url in urls.iter().flat_map(|url| kinds_of(url)) {
+        make_table(&url).await?;
+        println!("{}", on_plain_lock(&url).await?);
+    }
+    Ok(())
+}
+
+/// The URLs of all kinds of lock on a server. Redlock needs three of them, with commas between.
+/// Tair's is another server, so it is named by its own kind.
+fn kinds_of(url: &str) -> Vec<String> {
+    let (scheme, servers) = url.split_once("://").unwrap_or((url, ""));
+    if scheme.contains('+') {
+        return vec![url.to_owned()];
+    }
+    let first = servers.split(',').next().unwrap_or_default();
+    let kinds = KINDS.iter().map(|(kind, _)| *kind);
+    let mut urls = Vec::new();
+    for kind in kinds.filter(|kind| kind.split('+').next() == Some(scheme)) {
+        match kind {
+            "redis+tair" => {}
+            "redis+redlock" if servers.split(',').count() < 3 => {}
+            "redis+redlock" => urls.push(format!("{kind}://{servers}")),
+            _ => urls.push(format!("{kind}://{first}")),
+        }
+    }
+    urls
+}
+
+/// Makes the table of a kind that has one, if it is not there.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+async fn make_table(url: &str) -> Result<()> {
+    use compat::sql::{ForUpdate, ShedLock, SpringLock, UniqueRow};
+    let is_missing = matches!(
+        compat::connect(url).await,
+        Err(lockkeeper::Error::Store {
+            problem: compat::StoreProblem::Schema(_),
+            ..
+        })
+    );
+    let (_, kind) = url.split_once('+').unwrap_or_default();
+    match kind.split("://").next() {
+        _ if !is_missing => {}
+        Some("row") => UniqueRow::create_table(url).await?,
+        Some("forupdate") => ForUpdate::create_table(url).await?,
+        Some("shedlock") => ShedLock::create_table(url).await?,
+        Some("spring") => SpringLock::create_table(url).await?,
+        _ => {}
+    }
+    Ok(())
+}
+
+/// No other kind has a table.
+#[cfg(not(any(feature = "mysql", feature = "postgres")))]
+async fn make_table(_url: &str) -> Result<()> {
+    Ok(())
+}
+
+/// What came of a sale: a row of the table.
+#[derive(Debug)]
+pub struct Sale {
+    /// What kept the buyers apart.
+    pub lock: String,
+    /// How many of them got the one article.
+    pub winners: usize,
+    /// How many were told that it is sold.
+    pub refused: usize,
+    /// From the first buyer to the last.
+    pub time: Duration,
+    /// What was asked: of ZooKeeper, each request; of a plain lock, each call to its store.
+    pub asked: u64,
+}
+
+impl Sale {
+    const HEAD: &str = "| lock | winners | refused | time | asked |\n|---|---|---|---|---|";
+}
+
+impl fmt::Display for Sale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (winners, refused, asked) = (self.winners, self.refused, self.asked);
+        let ms = self.time.as_millis();
+        write!(
+            f,
+            "| {} | {winners} | {refused} | {ms} ms | {asked} |",
+            self.lock
+        )
+    }
+}
+
+/// The database of the shop: a read and a write, and nothing between them.
+#[derive(Debug)]
+struct Shop {
+    stock: AtomicU32,
+    /// Where those meet who have read that there is one.
+    meeting: Barrier,
+    /// Whether the meeting takes place whatever happens. Under a lock nobody else comes.
+    is_sure: bool,
+}
+
+impl Shop {
+    fn new(rivals: usize, is_sure: bool) -> Arc<Self> {
+        Arc::new(Self {
+            stock: AtomicU32::new(1),
+            meeting: Barrier::new(rivals),
+            is_sure,
+        })
+    }
+
+    /// Whether the buyer has got one.
+    async fn buy(&self) -> bool {
+        let stock = self.stock.load(Ordering::SeqCst);
+        if stock == 0 {
+            return false;
+        }
+        if self.is_sure {
+            self.meeting.wait().await;
+        } else {
+            // A lock that lets two in is found out here.
+            let met = timeout(TEMPTING, self.meeting.wait()).await;
+            met.map(drop).unwrap_or_default();
+        }
+        self.stock.store(stock - 1, Ordering::SeqCst);
+        true
+    }
+}
+
+/// All buyers come at once. `buy` is given the number of their service.
+async fn sale<F>(lock: &str, buy: impl Fn(usize) -> F) -> Result<Sale>
+where
+    F: Future<Output = Result<bool>> + Send + 'static,
+{
+    let begun = Instant::now();
+    let mut buyers = JoinSet::new();
+    for buyer in 0..SERVICES * BUYERS {
+        buyers.spawn(buy(buyer % SERVICES));
+    }
+    let (mut winners, mut refused) = (0, 0);
+    while let Some(bought) = buyers.join_next().await {
+        if bought?? {
+            winners += 1;
+        } else {
+            refused += 1;
+        }
+    }
+    Ok(Sale {
+        lock: lock.to_owned(),
+        winners,
+        refused,
+        time: begun.elapsed(),
+        asked: 0,
+    })
+}
+
+/// Nothing keeps the buyers apart.
+///
+/// # Errors
+///
+/// A buyer panicked.
+pub async fn without_lock() -> Result<Sale> {
+    let shop = Shop::new(SERVICES * BUYERS, true);
+    sale("none", |_| {
+        let shop = Arc::clone(&shop);
+        async move { Ok(shop.buy().await) }
+    })
+    .await
+}
+
+/// Each service has a mutex of its own, as a process has.
+///
+/// # Errors
+///
+/// A buyer panicked.
+pub async fn inside_services() -> Result<Sale> {
+    let shop = Shop::new(SERVICES, true);
+    let locks: Vec<Arc<Mutex<()>>> = (0..SERVICES).map(|_| Arc::default()).collect();
+    sale("inside each service", |service| {
+        let (shop, lock) = (Arc::clone(&shop), Arc::clone(&locks[service]));
+        async move {
+            let _guard = lock.lock().await;
+            Ok(shop.buy().await)
+        }
+    })
+    .await
+}
+
+/// With Lockkeeper's own lock, on a server in this process.
+///
+/// # Errors
+///
+/// Whatever the server refuses.
+pub async fn on_embedded_server() -> Result<Sale> {
+    let server = EmbeddedServer::start().await?;
+    let requests = || {
+        let counters = server.counters();
+        counters.requests() - counters.get(Op::Ping)
+    };
+    let mut services = Vec::new();
+    for _ in 0..SERVICES {
+        services.push(Keeper::connect(server.connect_string()).await?);
+    }
+    let (shop, before) = (Shop::new(2, false), requests());
+    let mut sale = sale("ZooKeeper (embedded)", |service| {
+        let (shop, keeper) = (Arc::clone(&shop), services[service].clone());
+        async move {
+            let guard = keeper.mutex("article/1")?.lock().await?;
+            let bought = guard.run(shop.buy()).await?;
+            guard.release().await?;
+            Ok(bought)
+        }
+    })
+    .await?;
+    sale.asked = requests() - before;
+    for keeper in services {
+        keeper.close().await;
+    }
+    Ok(sale)
+}
+
+/// With a plain lock. The scheme of the URL says which.
+///
+/// # Errors
+///
+/// Whatever the store refuses. Tables must be there.
+pub async fn on_plain_lock(url: &str) -> Result<Sale> {
+    let mut services = Vec::new();
+    for _ in 0..SERVICES {
+        services.push(Counted::new(compat::connect(url).await?));
+    }
+    // Nobody else's article.
+    let article = format!("article/{}", uuid::Uuid::new_v4().simple());
+    let shop = Shop::new(2, false);
+    let kind = url.split("://").next().unwrap_or_default();
+    let mut sale = sale(kind, |service| {
+        let lock = PlainKeeper::new(services[service].clone()).mutex(&article);
+        let shop = Arc::clone(&shop);
+        async move {
+            let guard = lock?.lock().await?;
+            let bought = guard.run(shop.buy()).await?;
+            guard.release().await?;
+            Ok(bought)
+        }
+    })
+    .await?;
+    sale.asked = services.iter().map(Counted::requests).sum();
+    Ok(sale)
+}
+
+/// A store that counts what is asked of it.
+#[derive(Debug, Clone)]
+pub struct Counted {
+    inner: PlainKeeper<dyn PlainStore>,
+    requests: Arc<AtomicU64>,
+}
+
+impl Counted {
+    /// Counts for this one.
+    pub fn new(inner: PlainKeeper<dyn PlainStore>) -> Self {
+        let requests = Arc::default();
+        Self { inner, requests }
+    }
+
+    /// Of all clones together.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+}
+
+impl PlainLayer for Counted {
+    fn inner(&self) -> &dyn PlainStore {
+        self.inner.store()
+    }
+
+    fn request(&self) -> &dyn PlainStore {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.inner()
+    }
+}

@@ -1,0 +1,26 @@
+//! The stores that a keeper can be on.
+
+use std::fmt;
+
+/// The store that a [`Keeper`](crate::Keeper) is on, by the scheme of its connect string.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Engine {
+    /// Apache ZooKeeper: no scheme, or `zookeeper://`.
+    ZooKeeper,
+    /// Redis, 7.0 and newer: `redis://`. It needs the feature `redis`, and is **not finished**.
+    ///
+    /// After a start, a promotion or a `FLUSHALL`, data may be lost. Then every session is over.
+    /// For 35 s none is given, because clients of before may still think that they hold locks. A
+    /// connect waits for that. Options that are ZooKeeper's own are refused by name.
+    Redis,
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ZooKeeper => "ZooKeeper",
+            Self::Redis => "Redis",
+        })
+    }
+}

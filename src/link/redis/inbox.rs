@@ -1,0 +1,64 @@
+//! The way to the task of a session. (no I/O)
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use super::request::Request;
+use crate::link::Fault;
+
+pub(super) const OVER: &str = "the session is over";
+
+/// Who asks.
+#[derive(Debug, Clone)]
+pub(super) struct SessionKey {
+    pub(super) id: i64,
+    pub(super) secret: Arc<str>,
+}
+
+pub(super) enum Message {
+    Ask {
+        request: Request,
+        answer: Option<oneshot::Sender<Result<Value, Fault>>>,
+    },
+    Close,
+}
+
+/// The way to the task of a session.
+#[derive(Clone)]
+pub(super) struct Inbox {
+    pub(super) messages: mpsc::UnboundedSender<Message>,
+    pub(super) deadline: Duration,
+}
+
+impl Inbox {
+    /// Sends a request now; the answer comes within the deadline.
+    pub(super) fn ask(
+        &self,
+        request: Request,
+    ) -> impl Future<Output = Result<Value, Fault>> + Send + use<> {
+        let (answer, answered) = oneshot::channel();
+        let answer = Some(answer);
+        let is_sent = self.messages.send(Message::Ask { request, answer }).is_ok();
+        let deadline = self.deadline;
+        async move {
+            if !is_sent {
+                return Err(Fault::Unknown(OVER.into()));
+            }
+            match timeout(deadline, answered).await {
+                Ok(Ok(answered)) => answered,
+                Ok(Err(_)) => Err(Fault::Unknown(OVER.into())),
+                Err(_) => Err(Fault::Unknown(format!("no answer within {deadline:?}"))),
+            }
+        }
+    }
+
+    /// Sends a request of which no answer is wanted.
+    pub(super) fn tell(&self, request: Request) {
+        let answer = None;
+        self.messages.send(Message::Ask { request, answer }).ok();
+    }
+}

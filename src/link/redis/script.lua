@@ -1,0 +1,317 @@
+-- One request of a session, at one moment. All checks come before the first write, because Redis takes nothing back. The only
+-- write before them moves the session's deadline.
+--
+-- KEYS: 1 meta, 2 sessions by deadline, 3 the session, 4 its nodes, 5 empty containers; then those that the operation names.
+-- ARGV: 1 the incarnation, 2 the session, 3 its secret, 4 the number of its connection, 5 the operation; then its arguments.
+--
+-- A node is {data, czxid, version, owner, pzxid, counter, is it a container, children}, in the hash of its directory. A watch is a member
+-- "kind session:number" of the set of its path. The reply is {status, own events, result}.
+
+local identity = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
+if identity ~= ARGV[1] then return {'incarnation'} end
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local session, secret, connection, op = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local META, SESSIONS, OWN, EMPTY = KEYS[1], KEYS[2], KEYS[4], KEYS[5]
+local DEAD = '-1'
+local CHANNELS = string.sub(META, 1, -5) .. 'events:'
+
+-- Lua prints large numbers with an exponent.
+local function int(number) return string.format('%.0f', number) end
+
+if op == 'open' then
+    local asked, longest, margin, is_new = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9] == '1'
+    local meta = redis.call('HMGET', META, 'i', 'g', 't')
+    local free = tonumber(meta[2] or '0')
+    longest = tonumber(meta[3] or ARGV[7])
+    if meta[1] ~= identity then
+        -- Data may be lost: nobody of before holds a session, and nobody gets one while somebody of before may still think so.
+        free = now + longest + margin
+        if is_new and not meta[1] then free = 0 end
+        for _, other in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, '0', '+inf')) do
+            redis.call('ZADD', SESSIONS, DEAD, other)
+        end
+        redis.call('HSET', META, 'i', identity, 'g', int(free), 't', int(longest))
+    end
+    if now < free then return {'grace', {}, int(free - now)} end
+    local granted = int(math.min(asked, longest))
+    redis.call('HSET', KEYS[3], 's', secret, 'i', identity, 't', granted, 'c', ARGV[4])
+    redis.call('ZADD', SESSIONS, int(now + granted), session)
+    return {'ok', {}, granted}
+end
+
+local deadline = tonumber(redis.call('ZSCORE', SESSIONS, session) or DEAD)
+local mine = redis.call('HMGET', KEYS[3], 's', 'i', 't', 'c')
+if mine[1] ~= secret or mine[2] ~= identity then return {'over'} end
+-- What an earlier connection still brings comes too late: its outcome was looked up since.
+local last = tonumber(mine[4])
+if connection < last then return {'moved'} end
+if deadline >= 0 then
+    if connection > last then redis.call('HSET', KEYS[3], 'c', ARGV[4]) end
+    redis.call('ZADD', SESSIONS, int(now + mine[3]), session)
+    if deadline < now then redis.call('HDEL', KEYS[3], 'm') end
+elseif op ~= 'reap' or ARGV[6] ~= session then
+    -- A session that was closed may only remove what is left of it.
+    return {'over'}
+end
+
+local function split(path) return string.match(path, '^(.*)/([^/]*)$') end
+
+-- What this request reads and writes, by key and name; false is a node that is not there.
+local seen, writes, fires, owned, events = {}, {}, {}, {}, {}
+
+local function get(key, name)
+    local id = key .. '\0' .. name
+    if seen[id] == nil then
+        local packed = redis.call('HGET', key, name)
+        seen[id] = packed and cmsgpack.unpack(packed) or false
+        -- The root is always there.
+        if not seen[id] and name == '' then seen[id] = {'', 0, 0, '', 0, 0, 0, 0} end
+    end
+    return seen[id]
+end
+
+local function put(key, name, node)
+    seen[key .. '\0' .. name] = node
+    writes[#writes + 1] = {key, name, node}
+end
+
+local function with(node, changes)
+    local copy = {}
+    for at = 1, 8 do copy[at] = changes[at] or node[at] end
+    return copy
+end
+
+local zxid
+local function transaction()
+    zxid = zxid or math.max(now, tonumber(redis.call('HGET', META, 'z') or '0') + 1)
+    return zxid
+end
+
+-- Read before the first write, as all that may be refused.
+local function fired(key, kinds, change)
+    fires[#fires + 1] = {key, kinds, change, redis.call('SMEMBERS', key)}
+end
+
+-- The keys of a write: the hash that the node is in, the one that its directory is in, their watches.
+local function create(keys, path, data, kind)
+    local dir, name = split(path)
+    local _, directory = split(dir)
+    local parent = get(keys[2], directory or '')
+    if not parent then return 'no node' end
+    if kind == 'sequential' then
+        local number = string.format('%010.0f', parent[6])
+        path, name = path .. number, name .. number
+    end
+    if get(keys[1], name) then return 'exists' end
+    if parent[4] ~= '' then return 'ephemeral nodes have no children' end
+    local is_mine = kind == 'sequential' or kind == 'ephemeral'
+    local id = transaction()
+    put(keys[1], name, {data, id, 0, is_mine and session or '', id, 0, kind == 'container' and 1 or 0, 0})
+    put(keys[2], directory or '', with(parent, {[5] = id, [6] = math.min(parent[6] + 1, 2147483647), [8] = parent[8] + 1}))
+    fired(keys[4], 'c', 'c')
+    if is_mine then owned[#owned + 1] = {'SADD', session, path} end
+    return nil, {path, id, parent[6]}
+end
+
+local function at_version(node, version)
+    if not node then return 'no node' end
+    if version ~= -1 and version ~= node[3] then return 'version' end
+end
+
+local function delete(keys, path, version)
+    local dir, name = split(path)
+    local _, directory = split(dir)
+    local node = get(keys[1], name)
+    local refusal = at_version(node, version) or node[8] > 0 and 'not empty'
+    if refusal then return refusal end
+    local parent = get(keys[2], directory or '')
+    put(keys[1], name, false)
+    if parent then
+        put(keys[2], directory or '', with(parent, {[5] = transaction(), [8] = parent[8] - 1}))
+        if parent[7] == 1 and parent[8] == 1 then owned[#owned + 1] = {'EMPTY', dir} end
+    end
+    fired(keys[3], 'dc', 'x')
+    fired(keys[4], 'c', 'c')
+    if node[4] ~= '' then owned[#owned + 1] = {'SREM', node[4], path} end
+end
+
+local function set(keys, path, data, version)
+    local _, name = split(path)
+    local node = get(keys[1], name)
+    local refusal = at_version(node, version)
+    if refusal then return refusal end
+    transaction()
+    put(keys[1], name, with(node, {[1] = data, [3] = node[3] + 1}))
+    fired(keys[3], 'd', 'c')
+end
+
+-- A session is not told by a message of what it does itself: before 7.2 that would overtake the reply.
+local function fire(key, kinds, change, watches)
+    for _, watch in ipairs(watches) do
+        local kind, who, number = string.match(watch, '^(.)(%d+):(%d+)$')
+        -- One write may have told it already.
+        if string.find(kinds, kind, 1, true) and redis.call('SREM', key, watch) == 1 then
+            if who == session then
+                events[#events + 1] = change .. number
+            else
+                redis.call('PUBLISH', CHANNELS .. who, change .. number)
+            end
+        end
+    end
+end
+
+local function commit()
+    for _, write in ipairs(writes) do
+        if write[3] then
+            redis.call('HSET', write[1], write[2], cmsgpack.pack(write[3]))
+        else
+            redis.call('HDEL', write[1], write[2])
+        end
+    end
+    if zxid then redis.call('HSET', META, 'z', int(zxid)) end
+    for _, change in ipairs(owned) do
+        if change[1] == 'EMPTY' then
+            redis.call('ZADD', EMPTY, int(now), change[2])
+        elseif change[2] == session then
+            redis.call(change[1], OWN, change[3])
+        else
+            -- Another session's set, which has our hash tag.
+            redis.call(change[1], string.sub(OWN, 1, -#session - 1) .. change[2], change[3])
+        end
+    end
+    for _, watched in ipairs(fires) do fire(unpack(watched)) end
+end
+
+local function shown(node)
+    return node and {node[1], int(node[2]), int(node[3]), node[4], int(node[5]), int(node[8])}
+end
+
+-- Up to so many nodes of a session that is dead; without any it is forgotten.
+local function remains(victim, record, nodes)
+    local paths = redis.call('SRANDMEMBER', nodes, 200)
+    if #paths == 0 then
+        redis.call('ZREM', SESSIONS, victim)
+        redis.call('DEL', record, nodes)
+    end
+    return paths
+end
+
+local result = {}
+if op == 'multi' then
+    local at, key = 6, 6
+    while ARGV[at] do
+        local kind, path, data, version = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
+        local keys = {KEYS[key], KEYS[key + 1], KEYS[key + 2], KEYS[key + 3]}
+        local refusal, made
+        if kind == 'delete' then
+            refusal = delete(keys, path, version)
+        elseif kind == 'set' then
+            refusal = set(keys, path, data, version)
+        elseif kind == 'check' then
+            local _, name = split(path)
+            refusal = at_version(get(keys[1], name), version)
+        else
+            refusal, made = create(keys, path, data, kind)
+        end
+        if refusal then return {'refused', {}, {(at - 6) / 4, refusal}} end
+        if made then result[#result + 1] = {made[1], int(made[2]), int(made[3])} end
+        at, key = at + 4, key + 4
+    end
+    commit()
+elseif op == 'read' then
+    local key = 6
+    for at = 6, #ARGV, 2 do
+        local _, name = split(ARGV[at + 1])
+        local node = get(KEYS[key], name)
+        if node and ARGV[at] == 'c' then
+            result[#result + 1] = redis.call('HKEYS', KEYS[key + 1])
+        else
+            result[#result + 1] = shown(node)
+        end
+        key = key + 2
+    end
+elseif op == 'watch' then
+    local kind, path, number = ARGV[6], ARGV[7], ARGV[8]
+    local _, name = split(path)
+    local node = get(KEYS[6], name)
+    if not node then return {'refused', {}, {0, 'no node'}} end
+    redis.call('SADD', KEYS[7], kind .. session .. ':' .. number)
+    result = {shown(node), kind == 'c' and redis.call('HKEYS', KEYS[8]) or {}}
+elseif op == 'unwatch' then
+    redis.call('SREM', KEYS[6], ARGV[6] .. session .. ':' .. ARGV[7])
+elseif op == 'rearm' then
+    -- What was seen when each watch was armed; what has changed since is told now.
+    local key = 6
+    for at = 6, #ARGV, 5 do
+        local kind, path, number, czxid, last = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
+        local _, name = split(path)
+        local node = get(KEYS[key], name)
+        if not node or int(node[2]) ~= czxid then
+            events[#events + 1] = 'x' .. number
+        elseif int(kind == 'c' and node[5] or node[3]) ~= last then
+            events[#events + 1] = 'c' .. number
+        else
+            redis.call('SADD', KEYS[key + 1], kind .. session .. ':' .. number)
+        end
+        key = key + 2
+    end
+elseif op == 'ephemerals' then
+    for _, path in ipairs(redis.call('SMEMBERS', OWN)) do
+        if string.sub(path, 1, #ARGV[6]) == ARGV[6] then result[#result + 1] = path end
+    end
+elseif op == 'touch' then
+    -- Also who is late, and which containers have been empty for long. One session at a time is told: it removes them.
+    if tonumber(redis.call('HGET', META, 'r') or '0') <= now then
+        local late = redis.call('ZRANGEBYSCORE', SESSIONS, '-inf', int(now), 'LIMIT', 0, 100)
+        local empty = redis.call('ZRANGEBYSCORE', EMPTY, '-inf', int(now - ARGV[6]), 'LIMIT', 0, 100)
+        if #late + #empty > 0 then redis.call('HSET', META, 'r', int(now + 1000000)) end
+        result = {late, empty}
+    else
+        result = {{}, {}}
+    end
+elseif op == 'bury' then
+    -- Whoever is late is marked at first sight, and dead at a second one later. A beat between them takes the mark away, so that one
+    -- step of the clock ends no session.
+    local victim, record, nodes = ARGV[6], KEYS[6], KEYS[7]
+    local due = tonumber(redis.call('ZSCORE', SESSIONS, victim) or now)
+    if due >= now then return {'ok', {}, {'0', {}}} end
+    if due >= 0 then
+        local marked = redis.call('HMGET', record, 'm', 't')
+        local pause = tonumber(marked[2] or mine[3]) / 5
+        if not marked[1] then
+            redis.call('HSET', record, 'm', int(now))
+            return {'ok', {}, {int(pause), {}}}
+        end
+        local left = tonumber(marked[1]) + pause - now
+        if left > 0 then return {'ok', {}, {int(left), {}}} end
+        redis.call('ZADD', SESSIONS, DEAD, victim)
+    end
+    result = {'0', remains(victim, record, nodes)}
+elseif op == 'reap' then
+    local victim, record, nodes = ARGV[6], KEYS[6], KEYS[7]
+    if tonumber(redis.call('ZSCORE', SESSIONS, victim) or '0') < 0 then
+        local key = 8
+        for at = 7, #ARGV do
+            local keys = {KEYS[key], KEYS[key + 1], KEYS[key + 2], KEYS[key + 3]}
+            local _, name = split(ARGV[at])
+            local node = get(keys[1], name)
+            if node and node[4] == victim then delete(keys, ARGV[at], -1) end
+            owned[#owned + 1] = {'SREM', victim, ARGV[at]}
+            key = key + 4
+        end
+        commit()
+        result = remains(victim, record, nodes)
+    end
+elseif op == 'collect' then
+    local keys = {KEYS[6], KEYS[7], KEYS[8], KEYS[9]}
+    local _, name = split(ARGV[6])
+    local node = get(keys[1], name)
+    if node and node[7] == 1 then delete(keys, ARGV[6], -1) end
+    redis.call('ZREM', EMPTY, ARGV[6])
+    commit()
+elseif op == 'close' then
+    redis.call('ZADD', SESSIONS, DEAD, session)
+    result = remains(session, KEYS[3], OWN)
+end
+return {'ok', events, result}

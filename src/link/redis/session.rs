@@ -1,0 +1,264 @@
+//! One session on a Redis server, as the recipes see it: each operation is one request of its task.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+use tokio::sync::{mpsc, watch};
+
+use super::answer;
+use super::inbox::{Inbox, Message, SessionKey};
+use super::request::{Request, WatchKind};
+use super::target::{Greeted, RedisTarget};
+use super::task::{EMPTY_FOR, SessionTask};
+use super::watches::Watches;
+use crate::link::size::{self, Envelope};
+use crate::link::{
+    AccessList, Change, Code, Create, Created, Fault, Found, Link, Node, Read, Reply, SessionState,
+    Watch, Write,
+};
+
+pub(super) struct RedisLink {
+    id: i64,
+    granted: Duration,
+    target: RedisTarget,
+    inbox: Inbox,
+    watches: Arc<Watches>,
+    states: watch::Receiver<SessionState>,
+    /// The number of the connection; 0 while there is none.
+    connections: watch::Receiver<u64>,
+}
+
+impl fmt::Debug for RedisLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisLink")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for RedisLink {
+    fn drop(&mut self) {
+        self.inbox.messages.send(Message::Close).ok();
+    }
+}
+
+impl RedisLink {
+    /// Starts the task of a session that was opened.
+    pub(super) fn start(
+        target: RedisTarget,
+        session: SessionKey,
+        granted: Duration,
+        greeted: Greeted,
+    ) -> Arc<dyn Link> {
+        let (messages, inbox) = mpsc::unbounded_channel();
+        let (state, states) = watch::channel(SessionState::Connected);
+        let (connection, connections) = watch::channel(1);
+        let watches = Arc::<Watches>::default();
+        let deadline = granted.max(Duration::from_millis(100));
+        let link = Self {
+            id: session.id,
+            granted,
+            target: target.clone(),
+            inbox: Inbox { messages, deadline },
+            watches: Arc::clone(&watches),
+            states,
+            connections,
+        };
+        let task = SessionTask {
+            target,
+            session,
+            granted,
+            watches,
+            state,
+            connection,
+            reaping: Arc::default(),
+            own: link.inbox.clone(),
+            waiting: VecDeque::new(),
+        };
+        tokio::spawn(task.run(greeted, inbox));
+        Arc::new(link)
+    }
+
+    fn ask<'a, T: Send + 'a>(
+        &self,
+        request: Request,
+        read: impl FnOnce(Value) -> Result<T, Fault> + Send + 'a,
+    ) -> Reply<'a, T> {
+        let answered = self.inbox.ask(request);
+        Box::pin(async move { read(answered.await?) })
+    }
+
+    fn refused<'a, T: Send + 'a>(fault: impl Into<Fault>) -> Reply<'a, T> {
+        Box::pin(std::future::ready(Err(fault.into())))
+    }
+
+    fn arm(
+        &self,
+        kind: WatchKind,
+        path: &str,
+    ) -> impl Future<Output = Result<(Node, Vec<String>, Watch), Fault>> + Send + use<> {
+        let (number, told) = self.watches.begin(kind, path);
+        let armed = Unwatched {
+            number,
+            kind,
+            path: path.to_owned(),
+            watches: Arc::clone(&self.watches),
+            inbox: self.inbox.clone(),
+            target: self.target.clone(),
+        };
+        let answered = self.inbox.ask(self.target.keys.watch(kind, path, number));
+        async move {
+            let answer = answered.await.map_err(alone)?;
+            let (node, names): (Value, Vec<String>) = answer::read(answer)?;
+            let node = answer::node(node)?;
+            let watch = Watch::new(async move {
+                let armed = armed;
+                let change = told.await.unwrap_or(Change::SessionOver);
+                drop(armed);
+                change
+            });
+            Ok((node, names, watch))
+        }
+    }
+}
+
+/// A watch that is taken back when it is dropped before it fired.
+struct Unwatched {
+    number: u64,
+    kind: WatchKind,
+    path: String,
+    watches: Arc<Watches>,
+    inbox: Inbox,
+    target: RedisTarget,
+}
+
+impl Drop for Unwatched {
+    fn drop(&mut self) {
+        if self.watches.forget(self.number) {
+            let keys = &self.target.keys;
+            let unwatch = keys.unwatch(self.kind, &self.path, self.number);
+            self.inbox.tell(unwatch);
+        }
+    }
+}
+
+/// Of a request with one write.
+fn alone(fault: Fault) -> Fault {
+    match fault {
+        Fault::Refused(_, code) => Fault::Answered(code),
+        other => other,
+    }
+}
+
+impl Link for RedisLink {
+    fn session_id(&self) -> i64 {
+        self.id
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.granted
+    }
+
+    fn create<'a>(&'a self, path: &'a str, data: &[u8], kind: Create) -> Reply<'a, Created> {
+        if let Err(too_large) = size::check(Envelope::default().create(path, data)) {
+            return Self::refused(too_large);
+        }
+        let answered = self.inbox.ask(self.target.keys.create(path, data, kind));
+        let session = self.id;
+        Box::pin(async move {
+            let made = answer::made(answered.await.map_err(alone)?, session)?;
+            let created = made.into_iter().next().map(|(_, created)| created);
+            let created = created.ok_or_else(|| answer::broken("nothing was made"))?;
+            let owner = match kind {
+                Create::EphemeralSequential => session,
+                Create::Container | Create::Persistent => 0,
+            };
+            Ok(Created { owner, ..created })
+        })
+    }
+
+    fn delete(&self, path: &str) -> Reply<'_, ()> {
+        let answered = self
+            .inbox
+            .ask(self.target.keys.multi(&[Write::delete(path)]));
+        Box::pin(async move { answered.await.map(drop).map_err(alone) })
+    }
+
+    fn watch(&self, path: &str) -> Reply<'_, (Node, Watch)> {
+        let armed = self.arm(WatchKind::Data, path);
+        Box::pin(async move { armed.await.map(|(node, _, watch)| (node, watch)) })
+    }
+
+    fn watch_children(&self, path: &str) -> Reply<'_, (Vec<String>, Watch)> {
+        let armed = self.arm(WatchKind::Children, path);
+        Box::pin(async move { armed.await.map(|(_, names, watch)| (names, watch)) })
+    }
+
+    fn multi_read(&self, reads: &[Read<'_>]) -> Reply<'_, Vec<Found>> {
+        if let Err(too_large) = size::check(Envelope::default().reads(reads)) {
+            return Self::refused(too_large);
+        }
+        let lists: Vec<bool> = reads
+            .iter()
+            .map(|read| matches!(read, Read::Children(_)))
+            .collect();
+        self.ask(self.target.keys.read(reads), move |value| {
+            let found: Vec<Value> = answer::read(value)?;
+            let found = found.into_iter().zip(lists);
+            found
+                .map(|(value, is_list)| answer::found(value, is_list))
+                .collect()
+        })
+    }
+
+    fn access_list(&self, path: &str) -> Reply<'_, AccessList> {
+        let node = self.multi_read(&[Read::Data(path)]);
+        Box::pin(async move {
+            match node.await?.pop() {
+                Some(Found::Node(node)) => Ok(AccessList {
+                    entries: Vec::new(),
+                    czxid: node.czxid,
+                    aversion: 0,
+                }),
+                _ => Err(Fault::Answered(Code::NoNode)),
+            }
+        })
+    }
+
+    fn multi(&self, writes: &[Write<'_>]) -> Reply<'_, Vec<String>> {
+        if let Err(too_large) = size::check(Envelope::default().writes(writes)) {
+            return Self::refused(too_large);
+        }
+        let session = self.id;
+        self.ask(self.target.keys.multi(writes), move |value| {
+            let made = answer::made(value, session)?;
+            Ok(made.into_iter().map(|(path, _)| path).collect())
+        })
+    }
+
+    fn ephemerals(&self, prefix: &str) -> Reply<'_, Vec<String>> {
+        self.ask(self.target.keys.ephemerals(prefix), answer::read)
+    }
+
+    /// There is one server, which has seen all.
+    fn sync(&self, _path: &str) -> Reply<'_, ()> {
+        self.ask(self.target.keys.touch(EMPTY_FOR), |_| Ok(()))
+    }
+
+    fn states(&self) -> watch::Receiver<SessionState> {
+        self.states.clone()
+    }
+
+    /// The script compares the server's history with each request, so there is only one server.
+    fn standalone(&self) -> Option<u64> {
+        let connection = *self.connections.borrow();
+        (connection > 0).then_some(connection)
+    }
+
+    fn proofs(&self) -> watch::Receiver<u64> {
+        self.connections.clone()
+    }
+}

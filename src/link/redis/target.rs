@@ -1,0 +1,215 @@
+//! A Redis server, and how connections and sessions are opened there.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, IntoConnectionInfo, ProtocolVersion, PushInfo, RedisError,
+    Script, Value,
+};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::inbox::SessionKey;
+use super::request::{Keys, Request};
+use crate::error::UnreachableReason;
+
+/// The largest timeout of a session, unless the root says otherwise already.
+pub(super) const LONGEST: Duration = Duration::from_secs(30);
+/// How long a cut-off primary may still answer, and how far the clock may step, together.
+pub(super) const MARGIN: Duration = Duration::from_secs(5);
+/// Requests that wait to be sent. With the crate's 50, a burst would wait in another order.
+const PIPELINED: usize = 1 << 16;
+
+const SCRIPT: &str = include_str!("script.lua");
+
+/// The server, and what is asked of it.
+#[derive(Debug, Clone)]
+pub(crate) struct RedisTarget {
+    client: Client,
+    /// Host, port and database.
+    pub(super) server: String,
+    pub(super) keys: Keys,
+    pub(super) session_timeout: Duration,
+    /// The root is declared to be new: nobody waits for clients of before.
+    pub(super) is_new: bool,
+    script: Arc<str>,
+}
+
+/// Why a connection is none on which a session can be.
+#[derive(Debug)]
+pub(super) enum Ungreeted {
+    /// The user or the password is wrong, or the user may not do what is needed.
+    Unauthenticated(String),
+    Unreachable(UnreachableReason),
+}
+
+impl From<RedisError> for Ungreeted {
+    fn from(error: RedisError) -> Self {
+        let words = error.to_string();
+        match error.code() {
+            Some("NOAUTH" | "WRONGPASS" | "NOPERM") => return Self::Unauthenticated(words),
+            Some(_) => return Self::Unreachable(UnreachableReason::Refusing(words)),
+            None => {}
+        }
+        let refused = Arc::new(io::Error::other(words));
+        Self::Unreachable(UnreachableReason::Refused(refused))
+    }
+}
+
+/// A connection that was greeted.
+pub(super) struct Greeted {
+    /// The how manieth connection of its session it is.
+    pub(super) number: u64,
+    connection: MultiplexedConnection,
+    pub(super) pushes: mpsc::UnboundedReceiver<PushInfo>,
+    /// Which history the server has: another one after each start and each promotion.
+    incarnation: String,
+}
+
+impl RedisTarget {
+    /// For `redis://[user:password@]host[:port][/database]`.
+    pub(crate) fn new(url: &str, session_timeout: Duration, is_new: bool) -> Result<Self, String> {
+        let info = url
+            .into_connection_info()
+            .map_err(|error| error.to_string())?;
+        let tcp = info.tcp_settings().clone().set_nodelay(true);
+        let redis = info.redis_settings().clone();
+        let server = format!("{}/{}", info.addr(), redis.db());
+        let redis = redis.set_protocol(ProtocolVersion::RESP3);
+        let info = info.set_tcp_settings(tcp).set_redis_settings(redis);
+        Ok(Self {
+            client: Client::open(info).map_err(|error| error.to_string())?,
+            server,
+            keys: Keys::new("lockkeeper"),
+            session_timeout,
+            is_new,
+            script: Script::new(SCRIPT).get_hash().into(),
+        })
+    }
+
+    /// Connects, and learns which history the server has.
+    pub(super) async fn greet(
+        &self,
+        session: i64,
+        number: u64,
+        limit: Duration,
+    ) -> Result<Greeted, Ungreeted> {
+        let greeted = timeout(limit, self.handshake(session, number)).await;
+        greeted.unwrap_or(Err(Ungreeted::Unreachable(UnreachableReason::Silent)))
+    }
+
+    async fn handshake(&self, session: i64, number: u64) -> Result<Greeted, Ungreeted> {
+        let (pushed, pushes) = mpsc::unbounded_channel();
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(PIPELINED)
+            .set_push_sender(pushed);
+        let refusing = |why: String| Ungreeted::Unreachable(UnreachableReason::Refusing(why));
+        let opened = self
+            .client
+            .get_multiplexed_async_connection_with_config(&config);
+        let mut connection = opened.await?;
+        let mut ask = async |name: &str, words: &[&str]| {
+            let mut command = redis::cmd(name);
+            command.arg(words);
+            match connection.send_packed_command(&command).await? {
+                Value::ServerError(error) => Err(Ungreeted::from(RedisError::from(error))),
+                value => Ok(value),
+            }
+        };
+        let replication: String = redis::from_redis_value(ask("INFO", &["replication"]).await?)
+            .map_err(|_| refusing("it is no Redis server".into()))?;
+        let line = |name: &str| {
+            let mut lines = replication.lines();
+            lines
+                .find_map(|line| line.strip_prefix(name))
+                .map(str::to_owned)
+        };
+        if line("role:").as_deref() != Some("master") {
+            return Err(refusing("it is a replica, name its primary".into()));
+        }
+        let incarnation = line("master_replid:")
+            .ok_or_else(|| refusing("it does not name its history".into()))?;
+        ask("SCRIPT", &["LOAD", SCRIPT]).await?;
+        let channel = format!("{}{session}", self.keys.channels());
+        ask("SUBSCRIBE", &[&channel]).await?;
+        Ok(Greeted {
+            number,
+            connection,
+            pushes,
+            incarnation,
+        })
+    }
+
+    /// The command that carries a request on a connection.
+    pub(super) fn command(
+        &self,
+        session: &SessionKey,
+        on: &Greeted,
+        request: &Request,
+    ) -> redis::Cmd {
+        let of_session = self.keys.of_session(session.id);
+        let mut command = redis::cmd("EVALSHA");
+        command
+            .arg(&*self.script)
+            .arg(of_session.len() + request.keys.len())
+            .arg(&of_session)
+            .arg(&request.keys)
+            .arg(&on.incarnation)
+            .arg(session.id)
+            .arg(&*session.secret)
+            .arg(on.number)
+            .arg(request.operation);
+        for argument in &request.arguments {
+            command.arg(argument.as_slice());
+        }
+        command
+    }
+}
+
+#[cfg(test)]
+impl RedisTarget {
+    /// What is answered to a create that comes on a session's first connection after the session
+    /// has moved to its second one.
+    pub(crate) async fn late_create(&self, limit: Duration, path: &str) -> String {
+        let session = SessionKey {
+            id: 7,
+            secret: "secret".into(),
+        };
+        let (first, second) = (
+            self.greet(session.id, 1, limit).await.unwrap(),
+            self.greet(session.id, 2, limit).await.unwrap(),
+        );
+        let mut open = Request::new("open");
+        open.arguments = ["2000000", "30000000", "5000000", "1"]
+            .map(Into::into)
+            .into();
+        let touch = self.keys.touch(limit);
+        let create = self.keys.create(path, b"", crate::link::Create::Persistent);
+        let mut last = Value::Nil;
+        for (on, request) in [(&first, &open), (&second, &touch), (&first, &create)] {
+            last = on.ask(self.command(&session, on, request)).await.unwrap();
+        }
+        format!("{last:?}")
+    }
+}
+
+impl Greeted {
+    /// Sends a command when it is first polled.
+    pub(super) fn ask(
+        &self,
+        command: redis::Cmd,
+    ) -> impl Future<Output = Result<Value, RedisError>> + Send + use<> {
+        let mut connection = self.connection.clone();
+        async move {
+            match connection.send_packed_command(&command).await? {
+                Value::ServerError(error) => Err(error.into()),
+                value => Ok(value),
+            }
+        }
+    }
+}
