@@ -3,12 +3,16 @@
 LOCKKEEPER_SERVER is the server. kazoo wants three that it can stop, so here are three doors to it. A door that is stopped lets nobody
 in and throws out who is inside, as a server of an ensemble that stops; the sessions go on. LOCKKEEPER_REPORT is the file for what became
 of each test: `passed`, `failed` or `skipped`, its name, and why.
+
+A server of ZooKeeper has a large request on its disk before it answers. kazoo's test of a dropped connection needs that time, and the
+embedded server takes none: the doors do.
 """
 
 import os
 import socket
 import sys
 import threading
+import time
 import types
 
 # Only for making certificates, which these servers have no use for.
@@ -16,6 +20,24 @@ for name in ("OpenSSL", "jks"):
     sys.modules.setdefault(name, types.ModuleType(name))
 
 from kazoo.testing import harness  # noqa: E402
+
+
+class Request:
+    """What a connection has asked for since its last answer."""
+
+    large = 512 * 1024
+    on_disk = 0.2
+
+    def __init__(self):
+        self.size = 0
+
+    def asks(self, data):
+        self.size += len(data)
+
+    def is_answered(self, _data):
+        if self.size > self.large:
+            time.sleep(self.on_disk)
+        self.size = 0
 
 
 class Door:
@@ -74,12 +96,14 @@ class Door:
             for one in (client, there):
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self.inside.add(one)
-            for ends in ((client, there), (there, client)):
-                threading.Thread(target=self._carry, args=ends, daemon=True).start()
+            request = Request()
+            for way in ((client, there, request.asks), (there, client, request.is_answered)):
+                threading.Thread(target=self._carry, args=way, daemon=True).start()
 
-    def _carry(self, source, sink):
+    def _carry(self, source, sink, before):
         try:
             while data := source.recv(65536):
+                before(data)
                 sink.sendall(data)
         except OSError:
             pass  # the other end has gone, and is told below
