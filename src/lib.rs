@@ -106,7 +106,7 @@ pub use guard::fenced::Fenced;
 pub use guard::hold::GuardState;
 pub use guard::lost::Lost;
 pub use keeper::{Keeper, KeeperBuilder};
-pub use link::engine::Engine;
+pub use link::engine::{Engine, Weakness};
 #[cfg(feature = "tls")]
 pub use link::zookeeper::tls::Tls;
 pub use name::LockName;

@@ -58,6 +58,11 @@ impl KeeperBuilder {
             acls: Arc::new(acls),
         })
         .await?;
+        if let Ok(weaknesses) = pool.weaknesses().await {
+            for weakness in weaknesses {
+                warn!(%weakness, "a setting of the store weakens the promises");
+            }
+        }
         let host = gethostname::gethostname().to_string_lossy().into_owned();
         let line = TicketData {
             host,

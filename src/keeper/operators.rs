@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Keeper;
 use crate::error::{Error, Result};
+use crate::link::engine::Weakness;
 use crate::name::LockName;
 use crate::protocol::journal_page::JournalEntry;
 use crate::protocol::ticket::Recipe;
@@ -47,6 +48,36 @@ impl Keeper {
     pub async fn locks(&self) -> Result<Vec<LockSummary>> {
         let session = self.pool.home("list the locks below", &self.root).await?;
         census::locks(&session, &self.root).await
+    }
+
+    /// Names the settings of the store that weaken the promises, as far as they can be asked. On
+    /// ZooKeeper there is nothing to ask, so the list is empty.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unreachable`] if the store gives no answer within the session timeout.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only reads.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use lockkeeper::{Keeper, embedded::EmbeddedServer};
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = EmbeddedServer::start().await?;
+    /// # let keeper = Keeper::connect(server.connect_string()).await?;
+    /// for weakness in keeper.weaknesses().await? {
+    ///     println!("{}: {}", weakness.setting, weakness.why);
+    /// }
+    /// # keeper.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn weaknesses(&self) -> Result<Vec<Weakness>> {
+        self.pool.weaknesses().await
     }
 
     /// Lists the holders and waiters of a lock, in the order of its queue. The list is empty if the

@@ -24,3 +24,21 @@ impl fmt::Display for Engine {
         })
     }
 }
+
+/// A setting of the store that weakens the promises: one of [`Keeper::weaknesses`].
+///
+/// [`Keeper::weaknesses`]: crate::Keeper::weaknesses
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Weakness {
+    /// The setting, as the store calls it.
+    pub setting: String,
+    /// What it costs, and what to set.
+    pub why: String,
+}
+
+impl fmt::Display for Weakness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.setting, self.why)
+    }
+}

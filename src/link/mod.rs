@@ -28,10 +28,10 @@ use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::watch;
 
 use crate::brief::shows;
-pub(crate) use crate::error::{AddressFailure, Right};
+pub(crate) use crate::error::{AddressFailure, Right, UnreachableReason};
 use crate::protocol::acl::Entry;
 
-use engine::Engine;
+use engine::{Engine, Weakness};
 use size::{Envelope, TooLarge};
 
 /// The answer to an operation that has already been sent.
@@ -342,6 +342,13 @@ pub(crate) trait Opener: Send + Sync + fmt::Debug {
     }
     fn engine(&self) -> Engine {
         Engine::ZooKeeper
+    }
+    /// What in the store's configuration weakens the promises, as far as it can be asked.
+    fn weaknesses(
+        &self,
+        _limit: Duration,
+    ) -> BoxFuture<'_, Result<Vec<Weakness>, UnreachableReason>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
     }
     /// Finds out within `limit` why each address gave no session.
     fn failures(&self, limit: Duration) -> BoxFuture<'_, Vec<AddressFailure>> {

@@ -86,9 +86,9 @@ pub(crate) enum Order {
 #[command(next_help_heading = "Server")]
 pub(crate) struct Server {
     /// ZooKeeper servers, and a chroot if there is one: zk1:2181,zk2:2181/app. The default is
-    /// localhost:2181. Or the URL of a plain lock, for `run` alone: redis+setnx://host:6379. Every
-    /// user of this machine sees it in the list of processes, so set the variable if it has a
-    /// password
+    /// localhost:2181. Or the URL of a Redis: redis://host:6379. Or that of a plain lock, for `run`
+    /// alone: redis+setnx://host:6379. Every user of this machine sees it in the list of processes,
+    /// so set the variable if it has a password
     #[arg(
         long,
         global = true,
@@ -501,7 +501,7 @@ impl Server {
         access: &Access,
         journal: usize,
     ) -> Result<Keeper, Failure> {
-        let builder = Keeper::builder(self.place.zookeeper())
+        let builder = Keeper::builder(self.place.connect_string())
             .root(&self.root)
             .dialect(self.dialect.into())
             .session_timeout(self.session_timeout)
@@ -524,7 +524,7 @@ impl Server {
             return Ok(connected?);
         }
         if io::stderr().is_terminal() {
-            let (servers, limit) = (self.place.zookeeper(), self.connect_timeout);
+            let (servers, limit) = (self.place.shown(), self.connect_timeout);
             report::say(format_args!(
                 "no session with {servers} yet: trying for {limit:?} (--connect-timeout)"
             ));

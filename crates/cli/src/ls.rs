@@ -60,7 +60,7 @@ async fn see(keeper: &Keeper, server: &Server) -> Result<Sight, Failure> {
         title: format!(
             "locks in use below {} on {}: {used}, tickets: {all}{denied}",
             server.root,
-            server.place.zookeeper(),
+            server.place.shown(),
         ),
         table: report::rows(["TICKETS", "NAME"], &rows),
         holders: 0,

@@ -39,7 +39,7 @@ impl Source for Keeper {
 
 pub(crate) async fn run(server: &Server, order: &Run) -> Result<u8, Failure> {
     match &server.place {
-        Place::ZooKeeper(_) => {
+        Place::ZooKeeper(_) | Place::Store { .. } => {
             let connecting = keeper(server, &order.names, &order.work)?;
             let want = |keeper: &Keeper| Wanted::of(keeper, order);
             work(connecting, &order.names, &order.work, want).await
@@ -52,7 +52,7 @@ pub(crate) async fn run(server: &Server, order: &Run) -> Result<u8, Failure> {
     }
 }
 
-/// Connects to ZooKeeper. Names are checked before any server is asked.
+/// Connects to a coordinator. Names are checked before any server is asked.
 pub(crate) fn keeper(
     server: &Server,
     names: &[String],

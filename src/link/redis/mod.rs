@@ -15,5 +15,6 @@ mod session;
 mod target;
 mod task;
 mod watches;
+mod weaknesses;
 
 pub(crate) use target::RedisTarget;

@@ -16,7 +16,7 @@ use super::request::{Request, micros};
 use super::session::RedisLink;
 use super::target::{LONGEST, MARGIN, RedisTarget, Ungreeted};
 use crate::error::{AddressFailure, UnreachableReason};
-use crate::link::engine::Engine;
+use crate::link::engine::{Engine, Weakness};
 use crate::link::size::Envelope;
 use crate::link::{Code, Fault, Link, Opener, Reply};
 
@@ -93,6 +93,13 @@ impl Opener for RedisTarget {
 
     fn engine(&self) -> Engine {
         Engine::Redis
+    }
+
+    fn weaknesses(
+        &self,
+        limit: Duration,
+    ) -> BoxFuture<'_, Result<Vec<Weakness>, UnreachableReason>> {
+        Box::pin(self.look_for_weaknesses(limit))
     }
 
     fn failures(&self, limit: Duration) -> BoxFuture<'_, Vec<AddressFailure>> {

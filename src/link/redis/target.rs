@@ -28,7 +28,7 @@ const SCRIPT: &str = include_str!("script.lua");
 /// The server, and what is asked of it.
 #[derive(Debug, Clone)]
 pub(crate) struct RedisTarget {
-    client: Client,
+    pub(super) client: Client,
     /// Host, port and database.
     pub(super) server: String,
     pub(super) keys: Keys,

@@ -10,6 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{Access, Pool};
 use crate::error::{AddressFailure, Error, Result, UnreachableReason};
+use crate::link::engine::Weakness;
 use crate::link::{Code, Fault, Found, Link, Opener, Read};
 use crate::session::heartbeat::LeaseStrength;
 
@@ -65,6 +66,16 @@ impl Pool {
                 pause = (pause * 2).min(LONGEST_REFUSED_PAUSE);
             }
         }
+    }
+
+    /// What in the store's configuration weakens the promises.
+    pub(crate) async fn weaknesses(&self) -> Result<Vec<Weakness>> {
+        let (opener, began) = (&self.access.opener, Instant::now());
+        let found = opener.weaknesses(self.access.session_timeout).await;
+        found.map_err(|reason| {
+            let failure = AddressFailure::new(opener.servers().to_owned(), reason);
+            Error::unreachable(vec![failure], began.elapsed())
+        })
     }
 }
 

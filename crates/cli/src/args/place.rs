@@ -1,4 +1,4 @@
-//! Where the locks are: the servers of ZooKeeper, or the URL of a plain lock.
+//! Where the locks are: the servers of a coordinator, or the URL of a plain lock.
 //!
 //! Invariant: nothing that is shown of a URL is more than its scheme, because the rest may have a
 //! password.
@@ -14,10 +14,21 @@ use super::Arguments;
 
 const DEFAULT: &str = "localhost:2181";
 
+/// The schemes of the coordinators beside ZooKeeper, and their names.
+const STORES: &[(&str, &str)] = &[
+    #[cfg(feature = "redis")]
+    ("redis", "Redis"),
+];
+
 #[derive(Clone)]
 pub(crate) enum Place {
     /// Servers and a chroot.
     ZooKeeper(String),
+    /// A coordinator on another store.
+    Store {
+        engine: &'static str,
+        url: String,
+    },
     Plain {
         kind: &'static str,
         url: String,
@@ -35,6 +46,7 @@ impl fmt::Debug for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ZooKeeper(_) => "ZooKeeper",
+            Self::Store { engine, .. } => engine,
             Self::Plain { kind, .. } => kind,
         })
     }
@@ -79,6 +91,10 @@ impl Place {
         if scheme == "zookeeper" {
             return Ok(Self::ZooKeeper(rest.to_owned()));
         }
+        if let Some((_, engine)) = STORES.iter().find(|(store, _)| *store == scheme) {
+            let url = given.to_owned();
+            return Ok(Self::Store { engine, url });
+        }
         match KINDS.iter().find(|(kind, _)| *kind == scheme) {
             Some((kind, _)) => Ok(Self::Plain {
                 kind,
@@ -88,11 +104,29 @@ impl Place {
         }
     }
 
-    /// The servers of ZooKeeper. Orders that need them were refused on plain locks before.
-    pub(crate) fn zookeeper(&self) -> &str {
+    /// What a keeper connects to. Orders that need one were refused on plain locks before.
+    pub(crate) fn connect_string(&self) -> &str {
         match self {
             Self::ZooKeeper(servers) => servers,
+            Self::Store { url, .. } => url,
             Self::Plain { kind, .. } => kind,
+        }
+    }
+
+    /// The same without a password.
+    pub(crate) fn shown(&self) -> &str {
+        match self {
+            Self::ZooKeeper(servers) => servers,
+            Self::Store { url, .. } => url.rsplit('@').next().unwrap_or_default(),
+            Self::Plain { kind, .. } => kind,
+        }
+    }
+
+    /// The servers of ZooKeeper, if it is on them.
+    pub(crate) fn zookeeper(&self) -> Option<&str> {
+        match self {
+            Self::ZooKeeper(servers) => Some(servers),
+            Self::Store { .. } | Self::Plain { .. } => None,
         }
     }
 }
@@ -106,7 +140,8 @@ fn unknown(scheme: &str) -> String {
         "mariadb" => "mysql",
         store => store,
     };
-    let all = KINDS.iter().map(|(kind, _)| *kind);
+    let stores = STORES.iter().map(|(scheme, _)| *scheme);
+    let all = stores.chain(KINDS.iter().map(|(kind, _)| *kind));
     let of_store: Vec<&str> = all
         .clone()
         .filter(|kind| kind.split('+').next() == Some(store))
@@ -149,6 +184,13 @@ mod tests {
             let chosen = servers(&["--servers", given]).unwrap();
             assert!(matches!(chosen, Place::ZooKeeper(servers) if servers == place));
         }
+        for (scheme, engine) in STORES {
+            let given = format!("{scheme}://me:secret@a:1/2");
+            let chosen = servers(&["--servers", &given]).unwrap();
+            assert_eq!(format!("{chosen:?}"), *engine);
+            assert_eq!(chosen.connect_string(), given);
+            assert_eq!(chosen.shown(), "a:1/2");
+        }
         for (kind, _) in KINDS {
             let given = format!("{kind}://me:secret@a:1/b?c=d");
             let chosen = servers(&["--zk", &given]).unwrap();
@@ -160,8 +202,8 @@ mod tests {
     #[test]
     fn an_unknown_scheme_is_refused_with_those_there_are() {
         for (given, word) in [
-            ("redis://me:secret@a", "redis+setnx://, redis+fenced://"),
-            ("rediss://me:secret@a", "redis+setnx://"),
+            ("rediss://me:secret@a", "redis://, redis+setnx://"),
+            ("redis+set://me:secret@a", "redis+setnx://, redis+fenced://"),
             ("postgresql://me:secret@a/b", "postgres+row://"),
             ("mysql+advisory://me:secret@a/b", "mysql+getlock://"),
             ("memcached://me:secret@a", "memcached+add://"),
@@ -171,7 +213,7 @@ mod tests {
             let error = servers(&["--servers", given]).unwrap_err();
             assert!(error.contains(word) && !error.contains("secret"), "{error}");
         }
-        let error = servers(&["--servers", "redis://a"]).unwrap_err();
+        let error = servers(&["--servers", "rediss://a"]).unwrap_err();
         assert!(!error.contains("postgres"), "{error}");
     }
 

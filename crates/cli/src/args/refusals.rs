@@ -8,7 +8,7 @@ use clap::ArgMatches;
 use clap::parser::ValueSource;
 
 use super::place::{Place, refused};
-use super::{Arguments, Order};
+use super::{Arguments, Order, Run};
 
 /// What plain locks do not have: the id of an argument, and why or what has it.
 const NOT_PLAIN: &[(&str, &str)] = &[
@@ -37,6 +37,20 @@ const NOT_PLAIN: &[(&str, &str)] = &[
         "label",
         "it has no queue that shows a label, and ZooKeeper has one",
     ),
+];
+
+/// What a coordinator on another store does not have: the id of an argument, and why.
+const OF_ZOOKEEPER: &[(&str, &str)] = &[
+    ("dialect", "only locks on ZooKeeper have dialects"),
+    ("auth", "its user and password stand in its URL"),
+    ("auth_file", "its user and password stand in its URL"),
+    ("acl", "only ZooKeeper has access lists"),
+    ("no_strict_acl", "only ZooKeeper has access lists"),
+    ("tls_ca", "only connections to ZooKeeper have TLS"),
+    ("tls_cert", "only connections to ZooKeeper have TLS"),
+    ("tls_key", "only connections to ZooKeeper have TLS"),
+    ("require_tls", "only connections to ZooKeeper have TLS"),
+    ("tick", "only ZooKeeper has ticks"),
 ];
 
 /// What the orders need that no plain lock has.
@@ -71,34 +85,54 @@ pub(super) fn check_names(order: &Order) -> Result<(), clap::Error> {
     }
 }
 
-/// Refuses what the chosen kind of lock has nothing for.
+/// Refuses what the chosen store or kind of lock has nothing for.
 pub(super) fn check_place(arguments: &Arguments, matches: &ArgMatches) -> Result<(), clap::Error> {
     let order = &arguments.order;
-    let kind = match (&arguments.server.place, order) {
-        (Place::Plain { kind, .. }, _) => kind,
-        (Place::ZooKeeper(_), Order::Run(run)) if run.ttl.is_some() => {
-            let why = "--ttl is for plain locks: on ZooKeeper it is --session-timeout";
-            return Err(refused(why));
-        }
-        (Place::ZooKeeper(_), _) => return Ok(()),
-    };
+    if let (Place::ZooKeeper(_) | Place::Store { .. }, Order::Run(Run { ttl: Some(_), .. })) =
+        (&arguments.server.place, order)
+    {
+        let why = "--ttl is for plain locks: with a queue it is --session-timeout";
+        return Err(refused(why));
+    }
+    match &arguments.server.place {
+        Place::ZooKeeper(_) => Ok(()),
+        Place::Store { engine, .. } => match order {
+            Order::Bench(_) => Err(refused(format!(
+                "`bench` measures ZooKeeper only, and {engine} was given"
+            ))),
+            _ => check_options(OF_ZOOKEEPER, engine, matches),
+        },
+        Place::Plain { kind, .. } => check_plain(kind, order, matches),
+    }
+}
+
+fn check_plain(kind: &str, order: &Order, matches: &ArgMatches) -> Result<(), clap::Error> {
     if let Some(need) = need(order) {
         let word = order.word();
         return Err(refused(format!(
             "`{word}` needs {need}, and {kind} has none: use ZooKeeper"
         )));
     }
-    for (id, why) in NOT_PLAIN {
-        if let Some(word) = given(id, matches) {
-            return Err(refused(format!("{word} is not for {kind}: {why}")));
-        }
-    }
+    check_options(NOT_PLAIN, kind, matches)?;
     match order {
         Order::Run(run) if run.names.len() > 1 => Err(refused(format!(
             "several locks are not for {kind}: they are taken together on ZooKeeper only"
         ))),
         _ => Ok(()),
     }
+}
+
+fn check_options(
+    refused_ones: &[(&str, &str)],
+    kind: &str,
+    matches: &ArgMatches,
+) -> Result<(), clap::Error> {
+    for (id, why) in refused_ones {
+        if let Some(word) = given(id, matches) {
+            return Err(refused(format!("{word} is not for {kind}: {why}")));
+        }
+    }
+    Ok(())
 }
 
 /// How the user has said it, if at all.
@@ -174,6 +208,48 @@ mod tests {
     fn zookeeper_has_no_ttl() {
         let error = read("--servers zk1:1 run --ttl 5s a -- true").unwrap_err();
         assert!(error.contains("--session-timeout"), "{error}");
+    }
+
+    #[test]
+    #[cfg(feature = "redis")]
+    fn what_is_of_zookeeper_is_refused_by_name_on_another_store() {
+        const STORE: &str = "redis://me:secret@a:1";
+        for (id, _) in OF_ZOOKEEPER {
+            let option = format!("--{}", id.replace('_', "-"));
+            let value = match *id {
+                "no_strict_acl" | "require_tls" => "",
+                "dialect" => " kazoo",
+                "auth" => " digest:a:b",
+                "acl" => " open",
+                "tick" => " 2s",
+                "tls_cert" => " f --tls-key f --tls-ca f",
+                "tls_key" => " f --tls-cert f --tls-ca f",
+                _ => " f",
+            };
+            let error = read(&format!("--servers {STORE} {option}{value} ls")).unwrap_err();
+            assert!(error.contains(" is not for Redis: "), "{error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+        for order in ["run --ttl 5s a -- true", "bench"] {
+            let error = read(&format!("--servers {STORE} {order}")).unwrap_err();
+            assert!(error.contains("is for plain locks") || error.contains("ZooKeeper only"));
+        }
+        for order in [
+            "run --shared a -- true",
+            "run --permits 1/2 --journal 9 a -- true",
+            "run --root /x --session-timeout 9s --label l a b -- true",
+            "elect a -- true",
+            "leader a",
+            "queue a",
+            "why a",
+            "break a",
+            "journal a",
+            "ls",
+            "doctor",
+        ] {
+            let read = read(&format!("--servers {STORE} {order}"));
+            assert!(read.is_ok(), "{order}: {}", read.unwrap_err());
+        }
     }
 
     #[test]

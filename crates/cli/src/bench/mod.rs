@@ -83,7 +83,7 @@ async fn measure(
     let id = Uuid::new_v4().simple().to_string();
     let path = format!("{}/bench-{}", server.root.trim_end_matches('/'), &id[..8]);
     let reach = Reach {
-        servers: server.place.zookeeper().to_owned(),
+        servers: server.place.connect_string().to_owned(),
         session_timeout: server.session_timeout,
         connect_timeout: server.connect_timeout,
         access,

@@ -103,7 +103,7 @@ async fn examine(
         }
     }
     let (queues, _) = read(keeper).await?;
-    let mut findings = Vec::new();
+    let mut findings = weaknesses(keeper).await?;
     for (name, queue) in &queues {
         findings.extend(processes(name, queue, &doing));
         findings.extend(strangers(name, queue));
@@ -121,6 +121,17 @@ async fn examine(
         )),
     }
     Ok((findings, denied.len()))
+}
+
+/// Settings of the store that weaken the promises, for all locks.
+async fn weaknesses(keeper: &Keeper) -> Result<Vec<Finding>, Failure> {
+    let weaknesses = keeper.weaknesses().await?.into_iter();
+    let findings = weaknesses.map(|weakness| Finding {
+        what: "setting",
+        locks: Vec::new(),
+        why: weakness.to_string(),
+    });
+    Ok(findings.collect())
 }
 
 /// Nodes of locks whose access lists are wider than ours.

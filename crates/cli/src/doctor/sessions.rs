@@ -45,12 +45,10 @@ pub(super) async fn ask(server: &Server) -> Result<Census, String> {
     if server.tls_ca.is_some() {
         return Err("the word `dump` is sent without TLS, and --tls-ca was given".into());
     }
-    let servers = server
-        .place
-        .zookeeper()
-        .split('/')
-        .next()
-        .unwrap_or_default();
+    let Some(servers) = server.place.zookeeper() else {
+        return Err("the store removes them by itself".into());
+    };
+    let servers = servers.split('/').next().unwrap_or_default();
     let mut census = Census::default();
     for address in servers.split(',') {
         let answer = timeout(PATIENCE, dump(address)).await;

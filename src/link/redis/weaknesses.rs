@@ -1,0 +1,140 @@
+//! What in a Redis server's configuration weakens the promises.
+//!
+//! It asks on a connection of its own, and changes nothing. A setting that may not be read is said
+//! to be unknown.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisError, cmd, from_redis_value};
+use tokio::time::timeout;
+
+use super::target::{MARGIN, RedisTarget};
+use crate::error::UnreachableReason;
+use crate::link::engine::Weakness;
+
+const SETTINGS: [&str; 6] = [
+    "maxmemory",
+    "maxmemory-policy",
+    "appendonly",
+    "save",
+    "min-replicas-to-write",
+    "min-replicas-max-lag",
+];
+
+impl RedisTarget {
+    pub(super) async fn look_for_weaknesses(
+        &self,
+        limit: Duration,
+    ) -> Result<Vec<Weakness>, UnreachableReason> {
+        let asked = timeout(limit, async {
+            let mut connection = self.client.get_multiplexed_async_connection().await?;
+            let mut replication = cmd("INFO");
+            replication.arg("replication");
+            let replication: String = ask(&mut connection, &replication).await?;
+            let mut settings = cmd("CONFIG");
+            settings.arg("GET").arg(&SETTINGS);
+            let settings = ask(&mut connection, &settings).await;
+            Ok::<_, RedisError>((replication, settings))
+        });
+        match asked.await {
+            Err(_) => Err(UnreachableReason::Silent),
+            Ok(Err(error)) => Err(UnreachableReason::Refusing(error.to_string())),
+            Ok(Ok((replication, Ok(settings)))) => Ok(found(&settings, &replication)),
+            // A user without the right to CONFIG, or a provider that hides it.
+            Ok(Ok((_, Err(error)))) => Ok(vec![Weakness {
+                setting: "CONFIG".into(),
+                why: format!(
+                    "the settings of the server may not be read ({error}): check them as docs/engines.md says, or allow +config|get"
+                ),
+            }]),
+        }
+    }
+}
+
+async fn ask<T: redis::FromRedisValue>(
+    connection: &mut MultiplexedConnection,
+    command: &Cmd,
+) -> Result<T, RedisError> {
+    let answer = connection.send_packed_command(command).await?;
+    Ok(from_redis_value(answer.extract_error()?)?)
+}
+
+/// What is wrong with these settings. (pure)
+fn found(settings: &HashMap<String, String>, replication: &str) -> Vec<Weakness> {
+    let setting = |name: &str| settings.get(name).map_or("", String::as_str);
+    let number = |name: &str| setting(name).parse().unwrap_or(0_u64);
+    let replicas = replication
+        .lines()
+        .find_map(|line| line.strip_prefix("connected_slaves:"))
+        .map_or(0, |count| count.trim().parse().unwrap_or(0_u64));
+    let (policy, lag) = (setting("maxmemory-policy"), number("min-replicas-max-lag"));
+    let of = |name: &str, why: String| Weakness {
+        setting: name.to_owned(),
+        why,
+    };
+
+    let mut found = Vec::new();
+    if policy != "noeviction" && number("maxmemory") > 0 {
+        let why = format!(
+            "{policy} removes keys of locks that are held when memory is full, and two clients may hold one: set noeviction"
+        );
+        found.push(of("maxmemory-policy", why));
+    }
+    if setting("appendonly") != "yes" && setting("save").is_empty() {
+        let why = "nothing is on disk: after a restart all locks are gone, and tokens rise only if the clock did: set yes";
+        found.push(of("appendonly", why.into()));
+    }
+    if replicas > 0 && number("min-replicas-to-write") == 0 {
+        let why = "a primary that is cut off from its replicas goes on granting locks beside the one that takes over: set 1";
+        found.push(of("min-replicas-to-write", why.into()));
+    } else if replicas > 0 && (lag == 0 || Duration::from_secs(lag) > MARGIN) {
+        let why = format!(
+            "a primary that is cut off grants locks for {lag} s more, and one that takes over waits for {MARGIN:?}: set {} or less, and not 0",
+            MARGIN.as_secs()
+        );
+        found.push(of("min-replicas-max-lag", why));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(changed: &[(&str, &str)], replicas: u64) -> Vec<String> {
+        let sound = [
+            ("maxmemory", "0"),
+            ("maxmemory-policy", "noeviction"),
+            ("appendonly", "yes"),
+            ("save", ""),
+            ("min-replicas-to-write", "1"),
+            ("min-replicas-max-lag", "5"),
+        ];
+        let all = sound.iter().chain(changed);
+        let settings = all.map(|&(name, value)| (name.to_owned(), value.to_owned()));
+        let replication = format!("role:master\r\nconnected_slaves:{replicas}\r\n");
+        let found = found(&settings.collect(), &replication);
+        found.into_iter().map(|weakness| weakness.setting).collect()
+    }
+
+    #[test]
+    fn each_setting_that_costs_a_promise_is_named_and_no_other() {
+        assert!(names(&[], 0).is_empty() && names(&[], 2).is_empty());
+        let full = [("maxmemory", "100"), ("maxmemory-policy", "allkeys-lru")];
+        assert_eq!(names(&full, 0), ["maxmemory-policy"]);
+        // Nothing is ever removed without a limit.
+        assert!(names(&full[1..], 0).is_empty());
+        assert_eq!(names(&[("appendonly", "no")], 0), ["appendonly"]);
+        let snapshots = [("appendonly", "no"), ("save", "3600 1")];
+        assert!(names(&snapshots, 0).is_empty());
+        let alone = [("min-replicas-to-write", "0")];
+        assert!(names(&alone, 0).is_empty(), "there is no replica");
+        assert_eq!(names(&alone, 1), ["min-replicas-to-write"]);
+        for lag in ["0", "6", "10"] {
+            let lag = [("min-replicas-max-lag", lag)];
+            assert_eq!(names(&lag, 1), ["min-replicas-max-lag"]);
+        }
+    }
+}
