@@ -19,7 +19,7 @@ use clap::{
 };
 use clap_complete::Shell;
 use humantime::parse_duration;
-use lockkeeper::{Acl, Dialect, Keeper};
+use lockkeeper::{Acl, Dialect, Keeper, KeeperBuilder};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -72,6 +72,9 @@ pub(crate) enum Order {
     Journal(Journal),
     /// Checks all locks for problems
     Doctor(Doctor),
+    /// Declares that a store is new, so that it serves locks at once
+    #[command(after_help = notes::INIT)]
+    Init,
     /// Measures the cost of locks on an ensemble
     Bench(Bench),
     /// Runs a ZooKeeper-compatible server for tests and demos
@@ -320,6 +323,7 @@ impl Order {
             Self::Journal(_) => "journal",
             Self::Doctor(_) => "doctor",
             Self::Bench(_) => "bench",
+            Self::Init => "init",
             Self::Serve(_) => "serve",
             Self::Completions(_) => "completions",
             Self::Man(_) => "man",
@@ -501,17 +505,24 @@ impl Server {
         access: &Access,
         journal: usize,
     ) -> Result<Keeper, Failure> {
+        self.connect_to(self.builder(access).journal(journal)).await
+    }
+
+    pub(crate) fn builder(&self, access: &Access) -> KeeperBuilder {
         let builder = Keeper::builder(self.place.connect_string())
             .root(&self.root)
             .dialect(self.dialect.into())
             .session_timeout(self.session_timeout)
-            .connect_timeout(self.connect_timeout)
-            .journal(journal);
+            .connect_timeout(self.connect_timeout);
         let builder = match self.tick {
             Some(tick) => builder.tick_time(tick),
             None => builder,
         };
-        let builder = access.give(builder);
+        access.give(builder)
+    }
+
+    /// Says why, if it takes long.
+    pub(crate) async fn connect_to(&self, builder: KeeperBuilder) -> Result<Keeper, Failure> {
         // The log says so too, where there is one.
         if builder.sends_secrets_in_clear() && !tracing::enabled!(tracing::Level::WARN) {
             report::say(
@@ -523,8 +534,12 @@ impl Server {
         if let Ok(connected) = timeout(QUIET, &mut connecting).await {
             return Ok(connected?);
         }
-        if io::stderr().is_terminal() {
-            let (servers, limit) = (self.place.shown(), self.connect_timeout);
+        let (servers, limit) = (self.place.shown(), self.connect_timeout);
+        if let Place::Store { engine, .. } = &self.place {
+            report::say(format_args!(
+                "no session with {servers} yet: {engine} that has started again, or is empty, gives none for 35s, because clients of before may still hold locks (`lockkeeper init` if it is new)"
+            ));
+        } else if io::stderr().is_terminal() {
             report::say(format_args!(
                 "no session with {servers} yet: trying for {limit:?} (--connect-timeout)"
             ));

@@ -25,6 +25,7 @@ mod files;
 #[doc(hidden)]
 pub mod grammar;
 mod held;
+mod init;
 mod journal;
 mod leader;
 mod lease;
@@ -111,6 +112,7 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
             Order::Why(order) => why::run(server, order, arguments.json).await,
             Order::Journal(order) => journal::run(server, order, arguments.json).await,
             Order::Doctor(order) => doctor::run(server, order, arguments.json).await,
+            Order::Init => init::run(server).await,
             Order::Serve(order) => serve::run(order, arguments.json).await,
             Order::Completions(order) => completions::run(order),
             Order::Man(order) => man::run(order),

@@ -14,6 +14,7 @@ Examples:
   lockkeeper why nightly-report                        what keeps the waiters waiting, in words
   lockkeeper journal nightly-report                    the earlier holders, and how their holds ended
   lockkeeper doctor                                    problems of all locks
+  lockkeeper --servers redis://host:6379 ls            the same on Redis
   lockkeeper bench                                     the cost of locks on this ensemble
   lockkeeper serve                                     a server to try all this on
   lockkeeper --servers redis+setnx://host:6379 run orders/42 -- ./work.sh    under a plain lock of Redis
@@ -151,6 +152,7 @@ pub(super) const DOCTOR: &str = "\
   mixed     tickets in one queue that do not see each other: of other recipes or libraries
   numbers   a directory that has given nearly all of its 2147483647 numbers
   many      a session that holds more than --many locks
+  setting   a setting of the store (Redis) that weakens the promises: what it costs, and what to set
   open      a lock's directory, limit or journal whose access list allows more than --acl does (auth::cdrwa if only --auth is
             given): the identities that it lets in can forge the lock; users are compared by their names
 
@@ -163,6 +165,21 @@ Exit codes:
   64  wrong usage
   69  no server
   77  the server denies permission";
+
+pub(super) const INIT: &str = "\
+A store that has started again may have lost what it answered, and an empty one may have been emptied. So it gives nobody a session
+for 35 seconds: clients of before may still think that they hold locks. `init` says that an empty store is new and has no such
+clients. It changes nothing in a store that is in use. Never call it in a script that also runs after a failure.
+
+ZooKeeper keeps what it has committed and needs no `init`.
+
+Example:
+  lockkeeper init --servers redis://host:6379
+
+Exit codes:
+   0  the store serves
+  64  wrong usage
+  69  no store";
 
 pub(super) const BREAK: &str = "\
 Shows the ticket and asks on the terminal before it is removed. --yes does not ask, and is needed where stdin is no

@@ -63,6 +63,7 @@ fn need(order: &Order) -> Option<&'static str> {
         Order::Journal(_) => Some("a journal"),
         Order::Doctor(_) => Some("queues and sessions"),
         Order::Bench(_) => Some("an ensemble"),
+        Order::Init => Some("an epoch"),
     }
 }
 
@@ -95,6 +96,9 @@ pub(super) fn check_place(arguments: &Arguments, matches: &ArgMatches) -> Result
         return Err(refused(why));
     }
     match &arguments.server.place {
+        Place::ZooKeeper(_) if matches!(order, Order::Init) => Err(refused(
+            "`init` is for another store (--servers redis://host:6379): ZooKeeper keeps what it has committed, so it needs none",
+        )),
         Place::ZooKeeper(_) => Ok(()),
         Place::Store { engine, .. } => match order {
             Order::Bench(_) => Err(refused(format!(
@@ -205,9 +209,11 @@ mod tests {
     }
 
     #[test]
-    fn zookeeper_has_no_ttl() {
+    fn zookeeper_has_no_ttl_and_is_never_declared_new() {
         let error = read("--servers zk1:1 run --ttl 5s a -- true").unwrap_err();
         assert!(error.contains("--session-timeout"), "{error}");
+        let error = read("--servers zk1:1 init").unwrap_err();
+        assert!(error.contains("keeps what it has committed"), "{error}");
     }
 
     #[test]
@@ -246,6 +252,7 @@ mod tests {
             "journal a",
             "ls",
             "doctor",
+            "init",
         ] {
             let read = read(&format!("--servers {STORE} {order}"));
             assert!(read.is_ok(), "{order}: {}", read.unwrap_err());
@@ -264,6 +271,7 @@ mod tests {
             "ls",
             "doctor",
             "bench",
+            "init",
         ] {
             let error = read(&format!("--servers {REDIS} {order}")).unwrap_err();
             let (word, _) = order.split_once(' ').unwrap_or((order, ""));
