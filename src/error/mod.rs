@@ -94,7 +94,7 @@ pub enum Error {
     },
 
     /// No server gave a session within the connect timeout.
-    #[error("no ZooKeeper session (tried for {waited:.1?}): {}", list(.addresses))]
+    #[error("no session (tried for {waited:.1?}): {}", list(.addresses))]
     #[non_exhaustive]
     Unreachable {
         /// Each address with its own reason.
