@@ -6,14 +6,7 @@
 //! rests on what a replica says.
 
 mod answer;
-mod inbox;
-mod opener;
-mod reaper;
-mod reconnect;
 mod request;
-mod session;
 mod target;
-mod task;
-mod watches;
 
 pub(crate) use target::RedisTarget;
