@@ -16,6 +16,8 @@ pub(crate) mod pacer;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 pub(crate) mod size;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) mod stored;
 pub(crate) mod zookeeper;
 
 use std::fmt;

@@ -10,10 +10,10 @@ use futures_util::future::join_all;
 use lockkeeper::embedded::{Counters, EmbeddedServer, Op};
 use lockkeeper::{Guard, Keeper, LeaseStrength};
 use tokio::task::JoinSet;
-use zookeeper_client::{Acls, Client, CreateMode};
+use zookeeper_client::Client;
 
 use crate::cost::load::model::{BEATS as IDLE, HELD_BEATS, PING, Wire, reads_of_a_beat};
-use testbench::{World, case, eventually};
+use testbench::{Make, World, case, eventually};
 
 const T: Duration = Duration::from_millis(1500);
 /// Beats that are counted: three session timeouts of a holder, and three rounds of a thousand
@@ -166,11 +166,11 @@ async fn those_who_wait_share_one_commit_and_nothing_is_read(_world: World) {
     let stranger = Client::connect(&bench.server.connect_string())
         .await
         .unwrap();
-    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let options = Make::Persistent.into();
     for directory in ["/locks", "/locks/crowd"] {
         stranger.create(directory, b"", &options).await.unwrap();
     }
-    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let options = Make::EphemeralSequential.into();
     let path = "/locks/crowd/lock-";
     stranger.create(path, b"", &options).await.unwrap();
     let mut crowd = JoinSet::new();

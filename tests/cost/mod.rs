@@ -13,11 +13,10 @@ use lockkeeper::embedded::{Counters, Op};
 use lockkeeper::{Guard, Keeper};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
-use zookeeper_client::{Acls, CreateMode};
 
 use testbench::proxy::{End, Proxies, Way};
 use testbench::zookeeper::Servers;
-use testbench::{World, case, eventually, words};
+use testbench::{Make, World, case, eventually, words};
 
 /// The bytes of one ticket's name in a list.
 const NAME: u64 = 4 + "lock-0000000000".len() as u64;
@@ -189,9 +188,9 @@ async fn a_holder_that_crashes_costs_the_next_one_two_reads_one_of_them_a_list(w
     lock.lock().await.unwrap().release().await.unwrap();
     // Not a keeper's: that would open another session, and look around.
     let holder = world.raw().await;
-    let (start, mode) = ("/locks/crash/lock-", CreateMode::EphemeralSequential);
-    let options = mode.with_acls(Acls::anyone_all());
-    holder.create(start, b"", &options).await.unwrap();
+    let start = "/locks/crash/lock-";
+    let make = Make::EphemeralSequential;
+    holder.create(start, b"", &make).await.unwrap();
     let session = holder.session_id().0;
     let crowd = waiters(&world, &keeper, "crash", COUNT).await;
     let before = server.counters();

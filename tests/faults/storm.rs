@@ -20,7 +20,7 @@ use testbench::events::{Event, Outcome, What};
 use testbench::stall::Stall;
 use testbench::store::Fence;
 use testbench::words;
-use testbench::{World, case, eventually, plan};
+use testbench::{Stranger, World, case, eventually, plan};
 
 const CLIENTS: usize = 8;
 const LOCK: &str = "storm";
@@ -130,6 +130,7 @@ async fn ends_well(
     let stranger = zookeeper_client::Client::connect(connect_string)
         .await
         .unwrap();
+    let stranger = Stranger::ZooKeeper(stranger);
     let empty = || async { children(&stranger, LOCK).await.is_empty() };
     let what = "no ticket is left";
     hurt.comes(what, SOON, eventually(what, AT_ALL, empty))

@@ -6,10 +6,9 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use lockkeeper::{Dialect, Error, Keeper, Owner};
 use tokio::time::timeout;
-use zookeeper_client::{Acls, Client, CreateMode};
 
 use crate::regressions::wakeups::watches;
-use testbench::{World, case, eventually};
+use testbench::{Make, Stranger, World, case, eventually};
 use testbench::{children, keeper};
 
 const SOON: Duration = Duration::from_secs(3);
@@ -22,22 +21,22 @@ async fn kazoos(world: &World) -> Keeper {
 }
 
 /// Puts a ticket into a lock's directory, and makes that if it is not there. Its path.
-async fn ticket(stranger: &Client, lock: &str, start: &str) -> String {
+async fn ticket(stranger: &Stranger, lock: &str, start: &str) -> String {
     let directory = format!("/locks/{lock}");
-    let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let persistent = Make::Persistent;
     stranger.mkdir(&directory, &persistent).await.unwrap();
-    let ephemeral = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let ephemeral = Make::EphemeralSequential;
     let path = format!("{directory}/{start}");
     let (_, number) = stranger.create(&path, b"x", &ephemeral).await.unwrap();
     format!("{path}{number}")
 }
 
 /// An ephemeral node without a number.
-async fn lease(stranger: &Client, lock: &str, name: &str) -> String {
+async fn lease(stranger: &Stranger, lock: &str, name: &str) -> String {
     let directory = format!("/locks/{lock}");
-    let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let persistent = Make::Persistent;
     stranger.mkdir(&directory, &persistent).await.unwrap();
-    let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    let ephemeral = Make::Ephemeral;
     let path = format!("{directory}/{name}");
     stranger.create(&path, b"x", &ephemeral).await.unwrap();
     path
@@ -56,7 +55,7 @@ fn refused<T>(outcome: lockkeeper::Result<T>, path: &str) {
     assert!(error.to_string().contains(found), "{error}");
 }
 
-async fn only(stranger: &Client, lock: &str, path: &str) {
+async fn only(stranger: &Stranger, lock: &str, path: &str) {
     let theirs = vec![path.rsplit_once('/').unwrap().1.to_owned()];
     let alone = || async { children(stranger, lock).await == theirs };
     eventually("nothing of ours is left", SOON, alone).await;

@@ -11,9 +11,9 @@ use lockkeeper::{Error, Keeper, Owner, SessionEvent};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
-use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
+use zookeeper_client::{Acl, AuthId, Permission};
 
-use testbench::{World, case, eventually};
+use testbench::{Make, World, case, eventually};
 use testbench::{children, keeper};
 
 const SOON: Duration = Duration::from_secs(3);
@@ -185,6 +185,7 @@ async fn a_ticket_that_cannot_be_read_holds_up_no_other(world: World) {
     let node = a.queue("bad").await.unwrap()[1].node.clone();
     let write_only = [Acl::new(Permission::WRITE, AuthId::anyone())];
     stranger
+        .zookeeper()
         .set_acl(&format!("/locks/bad/{node}"), &write_only, None)
         .await
         .unwrap();
@@ -688,7 +689,7 @@ async fn a_younger_ticket_with_a_lower_number_is_waited_for_quietly(world: World
     let lock = keeper.rw_lock("downgrade").unwrap();
     lock.write().await.unwrap().release().await.unwrap();
     let start = "/locks/downgrade/_c_01234567-89ab-cdef-0123-456789abcdef-";
-    let writer = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let writer = Make::EphemeralSequential;
     let (_, digits) = stranger
         .create(&format!("{start}__WRIT__"), b"", &writer)
         .await
@@ -696,7 +697,7 @@ async fn a_younger_ticket_with_a_lower_number_is_waited_for_quietly(world: World
     let mut waiting = Box::pin(lock.write());
     let early = timeout(Duration::from_millis(100), &mut waiting).await;
     assert!(early.is_err());
-    let reader = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    let reader = Make::Ephemeral;
     stranger
         .create(&format!("{start}__READ__{digits}"), b"", &reader)
         .await

@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-use testbench::{World, case, eventually};
+use testbench::{Make, World, case, eventually};
 use testbench::{children, keeper};
 
 /// Far more polls than any of the futures needs; a call that is still not done then waits for
@@ -42,7 +42,7 @@ pub(crate) async fn cancelled_after<F: Future>(polls: usize, future: F) -> Optio
 /// The world, a keeper to cancel with and how it looks at rest.
 pub(crate) struct Rest {
     pub(crate) world: World,
-    pub(crate) stranger: zookeeper_client::Client,
+    pub(crate) stranger: testbench::Stranger,
     pub(crate) keeper: Keeper,
     tasks: usize,
 }
@@ -96,7 +96,7 @@ impl Rest {
     pub(crate) async fn cancel<T, F>(
         &self,
         most: usize,
-        call: impl Fn(Keeper, zookeeper_client::Client, usize) -> F,
+        call: impl Fn(Keeper, testbench::Stranger, usize) -> F,
     ) -> usize
     where
         F: Future<Output = Option<T>>,
@@ -441,8 +441,7 @@ async fn a_cancelled_run_drops_the_work_and_keeps_the_lock(world: World) {
 async fn a_cancelled_fenced_write_happens_once_or_never(world: World) {
     let rest = Rest::new(world).await;
     let root = format!("/fenced-{}", uuid::Uuid::new_v4());
-    let acls = zookeeper_client::Acls::anyone_all();
-    let options = zookeeper_client::CreateMode::Persistent.with_acls(acls);
+    let options = Make::Persistent;
     rest.stranger.create(&root, b"", &options).await.unwrap();
 
     let polls = rest

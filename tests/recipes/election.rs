@@ -12,16 +12,15 @@ use lockkeeper::embedded::{Code, Match, Op};
 use lockkeeper::{Election, Error, Keeper, Leadership, LockKind, Result};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use zookeeper_client::{Acls, CreateMode};
 
-use testbench::{World, case, eventually};
+use testbench::{Make, World, case, eventually};
 use testbench::{children, keeper};
 
 pub(crate) const SOON: Duration = Duration::from_secs(3);
 
 /// Lets a candidate stand, and returns when its ticket is in the queue.
 async fn candidate(
-    stranger: &zookeeper_client::Client,
+    stranger: &testbench::Stranger,
     election: &Election,
     value: &str,
 ) -> JoinHandle<Result<Leadership>> {
@@ -283,7 +282,7 @@ async fn curators_latch_takes_part_with_its_id(world: World) {
     let stranger = world.raw().await;
     let election = keeper.election("mixed").unwrap();
     let leadership = election.campaign("ours").await.unwrap();
-    let ephemeral = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let ephemeral = Make::EphemeralSequential;
     let latch = "/locks/mixed/_c_9b4c3d6e-0a59-4b0c-8ec5-3d5ad2a2c9a1-latch-";
     stranger
         .create(latch, b"curator-7", &ephemeral)
@@ -310,7 +309,7 @@ async fn curators_latch_may_have_json_for_its_id(world: World) {
     let stranger = world.raw().await;
     let election = keeper.election("json").unwrap();
     let leadership = election.campaign("ours").await.unwrap();
-    let ephemeral = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let ephemeral = Make::EphemeralSequential;
     let latch = "/locks/json/_c_9b4c3d6e-0a59-4b0c-8ec5-3d5ad2a2c9a1-latch-";
     let id = r#"{"host":"10.0.0.7","port":80}"#;
     let (_, seq) = stranger

@@ -5,9 +5,8 @@ use std::time::Duration;
 use lockkeeper::Error;
 use lockkeeper::embedded::{Code, Match, Op};
 use tokio::time::timeout;
-use zookeeper_client::{Acls, CreateMode};
 
-use testbench::{World, case, eventually};
+use testbench::{Make, World, case, eventually};
 use testbench::{children, keeper};
 
 const SOON: Duration = Duration::from_secs(3);
@@ -91,7 +90,7 @@ async fn an_entry_of_another_lock_is_refused(world: World) {
 #[case]
 async fn another_programs_node_with_children_is_not_evicted_and_that_is_said(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
-    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let options = Make::Persistent;
     let node = "/locks/theirs/lock-0000000000";
     for path in ["/locks", "/locks/theirs", node, &format!("{node}/below")] {
         stranger.create(path, b"", &options).await.unwrap();

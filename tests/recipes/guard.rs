@@ -7,10 +7,9 @@ use futures_util::future::join_all;
 use lockkeeper::embedded::{EmbeddedServer, Op};
 use lockkeeper::{Error, GuardState, Keeper, KeeperBuilder, LeaseStrength, SessionEvent};
 use tokio::time::{sleep, timeout};
-use zookeeper_client::{Acls, CreateMode};
 
 use testbench::stall::Stall;
-use testbench::{World, case, eventually};
+use testbench::{Change, Make, World, case, eventually};
 use testbench::{children, keeper};
 
 const SOON: Duration = Duration::from_secs(3);
@@ -126,7 +125,7 @@ async fn work_is_cancelled_when_the_lock_is_lost(world: World) {
 }
 
 /// What a node holds by now, whichever server is asked.
-async fn data(stranger: &zookeeper_client::Client, path: &str) -> Vec<u8> {
+async fn data(stranger: &testbench::Stranger, path: &str) -> Vec<u8> {
     stranger.sync("/").await.unwrap();
     stranger.get_data(path).await.unwrap().0
 }
@@ -474,14 +473,12 @@ async fn many_held_locks_are_checked_in_turn(world: World) {
 async fn a_strangers_ticket_under_our_name_is_noticed(world: World) {
     let (keeper, stranger) = (brisk(&world).await, world.raw().await);
     let guard = keeper.mutex("name").unwrap().lock().await.unwrap();
-    let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    let options = Make::Ephemeral;
     let path = format!("/locks/name/{}", guard.node());
 
     // Between two beats: a check of the name alone would never find out.
-    let mut writer = stranger.new_multi_writer();
-    writer.add_delete(&path, None).unwrap();
-    writer.add_create(&path, b"", &options).unwrap();
-    writer.commit().await.unwrap();
+    let again = [Change::Delete(&path), Change::Create(&path, options)];
+    stranger.commit(&again).await.unwrap();
 
     let error = timeout(T * 2, guard.lost()).await.expect("it is noticed");
     assert!(matches!(error, Error::PlaceLost { .. }), "{error}");
@@ -544,14 +541,12 @@ async fn a_strangers_ticket_is_noticed_among_many(world: World) {
         async move { lock.lock().await.unwrap() }
     });
     let guards = join_all(locks).await;
-    let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    let options = Make::Ephemeral;
 
     for broken in [&guards[0], &guards[149]] {
         let path = format!("/locks/{}/{}", broken.name(), broken.node());
-        let mut writer = stranger.new_multi_writer();
-        writer.add_delete(&path, None).unwrap();
-        writer.add_create(&path, b"", &options).unwrap();
-        writer.commit().await.unwrap();
+        let again = [Change::Delete(&path), Change::Create(&path, options)];
+        stranger.commit(&again).await.unwrap();
     }
 
     for broken in [&guards[0], &guards[149]] {

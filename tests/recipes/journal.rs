@@ -6,10 +6,9 @@ use futures_util::future::join_all;
 use lockkeeper::embedded::{Code, Match, Op};
 use lockkeeper::{HoldOutcome, JournalEntry, Keeper, Owner};
 use tokio::time::timeout;
-use zookeeper_client::{Acls, CreateMode};
 
 use testbench::keeper;
-use testbench::{World, case, eventually};
+use testbench::{Make, World, case, eventually};
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -319,7 +318,7 @@ async fn a_hold_that_outlives_its_keeper_has_ended_with_it(world: World) {
 #[case]
 async fn another_programs_data_is_left_alone(world: World) {
     let (keeper, stranger) = (writing(&world, 9).await, world.raw().await);
-    let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let persistent = Make::Persistent;
     stranger.mkdir("/locks-journal", &persistent).await.unwrap();
     let theirs = stranger.create("/locks-journal/taken", b"theirs", &persistent);
     theirs.await.unwrap();

@@ -17,10 +17,9 @@ use lockkeeper::embedded::{Code, Match, Op};
 use lockkeeper::{Error, Keeper, MultiGuard};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use zookeeper_client::{Acls, CreateMode};
 
 use testbench::dice::Dice;
-use testbench::{World, case, eventually};
+use testbench::{Make, World, case, eventually};
 use testbench::{children, keeper};
 
 pub(crate) const SOON: Duration = Duration::from_secs(3);
@@ -41,7 +40,7 @@ async fn soon(locking: JoinHandle<lockkeeper::Result<MultiGuard>>) -> MultiGuard
 }
 
 /// Waits until each of these locks has so many tickets.
-pub(crate) async fn queued(stranger: &zookeeper_client::Client, counts: &[(&str, usize)]) {
+pub(crate) async fn queued(stranger: &testbench::Stranger, counts: &[(&str, usize)]) {
     for (name, count) in counts {
         let what = format!("{count} tickets in the queue of {name}");
         let there = || async { children(stranger, name).await.len() == *count };
@@ -518,7 +517,7 @@ async fn a_counter_that_ran_out_in_one_queue_is_waited_out_by_the_set(world: Wor
         let held = b.mutex("end").unwrap().lock().await.unwrap();
         let last = "/locks/end/lock-2147483647";
         if collides {
-            let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+            let options = Make::Ephemeral;
             stranger.create(last, b"", &options).await.unwrap();
         }
 

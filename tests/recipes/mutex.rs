@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use lockkeeper::{Error, Keeper, Token};
 use tokio::time::{sleep, timeout};
-use zookeeper_client::{Acls, CreateMode};
 
 use crate::recipes::semaphore::failures::lag;
-use testbench::{World, case, children, eventually, keeper};
+use testbench::{Make, World, case, children, eventually, keeper};
 
 /// Two keepers, so that contenders are in different sessions.
 async fn keepers(world: &World) -> [Keeper; 2] {
@@ -250,7 +249,7 @@ async fn junk_in_the_directory_is_ignored_and_never_deleted(world: World) {
     let lock = keeper.mutex("junk").unwrap();
     lock.lock().await.unwrap().release().await.unwrap();
     for name in junk {
-        let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        let options = Make::Persistent;
         stranger
             .create(&format!("/locks/junk/{name}"), b"", &options)
             .await
@@ -281,7 +280,7 @@ async fn foreign_tickets_are_waited_for(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let lock = keeper.mutex("foreign").unwrap();
     lock.lock().await.unwrap().release().await.unwrap();
-    let ephemeral = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let ephemeral = Make::EphemeralSequential;
     for start in [
         "_c_01234567-89ab-cdef-0123-456789abcdef-lock-",
         "0123456789abcdef0123456789abcdef-lock-",

@@ -51,7 +51,7 @@ async fn comes_in(waiter: JoinHandle<Guard>) -> Guard {
     granted.expect("nobody is before it").unwrap()
 }
 
-async fn is_empty(stranger: &zookeeper_client::Client, lock: &str) {
+async fn is_empty(stranger: &testbench::Stranger, lock: &str) {
     let empty = || async { children(stranger, lock).await.is_empty() };
     eventually("no ticket is left", SOON, empty).await;
 }

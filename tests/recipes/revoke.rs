@@ -6,12 +6,10 @@ use std::time::Duration;
 use lockkeeper::embedded::{Code, Match, Op};
 use lockkeeper::{Error, Keeper, Owner};
 use tokio::time::timeout;
-use zookeeper_client::{Acls, CreateMode};
 
 use crate::regressions::way;
 use testbench::frames::{Matching, Operation};
-use testbench::proxy::Proxy;
-use testbench::{World, case, eventually};
+use testbench::{Make, World, case, eventually};
 use testbench::{children, keeper};
 
 const SOON: Duration = Duration::from_secs(3);
@@ -96,13 +94,17 @@ async fn curators_revoker_is_heard(world: World) {
 #[case]
 async fn a_curator_that_listens_is_asked_in_its_words(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
-    let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let persistent = Make::Persistent;
     stranger.mkdir("/locks/shared", &persistent).await.unwrap();
-    let ephemeral = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let ephemeral = Make::EphemeralSequential;
     let start = "/locks/shared/_c_01234567-89ab-cdef-0123-456789abcdef-lock-";
     let (_, number) = stranger.create(start, b"", &ephemeral).await.unwrap();
     let path = format!("{start}{number}");
-    let (_, _, watching) = stranger.get_and_watch_data(&path).await.unwrap();
+    let (_, _, watching) = stranger
+        .zookeeper()
+        .get_and_watch_data(&path)
+        .await
+        .unwrap();
     let curator = async {
         watching.changed().await;
         let (data, _) = stranger.get_data(&path).await.unwrap();
@@ -258,7 +260,7 @@ async fn whoever_listens_hears_of_the_end_of_its_session(world: World) {
 #[case(embedded)]
 async fn whoever_listens_hears_of_the_end_of_its_lease(world: World) {
     const T: Duration = Duration::from_secs(2);
-    let proxy = Proxy::before(world.servers()[0]);
+    let proxy = world.proxy();
     let builder = Keeper::builder(way(&proxy, &world)).session_timeout(T);
     let guard = builder.connect().await.unwrap().mutex("silent").unwrap();
     let guard = guard.lock().await.unwrap();

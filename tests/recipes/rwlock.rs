@@ -13,9 +13,8 @@ use std::time::Duration;
 use lockkeeper::{Error, Owner, ReadGuard, Result, RwLock, WriteGuard};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use zookeeper_client::{Acls, CreateMode};
 
-use testbench::{World, case, eventually};
+use testbench::{Make, World, case, eventually};
 use testbench::{children, keeper};
 
 const SOON: Duration = Duration::from_secs(3);
@@ -32,7 +31,7 @@ type Reading = JoinHandle<Result<ReadGuard>>;
 type Writing = JoinHandle<Result<WriteGuard>>;
 
 /// Starts a read call, and returns when its ticket is in the queue.
-async fn ask_to_read(lock: &RwLock, stranger: &zookeeper_client::Client) -> Reading {
+async fn ask_to_read(lock: &RwLock, stranger: &testbench::Stranger) -> Reading {
     let (before, lock) = (tickets(lock, stranger).await, lock.clone());
     let named = lock.clone();
     let asked = tokio::spawn(async move { lock.read().await });
@@ -41,7 +40,7 @@ async fn ask_to_read(lock: &RwLock, stranger: &zookeeper_client::Client) -> Read
 }
 
 /// Starts a write call, and returns when its ticket is in the queue.
-async fn ask_to_write(lock: &RwLock, stranger: &zookeeper_client::Client) -> Writing {
+async fn ask_to_write(lock: &RwLock, stranger: &testbench::Stranger) -> Writing {
     let (before, lock) = (tickets(lock, stranger).await, lock.clone());
     let named = lock.clone();
     let asked = tokio::spawn(async move { lock.write().await });
@@ -49,11 +48,11 @@ async fn ask_to_write(lock: &RwLock, stranger: &zookeeper_client::Client) -> Wri
     asked
 }
 
-async fn tickets(lock: &RwLock, stranger: &zookeeper_client::Client) -> usize {
+async fn tickets(lock: &RwLock, stranger: &testbench::Stranger) -> usize {
     children(stranger, lock.name().as_str()).await.len()
 }
 
-async fn more_than(before: usize, lock: &RwLock, stranger: &zookeeper_client::Client) {
+async fn more_than(before: usize, lock: &RwLock, stranger: &testbench::Stranger) {
     let more = || async { tickets(lock, stranger).await > before };
     eventually("the ticket is in the queue", SOON, more).await;
 }
@@ -429,7 +428,7 @@ async fn an_owner_who_reads_elsewhere_is_waited_for(world: World) {
 async fn foreign_readers_and_writers_are_respected(world: World) {
     let ((a, _), stranger) = (two(&world, "foreign").await, world.raw().await);
     a.read().await.unwrap().release().await.unwrap();
-    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let options = Make::EphemeralSequential;
     let protected = "/locks/foreign/_c_01234567-89ab-cdef-0123-456789abcdef-";
     let join = async |tag: &str| {
         let path = format!("{protected}{tag}");

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
-use testbench::{World, case, eventually};
+use testbench::{Make, World, case, eventually};
 use testbench::{children, keeper};
 
 const SOON: Duration = Duration::from_secs(3);
@@ -37,7 +37,7 @@ pub(crate) fn waits(semaphore: &Semaphore, permits: u32) -> JoinHandle<lockkeepe
 /// Calls that wait one after the other, in this order.
 pub(crate) async fn line_up(
     semaphore: &Semaphore,
-    stranger: &zookeeper_client::Client,
+    stranger: &testbench::Stranger,
     name: &str,
     asked: &[u32],
 ) -> Vec<JoinHandle<lockkeeper::Result<Permit>>> {
@@ -50,7 +50,7 @@ pub(crate) async fn line_up(
 }
 
 /// Waits until so many wait in the queue.
-pub(crate) async fn queued(stranger: &zookeeper_client::Client, name: &str, count: usize) {
+pub(crate) async fn queued(stranger: &testbench::Stranger, name: &str, count: usize) {
     let queue = format!("{name}/queue");
     let all = || async { children(stranger, &queue).await.len() == count };
     eventually("they are in the queue", SOON, all).await;
@@ -668,7 +668,7 @@ async fn a_limit_that_came_beside_a_queue_lets_nobody_in_beside_it(world: World)
     assert!(timeout(A_WHILE, next.granted()).await.is_err());
 
     // As by a semaphore that looked before there was a ticket, and stored its limit only now.
-    let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let persistent = Make::Persistent;
     let limit = "/locks/both/limit";
     stranger.create(limit, b"1", &persistent).await.unwrap();
 
@@ -718,7 +718,7 @@ async fn a_lock_that_is_refused_takes_no_call_for_permits_along(world: World) {
 #[case]
 async fn a_semaphores_node_that_may_not_be_read_frees_no_name(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
-    let anyone = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let anyone = Make::Persistent;
     let hidden = [Acl::new(
         Permission::CREATE | Permission::DELETE,
         AuthId::anyone(),
@@ -736,7 +736,11 @@ async fn a_semaphores_node_that_may_not_be_read_frees_no_name(world: World) {
     };
     for name in ["limit", "held"] {
         let node = format!("/locks/{name}/{name}");
-        stranger.create(&node, b"1", &hidden).await.unwrap();
+        stranger
+            .zookeeper()
+            .create(&node, b"1", &hidden)
+            .await
+            .unwrap();
         let lock = keeper.mutex(name).unwrap();
         let locked = timeout(SOON, lock.lock()).await.unwrap();
         denied(locked.map(drop), &node);
@@ -746,7 +750,11 @@ async fn a_semaphores_node_that_may_not_be_read_frees_no_name(world: World) {
     }
 
     // Nor does a queue that may not be.
-    stranger.create("/locks/shut", b"", &hidden).await.unwrap();
+    stranger
+        .zookeeper()
+        .create("/locks/shut", b"", &hidden)
+        .await
+        .unwrap();
     let semaphore = keeper.semaphore("shut", 1).unwrap();
     let taken = timeout(SOON, semaphore.acquire()).await.unwrap();
     denied(taken.map(drop), "/locks/shut");
@@ -836,7 +844,7 @@ async fn a_stored_limit_that_is_no_number_is_refused(world: World) {
 async fn junk_among_the_permits_counts_for_nothing(world: World) {
     let (semaphore, stranger) = (semaphore(&world, "junk", 2).await, world.raw().await);
     semaphore.acquire().await.unwrap().release().await.unwrap();
-    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let options = Make::Persistent;
     for junk in ["lease-1-0000000000", "permit-0-x", "permit-9999999999-x"] {
         let path = format!("/locks/junk/held/{junk}");
         stranger.create(&path, b"", &options).await.unwrap();

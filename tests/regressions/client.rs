@@ -17,16 +17,12 @@ use super::{SOON, T, calm_keeper_by, way};
 use testbench::frames::{Matching, Operation};
 use testbench::proxy::{End, Proxy, Way};
 use testbench::words::wchs;
-use testbench::{World, case, eventually};
+use testbench::{Make, World, case, eventually};
 use testbench::{children, keeper};
 
 #[case]
 async fn row_51_the_crate_loses_persistent_watches_and_no_waiter_feels_it(world: World) {
-    let (proxy, near, stranger) = (
-        Proxy::before(world.servers()[0]),
-        keeper(&world).await,
-        world.raw().await,
-    );
+    let (proxy, near, stranger) = (world.proxy(), keeper(&world).await, world.raw().await);
     let theirs = Client::connect(&way(&proxy, &world)).await.unwrap();
     let ours = calm_keeper_by(&proxy, &world).await;
     let held = near.mutex("watched").unwrap().lock().await.unwrap();
@@ -79,7 +75,7 @@ async fn row_51_the_crate_loses_persistent_watches_and_no_waiter_feels_it(world:
 async fn row_52_two_thousand_waiters_with_long_names_survive_a_cut(world: World) {
     const WAITERS: usize = 2000;
     const SERVED: usize = 100;
-    let (proxy, near) = (Proxy::before(world.servers()[0]), keeper(&world).await);
+    let (proxy, near) = (world.proxy(), keeper(&world).await);
     let far = Keeper::builder(way(&proxy, &world)).session_timeout(T * 4);
     let far = far.connect().await.unwrap();
     let name = "n".repeat(100);
@@ -148,10 +144,10 @@ async fn row_52_guards_that_listen_below_a_long_chroot_survive_a_cut(world: Worl
     // One connection may watch some 350 of these paths.
     const LISTENING: u64 = 300;
     let below = format!("/{}", "c".repeat(200));
-    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let options = Make::Persistent;
     let stranger = world.raw().await;
     stranger.create(&below, b"", &options).await.unwrap();
-    let proxy = Proxy::before(world.servers()[0]);
+    let proxy = world.proxy();
     let keeper = Keeper::builder(way(&proxy, &world) + &below).session_timeout(T * 4);
     let keeper = keeper.connect().await.unwrap();
     let locks: Vec<_> = (0..GUARDS)
@@ -200,7 +196,7 @@ async fn row_52_waiters_behind_curators_names_cost_nobody_a_lock(world: World) {
     let keeper = keeper.session_timeout(T * 4).connect().await.unwrap();
     let stranger = Client::connect(&server.to_string()).await.unwrap();
     let guard = keeper.mutex("mine").unwrap().lock().await.unwrap();
-    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let options = Make::Persistent.into();
     for locks in (0..WAITERS).collect::<Vec<_>>().chunks(100) {
         let mut writer = stranger.new_multi_writer();
         for lock in locks {
@@ -305,7 +301,7 @@ async fn without_answer<T: Send + 'static>(
 
 #[case]
 async fn row_53_whatever_comes_instead_of_an_answer_the_ticket_is_found(world: World) {
-    let (proxy, stranger) = (Proxy::before(world.servers()[0]), world.raw().await);
+    let (proxy, stranger) = (world.proxy(), world.raw().await);
     let keeper = Keeper::builder(way(&proxy, &world)).session_timeout(T * 2);
     let keeper = keeper.connect().await.unwrap();
     for (name, instead) in instead() {
@@ -324,7 +320,7 @@ async fn row_53_whatever_comes_instead_of_an_answer_the_ticket_is_found(world: W
 
 #[case]
 async fn row_53_whatever_comes_instead_of_an_answer_the_release_is_known(world: World) {
-    let (proxy, stranger) = (Proxy::before(world.servers()[0]), world.raw().await);
+    let (proxy, stranger) = (world.proxy(), world.raw().await);
     let keeper = Keeper::builder(way(&proxy, &world)).session_timeout(T * 2);
     let keeper = keeper.connect().await.unwrap();
     for (name, instead) in instead() {
@@ -342,11 +338,7 @@ async fn row_53_whatever_comes_instead_of_an_answer_the_release_is_known(world: 
 
 #[case]
 async fn row_54_a_guard_that_is_dropped_while_its_link_is_reset_is_released(world: World) {
-    let (proxy, near, stranger) = (
-        Proxy::before(world.servers()[0]),
-        keeper(&world).await,
-        world.raw().await,
-    );
+    let (proxy, near, stranger) = (world.proxy(), keeper(&world).await, world.raw().await);
     let far = calm_keeper_by(&proxy, &world).await;
     let stays = far.mutex("stays").unwrap().lock().await.unwrap();
     for _ in 0..3 {
@@ -376,11 +368,7 @@ async fn row_54_a_guard_that_is_dropped_while_its_link_is_reset_is_released(worl
 
 #[case]
 async fn row_55_a_lock_that_is_cancelled_below_a_long_path_leaves_nothing(world: World) {
-    let (proxy, near, stranger) = (
-        Proxy::before(world.servers()[0]),
-        keeper(&world).await,
-        world.raw().await,
-    );
+    let (proxy, near, stranger) = (world.proxy(), keeper(&world).await, world.raw().await);
     let far = calm_keeper_by(&proxy, &world).await;
     let name = "services/orders/eu-west/42";
     let held = near.mutex(name).unwrap().lock().await.unwrap();
@@ -416,7 +404,7 @@ async fn row_55_a_lock_that_is_cancelled_below_a_long_path_leaves_nothing(world:
 
 #[case]
 async fn row_56_calls_made_while_disconnected_end_in_time(world: World) {
-    let mut proxy = Proxy::before(world.servers()[0]);
+    let mut proxy = world.proxy();
     let keeper = Keeper::builder(way(&proxy, &world))
         .session_timeout(T)
         .connect_timeout(T / 2)
@@ -511,7 +499,7 @@ async fn row_60_a_runtime_that_ends_under_guards_and_waiters_panics_nowhere(worl
 
 #[case]
 async fn row_53_a_connection_that_swallows_every_answer_is_given_up(world: World) {
-    let proxy = Proxy::before(world.servers()[0]);
+    let proxy = world.proxy();
     let builder = Keeper::builder(way(&proxy, &world)).session_timeout(T);
     let (near, other) = (builder.connect().await.unwrap(), keeper(&world).await);
     let guard = near.mutex("swallowed").unwrap().lock().await.unwrap();

@@ -6,10 +6,9 @@ use std::time::Duration;
 use lockkeeper::Error;
 use lockkeeper::embedded::{Match, Op};
 use tokio::time::timeout;
-use zookeeper_client::{Acls, CreateMode};
 
 use super::{SOON, own_session, session_of};
-use testbench::{World, case, eventually};
+use testbench::{Make, World, case, eventually};
 use testbench::{children, keeper};
 
 #[case(embedded)]
@@ -296,7 +295,7 @@ async fn row_80_a_used_up_directory_with_other_nodes_is_a_clear_error(world: Wor
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let lock = keeper.mutex("stuck").unwrap();
     lock.lock().await.unwrap().release().await.unwrap();
-    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let options = Make::Persistent;
     stranger
         .create("/locks/stuck/other", b"", &options)
         .await

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::wakeups::{waiter, watches};
 use super::wire::Wire;
 use super::{SOON, own_session};
-use testbench::{World, case, eventually};
+use testbench::{Change, World, case, eventually};
 use testbench::{children, keeper};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -159,14 +159,14 @@ async fn row_41_waiters_are_told_when_everything_is_deleted(world: World) {
         waiter(&world, &a, "wiped").await,
     ];
 
-    let mut wipe = stranger.new_multi_writer();
-    for ticket in children(&stranger, "wiped").await {
-        wipe.add_delete(&format!("/locks/wiped/{ticket}"), None)
-            .unwrap();
-    }
-    wipe.add_delete("/locks/wiped", None).unwrap();
-    wipe.add_delete("/locks", None).unwrap();
-    wipe.commit().await.unwrap();
+    let tickets = children(&stranger, "wiped").await;
+    let mut all: Vec<String> = tickets
+        .iter()
+        .map(|ticket| format!("/locks/wiped/{ticket}"))
+        .collect();
+    all.extend(["/locks/wiped".to_owned(), "/locks".to_owned()]);
+    let wipe: Vec<Change<'_>> = all.iter().map(|path| Change::Delete(path)).collect();
+    stranger.commit(&wipe).await.unwrap();
 
     for waiter in waiters {
         let error = timeout(SECOND, waiter)

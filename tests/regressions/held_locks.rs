@@ -49,7 +49,7 @@ async fn row_18_a_ticket_of_an_earlier_session_is_a_strangers(world: World) {
 
 #[case]
 async fn row_19_a_create_that_was_given_up_is_not_taken_for_the_next_one(world: World) {
-    let (proxy, stranger) = (Proxy::before(world.servers()[0]), world.raw().await);
+    let (proxy, stranger) = (world.proxy(), world.raw().await);
     let keeper = calm_keeper_by(&proxy, &world).await;
     let lock = keeper.mutex("attempts").unwrap();
     lock.lock().await.unwrap().release().await.unwrap();
@@ -87,7 +87,7 @@ async fn row_19_a_create_that_was_given_up_is_not_taken_for_the_next_one(world: 
 #[case]
 async fn row_19_creates_that_lost_their_answers_together_are_each_granted_their_own(world: World) {
     const CROWD: usize = 8;
-    let (proxy, stranger) = (Proxy::before(world.servers()[0]), world.raw().await);
+    let (proxy, stranger) = (world.proxy(), world.raw().await);
     let keeper = calm_keeper_by(&proxy, &world).await;
     let lock = keeper.mutex("together").unwrap();
     lock.lock().await.unwrap().release().await.unwrap();
@@ -128,11 +128,7 @@ async fn row_19_creates_that_lost_their_answers_together_are_each_granted_their_
 
 #[case]
 async fn row_21_a_waiter_whose_session_ended_in_silence_is_never_granted(world: World) {
-    let (proxy, near, stranger) = (
-        Proxy::before(world.servers()[0]),
-        keeper(&world).await,
-        world.raw().await,
-    );
+    let (proxy, near, stranger) = (world.proxy(), keeper(&world).await, world.raw().await);
     let far = keeper_by(&proxy, &world).await;
     let held = near.mutex("silent").unwrap().lock().await.unwrap();
     let mut waiter = far.mutex("silent").unwrap().enqueue().await.unwrap();

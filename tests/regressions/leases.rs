@@ -9,12 +9,11 @@ use lockkeeper::{Guard, GuardState, Keeper};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
-use zookeeper_client::{Acls, CreateMode};
 
 use super::{A_WHILE, SOON, T, calm_keeper_by, keeper_by, own_session, session_of, way};
 use testbench::proxy::{End, Proxy, Way};
 use testbench::zookeeper::Servers;
-use testbench::{World, case, eventually};
+use testbench::{Make, World, case, eventually};
 use testbench::{children, keeper};
 
 /// For a busy machine, on top of what is promised.
@@ -41,7 +40,7 @@ fn assert_lost(guard: &Guard) {
 
 #[case]
 async fn row_16_a_holder_in_a_partition_is_told_before_the_next_one_is_granted(world: World) {
-    let (proxy, near) = (Proxy::before(world.servers()[0]), keeper(&world).await);
+    let (proxy, near) = (world.proxy(), keeper(&world).await);
     let (_far, first) = held_by(&proxy, &world, "cut").await;
     let lock = near.mutex("cut").unwrap();
     let next = tokio::spawn(async move { timed(lock.lock()).await });
@@ -67,7 +66,7 @@ async fn row_16_a_holder_in_a_partition_is_told_before_the_next_one_is_granted(w
 
 #[case]
 async fn row_20_two_reconnects_in_a_row_leave_each_participant_one_place(world: World) {
-    let proxy = Proxy::before(world.servers()[0]);
+    let proxy = world.proxy();
     let (near, stranger) = (keeper(&world).await, world.raw().await);
     let held = near.mutex("twice").unwrap().lock().await.unwrap();
     let mut places = Vec::new();
@@ -135,9 +134,9 @@ impl Register {
 
 #[case]
 async fn row_22_no_acknowledged_write_is_lost_to_a_holder_who_was_away(world: World) {
-    let proxy = Proxy::before(world.servers()[0]);
+    let proxy = world.proxy();
     let (near, stranger) = (keeper(&world).await, world.raw().await);
-    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let options = Make::Persistent;
     stranger.create("/values", b"none", &options).await.unwrap();
     let mut register = Register::default();
     let mut acknowledged = Vec::new();
@@ -182,7 +181,7 @@ async fn row_25_times_of_day_in_tickets_change_nothing(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let lock = keeper.mutex("times").unwrap();
     lock.lock().await.unwrap().release().await.unwrap();
-    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let options = Make::EphemeralSequential;
     // An hour behind, an hour ahead, the beginning and the end of time.
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -246,7 +245,7 @@ async fn row_25_nothing_but_a_label_reads_the_time_of_day(_world: World) {
 
 #[case]
 async fn row_26_a_healthy_holder_that_reconnects_again_and_again_keeps_its_lock(world: World) {
-    let proxy = Proxy::before(world.servers()[0]);
+    let proxy = world.proxy();
     let (_keeper, guard) = held_by(&proxy, &world, "healthy").await;
     let token = guard.token();
     let mut lost = guard.lost();
@@ -267,7 +266,7 @@ async fn row_26_a_healthy_holder_that_reconnects_again_and_again_keeps_its_lock(
 
 #[case]
 async fn row_27_another_session_in_place_of_the_old_one_is_a_loss(world: World) {
-    let proxy = Proxy::before(world.servers()[0]);
+    let proxy = world.proxy();
     let keeper = keeper_by(&proxy, &world).await;
     let guards = join_all(["a", "b", "c"].map(|name| {
         let lock = keeper.mutex(name).unwrap();
@@ -302,7 +301,7 @@ async fn row_27_another_session_in_place_of_the_old_one_is_a_loss(world: World) 
 
 #[case]
 async fn row_28_a_loss_is_final_whatever_comes_back(world: World) {
-    let proxy = Proxy::before(world.servers()[0]);
+    let proxy = world.proxy();
     let stranger = world.raw().await;
     let (keeper, guard) = held_by(&proxy, &world, "final").await;
     let path = format!("/locks/final/{}", guard.node());
@@ -312,7 +311,7 @@ async fn row_28_a_loss_is_final_whatever_comes_back(world: World) {
     let error = timeout(SOON, guard.lost()).await.expect("it is told");
     assert!(error.is_lost(), "{error}");
     // The very same node, as far as names and data go.
-    let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    let options = Make::Ephemeral;
     stranger.create(&path, &line, &options).await.unwrap();
     let began = Instant::now();
     while began.elapsed() < T / 2 {
@@ -339,7 +338,7 @@ async fn row_28_a_loss_is_final_whatever_comes_back(world: World) {
 
 #[case]
 async fn row_29_a_silent_server_does_not_keep_a_loss_from_being_told(world: World) {
-    let proxy = Proxy::before(world.servers()[0]);
+    let proxy = world.proxy();
     let keeper = keeper_by(&proxy, &world).await;
     let guard = keeper.mutex("told").unwrap().lock().await.unwrap();
     let other = keeper.mutex("other").unwrap().lock().await.unwrap();
@@ -378,10 +377,7 @@ async fn row_29_a_silent_server_does_not_keep_a_loss_from_being_told(world: Worl
 
 #[case]
 async fn row_30_each_holder_keeps_its_own_timeout(world: World) {
-    let (hasty, patient) = (
-        Proxy::before(world.servers()[0]),
-        Proxy::before(world.servers()[0]),
-    );
+    let (hasty, patient) = (world.proxy(), world.proxy());
     let short = keeper_by(&hasty, &world).await;
     let long = Keeper::builder(way(&patient, &world)).session_timeout(T * 10);
     let long = long.connect().await.unwrap();
@@ -478,7 +474,7 @@ async fn row_58_a_session_that_was_replaced_is_left_for_good(world: World) {
 #[case]
 async fn row_59_a_handshake_is_no_proof_of_a_hold(world: World) {
     let timeout_of = T * 2;
-    let proxy = Proxy::before(world.servers()[0]);
+    let proxy = world.proxy();
     let keeper = Keeper::builder(way(&proxy, &world)).session_timeout(timeout_of);
     let keeper = keeper.connect().await.unwrap();
     let guard = keeper.mutex("handshake").unwrap().lock().await.unwrap();

@@ -65,7 +65,7 @@ async fn on_a_wire(world: &World) -> (Keeper, Wire) {
 
 /// The way to the case's part of the tree through this proxy alone.
 pub(crate) fn way(proxy: &Proxy, world: &World) -> String {
-    format!("{}{}", proxy.address(), world.chroot())
+    world.connect_string_at(&[proxy.address()])
 }
 
 /// A keeper of short sessions, with all its connections through the proxy.

@@ -5,10 +5,10 @@ use lockkeeper::embedded::Op;
 use lockkeeper::{Keeper, Mutex};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use zookeeper_client::{Acls, CreateMode, Error};
+use zookeeper_client::Error;
 
 use super::{A_WHILE, SOON};
-use testbench::{World, case, eventually};
+use testbench::{Make, World, case, eventually};
 use testbench::{children, keeper};
 
 /// Takes and releases a lock once, so that its directory is there.
@@ -31,7 +31,7 @@ async fn row_43_a_ticket_past_the_wrap_stands_behind_those_before_it(world: Worl
     let mut second = lock.enqueue().await.unwrap();
     // The lists hold a ticket of a client whose counter went on past its end, in each of the ways
     // to write that.
-    let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    let options = Make::Ephemeral;
     for late in ["lock--2147483648", "__WRIT__-2147483640"] {
         let path = format!("/locks/wrap/{late}");
         stranger.create(&path, b"", &options).await.unwrap();
@@ -96,7 +96,7 @@ async fn row_45_what_is_no_ticket_neither_joins_nor_breaks_the_queue(world: Worl
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let stranger = world.raw().await;
     made(&a, "junk").await;
-    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let options = Make::Persistent;
     // Each would stand before every ticket if a careless reader took it for one.
     let junk = [
         "foo",

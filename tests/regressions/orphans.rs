@@ -7,16 +7,16 @@ use std::time::Duration;
 use lockkeeper::embedded::{Code, Match, Op};
 use lockkeeper::{Error, Place};
 use tokio::time::timeout;
-use zookeeper_client::{Acl, AuthId, Client, Permission};
+use zookeeper_client::{Acl, AuthId, Permission};
 
 use super::wire::Loss;
 use super::{SOON, on_a_wire, own_session};
 use crate::recipes::cancel::cancelled_after;
-use testbench::{World, case, eventually};
+use testbench::{Stranger, World, case, eventually};
 use testbench::{children, keeper};
 
 /// No ticket is left in a lock's queue.
-async fn is_empty(stranger: &Client, lock: &str) {
+async fn is_empty(stranger: &Stranger, lock: &str) {
     let empty = || async { children(stranger, lock).await.is_empty() };
     eventually("no ticket is left", Duration::from_secs(2), empty).await;
 }
@@ -38,13 +38,13 @@ async fn row_01_a_ticket_whose_create_had_no_reply_is_adopted(world: World) {
 }
 
 /// What Curator's `Revoker` writes.
-async fn revoke(stranger: &Client, lock: &str, node: &str) {
+async fn revoke(stranger: &Stranger, lock: &str, node: &str) {
     let path = format!("/locks/{lock}/{node}");
     stranger.set_data(&path, b"__REVOKE__", None).await.unwrap();
 }
 
 /// Waits for so many tickets in a lock's queue. Their names, in order.
-async fn tickets(stranger: &Client, lock: &str, count: usize) -> Vec<String> {
+async fn tickets(stranger: &Stranger, lock: &str, count: usize) -> Vec<String> {
     let are_there = || async { children(stranger, lock).await.len() == count };
     eventually("the create has happened", SOON, are_there).await;
     let mut nodes = children(stranger, lock).await;
@@ -102,7 +102,11 @@ async fn row_01_a_ticket_that_may_not_be_read_when_its_reply_was_lost_goes(world
     let orphan = tickets(&stranger, "hidden", 1).await.remove(0);
     let path = format!("/locks/hidden/{orphan}");
     let unread = [Acl::new(Permission::WRITE, AuthId::anyone())];
-    stranger.set_acl(&path, &unread, None).await.unwrap();
+    stranger
+        .zookeeper()
+        .set_acl(&path, &unread, None)
+        .await
+        .unwrap();
     locking.abort();
     wire.fail().await;
 
@@ -127,7 +131,11 @@ async fn row_01_a_caller_gets_no_place_behind_its_tickets_that_may_not_be_read(w
     let unread = [Acl::new(Permission::WRITE, AuthId::anyone())];
     for orphan in tickets(&stranger, "unread", GONE + 1).await {
         let path = format!("/locks/unread/{orphan}");
-        stranger.set_acl(&path, &unread, None).await.unwrap();
+        stranger
+            .zookeeper()
+            .set_acl(&path, &unread, None)
+            .await
+            .unwrap();
     }
     gone.iter().for_each(tokio::task::JoinHandle::abort);
 
@@ -148,7 +156,11 @@ async fn row_01_a_waiting_ticket_that_may_not_be_read_stays(world: World) {
     let known = tickets(&stranger, "seen", 2).await;
     let path = format!("/locks/seen/{}", known[1]);
     let unread = [Acl::new(Permission::WRITE, AuthId::anyone())];
-    stranger.set_acl(&path, &unread, None).await.unwrap();
+    stranger
+        .zookeeper()
+        .set_acl(&path, &unread, None)
+        .await
+        .unwrap();
 
     wire.lose(Loss::Reply, 0, 1);
     let last = timeout(SOON, lock.enqueue()).await.unwrap().unwrap();

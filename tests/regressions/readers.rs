@@ -8,14 +8,14 @@ use testbench::{World, case, eventually};
 use testbench::{children, keeper};
 
 /// Three locks in sessions of their own, and an outside client that reads the nodes.
-async fn three(world: &World, name: &str) -> ([RwLock; 3], zookeeper_client::Client) {
+async fn three(world: &World, name: &str) -> ([RwLock; 3], testbench::Stranger) {
     let lock = async || keeper(world).await.rw_lock(name).unwrap();
     let locks = [lock().await, lock().await, lock().await];
     (locks, world.raw().await)
 }
 
 /// Returns when so many tickets are in the queue.
-async fn queued(stranger: &zookeeper_client::Client, name: &str, count: usize) {
+async fn queued(stranger: &testbench::Stranger, name: &str, count: usize) {
     let there = || async { children(stranger, name).await.len() == count };
     eventually("the ticket is in the queue", SOON, there).await;
 }

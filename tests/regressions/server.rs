@@ -13,19 +13,18 @@ use proptest::test_runner::TestRunner;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use zookeeper_client::{Acls, CreateMode};
 
 use super::{SOON, T, own_session, session_of};
 use testbench::frames::{Matching, Operation};
 use testbench::proxy::{End, Proxy, Way};
 use testbench::zookeeper::Servers;
-use testbench::{World, case, eventually};
+use testbench::{Change, Make, World, case, eventually};
 use testbench::{children, keeper};
 
 #[case]
 async fn row_63_a_create_that_is_late_on_its_old_connection_makes_no_second_ticket(world: World) {
     let stranger = world.raw().await;
-    let mut old = Proxy::before(world.servers()[0]);
+    let mut old = world.proxy();
     let mut new = Proxy::before(*world.servers().last().unwrap());
     let both = format!("{},{}{}", old.address(), new.address(), world.chroot());
     for (round, is_late) in [true, false, true].into_iter().enumerate() {
@@ -106,16 +105,16 @@ async fn row_67_a_list_of_more_than_a_mebibyte_is_no_obstacle(world: World) {
         "a ticket is short: {}",
         held.node()
     );
-    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let options = Make::Persistent;
     let names: Vec<String> = (0..OTHERS)
         .map(|other| format!("/locks/crowded/{other:0>60}"))
         .collect();
     for names in names.chunks(1000) {
-        let mut writer = stranger.new_multi_writer();
-        for name in names {
-            writer.add_create(name, b"", &options).unwrap();
-        }
-        writer.commit().await.unwrap();
+        let made: Vec<Change<'_>> = names
+            .iter()
+            .map(|name| Change::Create(name, options))
+            .collect();
+        stranger.commit(&made).await.unwrap();
     }
 
     // No ticket is alone here, so every path lists the queue.

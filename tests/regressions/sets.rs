@@ -6,12 +6,11 @@
 use lockkeeper::Error;
 use lockkeeper::embedded::{Match, Op};
 use tokio::time::timeout;
-use zookeeper_client::Client;
 
 use super::{A_WHILE, SOON, own_session};
 use crate::recipes::cancel::cancelled_after;
 use crate::recipes::multi::{queued, warm};
-use testbench::{World, case};
+use testbench::{Stranger, World, case};
 use testbench::{children, keeper};
 
 const SET: [&str; 3] = ["a", "b", "c"];
@@ -19,7 +18,7 @@ const NOBODY: [(&str, usize); 3] = [("a", 0), ("b", 0), ("c", 0)];
 const ONE_EACH: [(&str, usize); 3] = [("a", 1), ("b", 1), ("c", 1)];
 
 /// The tickets of the set, one in each queue.
-async fn tickets(stranger: &Client) -> Vec<String> {
+async fn tickets(stranger: &Stranger) -> Vec<String> {
     let mut tickets = Vec::new();
     for name in SET {
         tickets.extend(children(stranger, name).await);

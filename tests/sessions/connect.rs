@@ -272,6 +272,7 @@ async fn a_directory_without_permission_is_named(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let read_only = [Acl::new(Permission::READ, AuthId::anyone())];
     stranger
+        .zookeeper()
         .create(
             "/locks",
             b"",

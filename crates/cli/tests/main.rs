@@ -23,8 +23,11 @@ use testbench::suite::{self, Counts};
 
 fn main() -> ExitCode {
     let counts = Counts {
-        both: 131,
+        every: 131,
+        zookeeper: 0,
         embedded: 16,
+        embedded_and_redis: 0,
+        redis: 0,
         real: 16,
     };
     suite::run(Some(counts), &[interop::members::child])

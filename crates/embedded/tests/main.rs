@@ -19,8 +19,11 @@ use testbench::suite::{self, Counts};
 
 fn main() -> ExitCode {
     let counts = Counts {
-        both: 0,
+        every: 0,
+        zookeeper: 0,
         embedded: 1,
+        embedded_and_redis: 0,
+        redis: 0,
         real: 1,
     };
     suite::run(Some(counts), &[])

@@ -18,9 +18,15 @@ pub type Run = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Where {
     /// Every server: the rule. The same claim must hold on all of them.
-    Both,
+    Every,
+    /// Every server of ZooKeeper's protocol, for this reason.
+    ZooKeeper(&'static str),
     /// It uses a hook of the embedded server.
     Embedded,
+    /// It uses a hook that a connection of its own has on Redis.
+    EmbeddedAndRedis,
+    /// Redis alone has what it is about.
+    Redis,
     /// It needs the real ZooKeeper.
     Real,
 }

@@ -142,6 +142,11 @@ impl Proxy {
         Self::start(server, Kind::Frames).expect("a port for a proxy")
     }
 
+    /// A proxy before a Redis server.
+    pub fn before_redis(server: SocketAddr) -> Self {
+        Self::start(server, Kind::Bytes).expect("a port for a proxy")
+    }
+
     /// A proxy that passes bytes of any protocol.
     pub fn of_bytes(upstream: SocketAddr) -> io::Result<Self> {
         Self::start(upstream, Kind::Bytes)

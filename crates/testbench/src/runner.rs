@@ -13,7 +13,6 @@ use tokio::runtime::Builder;
 
 use super::case::Case;
 use super::target::Target;
-use super::zookeeper::Servers;
 use super::{World, panics};
 
 /// A case that runs alone holds this exclusively: beside it, no other case's times could be
@@ -46,26 +45,20 @@ impl Field {
         }
     }
 
-    /// Tells the cases where the servers are, and returns the servers to the caller, which keeps
-    /// them alive.
-    pub fn play_on(&self, servers: Servers) -> Servers {
-        self.servers
-            .set(servers.addresses())
-            .expect("servers are started once");
-        servers
+    /// Tells the cases where the servers are. The caller keeps them alive.
+    pub fn play_on(&self, servers: Vec<SocketAddr>) {
+        self.servers.set(servers).expect("servers are started once");
     }
 
     async fn world(&self) -> Result<World, String> {
+        let servers = || {
+            let servers = self.servers.get();
+            servers.expect("servers are started before the cases")
+        };
         match self.target {
             Target::Embedded => World::on_embedded().await,
-            _ => {
-                World::on_real(
-                    self.servers
-                        .get()
-                        .expect("servers are started before the cases"),
-                )
-                .await
-            }
+            Target::Zookeeper | Target::Ensemble => World::on_real(servers()).await,
+            Target::Redis => World::on_redis(servers()[0]).await,
         }
     }
 }

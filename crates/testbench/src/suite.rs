@@ -1,15 +1,18 @@
 //! The `main` of a suite: starts the servers, runs the cases, counts them and stops the servers.
 //!
-//! `LOCKKEEPER_TEST_ON` selects the server: `embedded` (default), `zookeeper` or `ensemble`. It
-//! never skips in silence. The last line counts the cases for other servers. The run fails if a
-//! count differs from the one in the suite's `main`, or if a real server cannot be started.
+//! `LOCKKEEPER_TEST_ON` selects the server: `embedded` (default), `zookeeper`, `ensemble` or
+//! `redis`. It never skips in silence. The last line counts the cases for other servers, and a run
+//! on Redis names each case that is ZooKeeper's own, with its reason. The run fails if a count
+//! differs from the one in the suite's `main`, or if a real server cannot be started.
 
+use std::any::Any;
 use std::cmp::Reverse;
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 
 use crate::case::{CASES, Case, Where};
+use crate::daemon;
 use crate::target::Target;
 use crate::zookeeper::Servers;
 use crate::{heard, runner};
@@ -21,10 +24,30 @@ const SLOWEST: usize = 20;
 /// in a diff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
-    pub both: usize,
+    pub every: usize,
+    pub zookeeper: usize,
     pub embedded: usize,
+    pub embedded_and_redis: usize,
+    pub redis: usize,
     pub real: usize,
 }
+
+impl Counts {
+    fn of(cases: &[Case]) -> Self {
+        let count = |is: fn(Where) -> bool| cases.iter().filter(|case| is(case.place)).count();
+        Self {
+            every: count(|place| place == Where::Every),
+            zookeeper: count(|place| matches!(place, Where::ZooKeeper(_))),
+            embedded: count(|place| place == Where::Embedded),
+            embedded_and_redis: count(|place| place == Where::EmbeddedAndRedis),
+            redis: count(|place| place == Where::Redis),
+            real: count(|place| place == Where::Real),
+        }
+    }
+}
+
+/// What a run has started, which stops when it is dropped.
+type Started = Box<dyn Any>;
 
 /// What this binary does instead when it was started by a case.
 pub type Child = fn() -> Option<ExitCode>;
@@ -64,21 +87,19 @@ fn suite(arguments: &Arguments, counts: Option<Counts>) -> Result<bool, String> 
     // The longest begin first. A case that runs alone waits for those under way, and nobody begins
     // meanwhile: so there is one such wait, not one for each.
     cases.sort_by_key(|case| (case.is_alone, Reverse(case.limit), case.path()));
-    let count = |place: Where| cases.iter().filter(|case| case.place == place).count();
-    let found = Counts {
-        both: count(Where::Both),
-        embedded: count(Where::Embedded),
-        real: count(Where::Real),
-    };
+    let found = Counts::of(&cases);
 
     let field = runner::Field::new(target);
-    let chosen = cases.into_iter().filter(|case| target.takes(case.place));
+    let (chosen, others): (Vec<_>, Vec<_>) =
+        cases.into_iter().partition(|case| target.takes(case.place));
+    let chosen = chosen.into_iter();
     let trials: Vec<Trial> = chosen.map(|case| runner::trial(case, &field)).collect();
     let anything_runs =
         !arguments.list && !arguments.bench && trials.iter().any(|t| !arguments.is_filtered_out(t));
-    let _servers = match target.members() {
-        Some(members) if anything_runs => Some(field.play_on(Servers::start(members)?)),
-        _ => None,
+    let _servers = if anything_runs {
+        start(target, &field)?
+    } else {
+        None
     };
 
     let conclusion = libtest_mimic::run(arguments, trials);
@@ -89,7 +110,12 @@ fn suite(arguments: &Arguments, counts: Option<Counts>) -> Result<bool, String> 
     for (taken, name) in runner::slowest(SLOWEST) {
         println!("slow {:6.1}s  {name}", taken.as_secs_f64());
     }
-    let Counts { embedded, real, .. } = found;
+    for case in others {
+        if let Where::ZooKeeper(why) = case.place {
+            println!("ZooKeeper's own: {}: {why}", case.path());
+        }
+    }
+    let (embedded, real) = (found.embedded, found.real);
     println!("ran {ran} / embedded-only {embedded} / real-only {real}");
     if counts.is_some_and(|counts| counts != found) {
         return Err(format!(
@@ -97,4 +123,22 @@ fn suite(arguments: &Arguments, counts: Option<Counts>) -> Result<bool, String> 
         ));
     }
     Ok(!conclusion.has_failed())
+}
+
+/// Starts what the cases of a run share, and tells them where it is.
+fn start(target: Target, field: &runner::Field) -> Result<Option<Started>, String> {
+    Ok(match target {
+        Target::Embedded => None,
+        Target::Zookeeper | Target::Ensemble => {
+            let servers = Servers::start(target.members().unwrap_or(1))?;
+            field.play_on(servers.addresses());
+            Some(Box::new(servers))
+        }
+        Target::Redis => {
+            // A database for each case.
+            let server = daemon::redis(&["--databases", "10000"])?;
+            field.play_on(vec![server.address()]);
+            Some(Box::new(server))
+        }
+    })
 }

@@ -9,6 +9,7 @@ pub enum Target {
     Embedded,
     Zookeeper,
     Ensemble,
+    Redis,
 }
 
 impl Target {
@@ -18,8 +19,9 @@ impl Target {
             Some("" | "embedded") => Ok(Self::Embedded),
             Some("zookeeper") => Ok(Self::Zookeeper),
             Some("ensemble") => Ok(Self::Ensemble),
+            Some("redis") => Ok(Self::Redis),
             _ => Err(format!(
-                "LOCKKEEPER_TEST_ON is {word:?}: say embedded (the default), zookeeper (one server) or ensemble (three)"
+                "LOCKKEEPER_TEST_ON is {word:?}: say embedded (the default), zookeeper (one server), ensemble (three) or redis"
             )),
         }
     }
@@ -27,7 +29,7 @@ impl Target {
     /// The number of JVMs.
     pub fn members(self) -> Option<usize> {
         match self {
-            Self::Embedded => None,
+            Self::Embedded | Self::Redis => None,
             Self::Zookeeper => Some(1),
             Self::Ensemble => Some(3),
         }
@@ -35,9 +37,12 @@ impl Target {
 
     pub fn takes(self, place: Where) -> bool {
         match place {
-            Where::Both => true,
+            Where::Every => true,
+            Where::ZooKeeper(_) => self != Self::Redis,
             Where::Embedded => self == Self::Embedded,
-            Where::Real => self != Self::Embedded,
+            Where::EmbeddedAndRedis => matches!(self, Self::Embedded | Self::Redis),
+            Where::Redis => self == Self::Redis,
+            Where::Real => matches!(self, Self::Zookeeper | Self::Ensemble),
         }
     }
 }

@@ -1,9 +1,10 @@
 //! A keeper with the options of most cases, and the children of a lock's directory.
 
 use lockkeeper::Keeper;
-use zookeeper_client::{Client, Error};
+use zookeeper_client::Error;
 
 use crate::World;
+use crate::stranger::Stranger;
 
 /// A keeper with the default options.
 pub async fn keeper(world: &World) -> Keeper {
@@ -11,7 +12,7 @@ pub async fn keeper(world: &World) -> Keeper {
 }
 
 /// The children of a lock's directory; none if it is gone.
-pub async fn children(stranger: &Client, lock: &str) -> Vec<String> {
+pub async fn children(stranger: &Stranger, lock: &str) -> Vec<String> {
     stranger.sync("/").await.unwrap();
     match stranger.list_children(&format!("/locks/{lock}")).await {
         Err(Error::NoNode) => Vec::new(),

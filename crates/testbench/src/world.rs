@@ -1,11 +1,13 @@
 //! The world of one case: the servers that it meets, and a part of their tree that is its own.
 //!
 //! On the embedded server each case has a server of its own. The real servers are shared by all
-//! cases of a run: what they say of themselves (`mntr`, `wchs`) counts the neighbours too.
+//! cases of a run: what they say of themselves (`mntr`, `wchs`) counts the neighbours too. On Redis
+//! each case has a database of its own.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lockkeeper::embedded::EmbeddedServer;
@@ -13,6 +15,8 @@ use tokio::time::timeout;
 use uuid::Uuid;
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
+use super::proxy::Proxy;
+use super::stranger::{Database, Session, Stranger};
 use super::{eventually, words};
 
 /// Cheap to clone; it ends with the case.
@@ -25,12 +29,51 @@ struct Inner {
     leader: SocketAddr,
     chroot: String,
     embedded: Option<EmbeddedServer>,
+    redis: Option<Database>,
 }
 
+/// The databases that cases of this run have taken.
+static DATABASES: AtomicUsize = AtomicUsize::new(0);
+
 impl World {
-    /// What a user would pass to `Keeper::connect`: `127.0.0.1:p1[,..]/it-<uuid>`.
+    /// What a user would pass to `Keeper::connect`: `127.0.0.1:p1[,..]/it-<uuid>`, or
+    /// `redis://127.0.0.1:p/<database>`.
     pub fn connect_string(&self) -> String {
-        format!("{}{}", hosts(&self.0.servers), self.0.chroot)
+        self.connect_string_at(&self.0.servers)
+    }
+
+    /// The same for connections to these addresses, behind which are the servers.
+    pub fn connect_string_at(&self, addresses: &[SocketAddr]) -> String {
+        match &self.0.redis {
+            Some(database) => database.at(addresses[0]),
+            None => format!("{}{}", hosts(addresses), self.0.chroot),
+        }
+    }
+
+    /// A proxy before the first server.
+    pub fn proxy(&self) -> Proxy {
+        let server = self.0.servers[0];
+        match &self.0.redis {
+            Some(_) => Proxy::before_redis(server),
+            None => Proxy::before(server),
+        }
+    }
+
+    /// Ends a session at the server, as if its client had been silent for too long.
+    pub async fn expire(&self, session: i64) {
+        match (&self.0.redis, &self.0.embedded) {
+            (Some(database), _) => database.expire(session).await.unwrap(),
+            (None, Some(server)) => assert!(server.faults().expire_session(session), "it lives"),
+            (None, None) => {
+                panic!("a case that expires sessions says that it is not for real ones")
+            }
+        }
+    }
+
+    /// The case's database, for `redis` cases.
+    pub fn redis(&self) -> &Database {
+        let database = self.0.redis.as_ref();
+        database.expect("a case that asks Redis is registered under `redis`")
     }
 
     pub fn servers(&self) -> &[SocketAddr] {
@@ -57,7 +100,22 @@ impl World {
     /// A stranger's plain client in the same part of the tree, with a session of ten seconds. It is
     /// at the leader, so that it sees what others were told is done, which a follower may learn
     /// later.
-    pub async fn raw(&self) -> Client {
+    pub async fn raw(&self) -> Stranger {
+        match &self.0.redis {
+            Some(database) => {
+                let session = Session::open(database).await;
+                Stranger::Redis(Arc::new(session.expect("a session on Redis")))
+            }
+            None => Stranger::ZooKeeper(self.zookeeper().await),
+        }
+    }
+
+    /// The same where it speaks ZooKeeper's protocol.
+    pub async fn zookeeper(&self) -> Client {
+        assert!(
+            self.0.redis.is_none(),
+            "a case that needs ZooKeeper says so"
+        );
         connect(&format!("{}{}", self.0.leader, self.0.chroot))
             .await
             .expect("a plain client connects")
@@ -123,6 +181,21 @@ impl World {
         Self::open(servers.to_vec(), None).await
     }
 
+    /// In a database of its own, whose root is new.
+    pub(crate) async fn on_redis(server: SocketAddr) -> Result<Self, String> {
+        let number = DATABASES.fetch_add(1, Ordering::Relaxed);
+        let database = Database { server, number };
+        let opened = Session::open(&database).await;
+        drop(opened.map_err(|error| format!("no session on Redis: {error}"))?);
+        Ok(Self(Arc::new(Inner {
+            servers: vec![server],
+            leader: server,
+            chroot: String::new(),
+            embedded: None,
+            redis: Some(database),
+        })))
+    }
+
     async fn open(
         servers: Vec<SocketAddr>,
         embedded: Option<EmbeddedServer>,
@@ -161,11 +234,19 @@ impl World {
             leader,
             chroot,
             embedded,
+            redis: None,
         })))
     }
 
     /// Ends the world. After a failed case its nodes stay, for inspection on the server.
     pub(crate) async fn close(self, passed: bool) {
+        if let Some(database) = &self.0.redis {
+            if passed {
+                // Only tidiness.
+                database.ask::<String>(&["FLUSHDB"]).await.ok();
+            }
+            return;
+        }
         if let (true, false) = (passed, self.is_embedded()) {
             // Only tidiness: the servers' data is temporary, and nodes with ACLs cannot be removed.
             let tidied = timeout(

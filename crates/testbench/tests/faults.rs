@@ -123,7 +123,7 @@ async fn a_proxy_that_refuses_accepts_again_on_the_same_port(world: World) {
 async fn a_black_hole_swallows_until_it_is_healed(world: World) {
     let proxies = Proxies::before(&world);
     let client = client(&proxies, Duration::from_secs(20)).await;
-    let stranger = world.raw().await;
+    let stranger = world.zookeeper().await;
 
     proxies.black_hole(Way::Both);
     let mut create = Box::pin(client.create("/late", b"", &open()));
@@ -146,7 +146,7 @@ async fn a_black_hole_swallows_until_it_is_healed(world: World) {
 #[case]
 async fn a_black_hole_in_one_direction_lets_the_other_pass(world: World) {
     let proxies = Proxies::before(&world);
-    let stranger = world.raw().await;
+    let stranger = world.zookeeper().await;
     for (way, path, is_made) in [
         (Way::ToServer, "/there", false),
         (Way::ToClient, "/back", true),
@@ -210,7 +210,7 @@ async fn sessions_survive_one_byte_segments(world: World) {
 #[case]
 async fn one_reply_is_held_with_what_follows_it(world: World) {
     let proxies = Proxies::before(&world);
-    let stranger = world.raw().await;
+    let stranger = world.zookeeper().await;
     let client = client(&proxies, Duration::from_secs(20)).await;
     let creates = || Matching::op(Operation::CREATE).path("/held");
     let holds: Vec<_> = proxies
@@ -239,7 +239,7 @@ async fn one_reply_is_held_with_what_follows_it(world: World) {
 #[case]
 async fn one_reply_is_dropped(world: World) {
     let proxies = Proxies::before(&world);
-    let stranger = world.raw().await;
+    let stranger = world.zookeeper().await;
     let client = client(&proxies, Duration::from_secs(20)).await;
     for proxy in &proxies.each {
         proxy.drop_reply(Matching::op(Operation::CREATE).path("/dropped"));
@@ -265,7 +265,7 @@ async fn one_reply_is_dropped(world: World) {
 #[case]
 async fn a_connection_is_cut_in_place_of_one_reply(world: World) {
     let proxies = Proxies::before(&world);
-    let stranger = world.raw().await;
+    let stranger = world.zookeeper().await;
     let client = client(&proxies, Duration::from_secs(20)).await;
     let session = client.session_id();
     for proxy in &proxies.each {
@@ -319,7 +319,7 @@ async fn a_session_is_swapped_on_its_return(world: World) {
     assert_eq!(proxies.each.iter().map(Proxy::swapped).sum::<usize>(), 1);
     let (new, _) = client.create("/new", b"", &ephemeral).await.unwrap();
     assert_ne!(old.ephemeral_owner, new.ephemeral_owner);
-    let left = world.raw().await.check_stat("/old").await.unwrap();
+    let left = world.zookeeper().await.check_stat("/old").await.unwrap();
     assert!(left.is_some(), "the old session lives on, with its nodes");
 }
 

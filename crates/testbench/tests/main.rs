@@ -24,8 +24,11 @@ use testbench::suite::{self, Counts};
 
 fn main() -> ExitCode {
     let counts = Counts {
-        both: 22,
+        every: 22,
+        zookeeper: 0,
         embedded: 26,
+        embedded_and_redis: 0,
+        redis: 0,
         real: 3,
     };
     suite::run(Some(counts), &[])

@@ -13,7 +13,7 @@ use testbench::{World, case, eventually, words};
 
 #[case]
 async fn tickets_are_numbered_in_the_order_of_their_creation(world: World) {
-    let (first, second) = (world.raw().await, world.raw().await);
+    let (first, second) = (world.zookeeper().await, world.zookeeper().await);
     let ticket = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
 
     let (one, number_one) = first.create("/lock-", b"", &ticket).await.unwrap();
@@ -33,7 +33,7 @@ async fn tickets_are_numbered_in_the_order_of_their_creation(world: World) {
 
 #[case]
 async fn a_delete_wakes_the_watcher_of_the_data(world: World) {
-    let (holder, waiter) = (world.raw().await, world.raw().await);
+    let (holder, waiter) = (world.zookeeper().await, world.zookeeper().await);
     let ticket = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     holder.create("/ticket", b"", &ticket).await.unwrap();
     waiter.sync("/ticket").await.unwrap();
@@ -84,7 +84,7 @@ async fn make_directories(client: &Client) {
 
 #[case]
 async fn ephemerals_are_made_together_in_several_directories(world: World) {
-    let (client, other) = (world.raw().await, world.raw().await);
+    let (client, other) = (world.zookeeper().await, world.zookeeper().await);
     make_directories(&client).await;
 
     let made = place(&client, &["/a/p-", "/b/p-", "/a/p-", "/b/plain", "/a/q-"]).await;
@@ -125,7 +125,7 @@ async fn ephemerals_are_made_together_in_several_directories(world: World) {
 
 #[case]
 async fn a_refused_write_takes_the_others_back_and_their_numbers(world: World) {
-    let client = world.raw().await;
+    let client = world.zookeeper().await;
     make_directories(&client).await;
     place(&client, &["/b/taken"]).await.unwrap();
 
@@ -146,7 +146,7 @@ async fn a_refused_write_takes_the_others_back_and_their_numbers(world: World) {
 
 #[case]
 async fn the_watcher_of_the_children_is_told_of_whatever_comes_or_goes(world: World) {
-    let (client, watching) = (world.raw().await, world.raw().await);
+    let (client, watching) = (world.zookeeper().await, world.zookeeper().await);
     make_directories(&client).await;
     let watch = async || {
         watching.sync("/a").await.unwrap();
@@ -183,7 +183,7 @@ async fn told(watcher: OneshotWatcher) -> EventType {
 
 #[case]
 async fn a_transaction_wakes_the_watchers_of_all_its_directories(world: World) {
-    let (client, watching) = (world.raw().await, world.raw().await);
+    let (client, watching) = (world.zookeeper().await, world.zookeeper().await);
     make_directories(&client).await;
     watching.sync("/").await.unwrap();
     let (_, on_a) = watching.list_and_watch_children("/a").await.unwrap();
@@ -204,7 +204,7 @@ async fn a_transaction_wakes_the_watchers_of_all_its_directories(world: World) {
 
 #[case(embedded)]
 async fn a_list_of_a_missing_directory_leaves_no_watch(world: World) {
-    let client = world.raw().await;
+    let client = world.zookeeper().await;
     // The other word, "wchs", counts no watch on children.
     let watches = async || {
         let counts = words::mntr(&world.word("mntr").await);
@@ -224,7 +224,7 @@ async fn a_list_of_a_missing_directory_leaves_no_watch(world: World) {
 
 #[case]
 async fn four_letter_words_are_answered(world: World) {
-    let client = world.raw().await;
+    let client = world.zookeeper().await;
     let (_, _, watcher) = client.get_and_watch_data("/").await.unwrap();
 
     let srvr = world.word("srvr").await;

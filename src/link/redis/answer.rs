@@ -1,51 +1,100 @@
 //! Reads what the script answers. (pure)
 
+use std::time::Duration;
+
 use redis::{RedisError, Value, from_redis_value};
 
-use crate::link::{Code, Created, Fault, Found, Node, Right};
+use crate::link::stored::{Outcome, StoreReply, StoreRequest, Trouble, WatchKind};
+use crate::link::{Code, Created, Found, Node, Right};
 
-/// A reply of the script.
-#[derive(Debug)]
-pub(super) enum ScriptReply {
-    Done {
-        events: Vec<String>,
-        result: Value,
-    },
-    Refused {
-        at: usize,
-        code: Code,
-    },
-    /// Nobody gets a session for so many microseconds.
-    Grace(u64),
-    /// The session is over.
-    Over,
-    /// The session has another connection by now; nothing was done.
-    Moved,
-    /// The server has another history than the one that the connection was greeted with.
-    OtherIncarnation,
+/// What the answer to an operation is like.
+pub(super) enum Shape {
+    Granted,
+    Made(i64),
+    /// Which of them are lists of children.
+    Found(Vec<bool>),
+    Armed,
+    Paths,
+    Due,
+    Buried,
+    Nothing,
 }
 
-pub(super) fn broken(what: impl std::fmt::Display) -> Fault {
-    Fault::Unknown(format!("not an answer of our script: {what}"))
+impl Shape {
+    pub(super) fn of(operation: &StoreRequest, session: i64) -> Self {
+        match operation {
+            StoreRequest::Open { .. } => Self::Granted,
+            StoreRequest::Multi(_) => Self::Made(session),
+            StoreRequest::Read(reads) => {
+                let kinds = reads.iter().map(|(kind, _)| *kind == WatchKind::Children);
+                Self::Found(kinds.collect())
+            }
+            StoreRequest::Watch { .. } => Self::Armed,
+            StoreRequest::Ephemerals(_) | StoreRequest::Reap(..) | StoreRequest::Close => {
+                Self::Paths
+            }
+            StoreRequest::Touch => Self::Due,
+            StoreRequest::Bury(_) => Self::Buried,
+            StoreRequest::Unwatch { .. } | StoreRequest::Rearm(_) | StoreRequest::Collect(_) => {
+                Self::Nothing
+            }
+        }
+    }
+
+    fn read(self, value: Value) -> Result<Outcome, Trouble> {
+        Ok(match self {
+            Self::Granted => Outcome::Granted(micros(&read::<String>(value)?)?),
+            Self::Made(session) => Outcome::Made(made(value, session)?),
+            Self::Found(lists) => {
+                let found: Vec<Value> = read(value)?;
+                let found = found.into_iter().zip(lists);
+                let found = found.map(|(value, is_list)| found_in(value, is_list));
+                Outcome::Found(found.collect::<Result<_, _>>()?)
+            }
+            Self::Armed => {
+                let (shown, names): (Value, Vec<String>) = read(value)?;
+                Outcome::Armed(node(shown)?, names)
+            }
+            Self::Paths => Outcome::Paths(read(value)?),
+            Self::Due => {
+                let (sessions, containers): (Vec<String>, Vec<String>) = read(value)?;
+                let sessions = sessions.iter().map(|session| number(session));
+                Outcome::Due(sessions.collect::<Result<_, _>>()?, containers)
+            }
+            Self::Buried => {
+                let (pause, paths): (String, Value) = read(value)?;
+                Outcome::Buried(micros(&pause)?, read(paths)?)
+            }
+            Self::Nothing => Outcome::Nothing,
+        })
+    }
 }
 
-pub(super) fn read<T: redis::FromRedisValue>(value: Value) -> Result<T, Fault> {
+fn broken(what: impl std::fmt::Display) -> Trouble {
+    Trouble::Broken(format!("not an answer of our script: {what}"))
+}
+
+fn read<T: redis::FromRedisValue>(value: Value) -> Result<T, Trouble> {
     from_redis_value(value).map_err(broken)
 }
 
-pub(super) fn reply(value: Value) -> Result<ScriptReply, Fault> {
+fn micros(text: &str) -> Result<Duration, Trouble> {
+    number(text).map(Duration::from_micros)
+}
+
+pub(super) fn reply(value: Value, shape: Shape) -> Result<StoreReply, Trouble> {
     let mut parts: Vec<Value> = read(value)?;
     let mut next = || parts.drain(..1).next().unwrap_or(Value::Nil);
     let status: String = read(next())?;
     match &*status {
-        "ok" => Ok(ScriptReply::Done {
+        "ok" => Ok(StoreReply::Done {
             events: read(next())?,
-            result: next(),
+            outcome: shape.read(next())?,
         }),
         "refused" => {
             next();
             let (at, words): (f64, String) = read(next())?;
-            Ok(ScriptReply::Refused {
+            Ok(StoreReply::Refused {
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
                 at: at as usize,
                 code: code(words),
@@ -53,12 +102,11 @@ pub(super) fn reply(value: Value) -> Result<ScriptReply, Fault> {
         }
         "grace" => {
             next();
-            let left: String = read(next())?;
-            Ok(ScriptReply::Grace(left.parse().map_err(broken)?))
+            Ok(StoreReply::Grace(micros(&read::<String>(next())?)?))
         }
-        "over" => Ok(ScriptReply::Over),
-        "moved" => Ok(ScriptReply::Moved),
-        "incarnation" => Ok(ScriptReply::OtherIncarnation),
+        "over" => Ok(StoreReply::Over),
+        "moved" => Ok(StoreReply::Moved),
+        "incarnation" => Ok(StoreReply::OtherIncarnation),
         other => Err(broken(other)),
     }
 }
@@ -73,12 +121,12 @@ fn code(words: String) -> Code {
     }
 }
 
-fn number<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, Fault> {
+fn number<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, Trouble> {
     text.parse().map_err(broken)
 }
 
 /// A node, as the script shows it.
-pub(super) fn node(value: Value) -> Result<Node, Fault> {
+fn node(value: Value) -> Result<Node, Trouble> {
     let (data, czxid, version, owner, pzxid, children): (
         Vec<u8>,
         String,
@@ -98,7 +146,7 @@ pub(super) fn node(value: Value) -> Result<Node, Fault> {
     })
 }
 
-pub(super) fn found(value: Value, is_list: bool) -> Result<Found, Fault> {
+fn found_in(value: Value, is_list: bool) -> Result<Found, Trouble> {
     Ok(match value {
         Value::Nil | Value::Boolean(false) => Found::Failed(Code::NoNode),
         value if is_list => Found::Children(read(value)?),
@@ -107,7 +155,7 @@ pub(super) fn found(value: Value, is_list: bool) -> Result<Found, Fault> {
 }
 
 /// What was made, with its paths.
-pub(super) fn made(value: Value, session: i64) -> Result<Vec<(String, Created)>, Fault> {
+fn made(value: Value, session: i64) -> Result<Vec<(String, Created)>, Trouble> {
     let made: Vec<(String, String, String)> = read(value)?;
     let made = made.into_iter().map(|(path, czxid, seq)| {
         let created = Created {
@@ -118,14 +166,6 @@ pub(super) fn made(value: Value, session: i64) -> Result<Vec<(String, Created)>,
         Ok((path, created))
     });
     made.collect()
-}
-
-/// Why a request has no reply of the script.
-pub(super) enum Trouble {
-    /// Nothing was done.
-    Refused(Code),
-    /// The connection is of no use any more. What was not answered may have been done.
-    Lost(String),
 }
 
 pub(super) fn trouble(error: &RedisError) -> Trouble {

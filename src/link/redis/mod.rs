@@ -6,15 +6,8 @@
 //! rests on what a replica says.
 
 mod answer;
-mod inbox;
-mod opener;
-mod reaper;
-mod reconnect;
 mod request;
-mod session;
 mod target;
-mod task;
-mod watches;
 mod weaknesses;
 
 pub(crate) use target::RedisTarget;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::link::{Create, Read, Write};
+use crate::link::stored::{EMPTY_FOR, Rearmed, StoreRequest, StoredWrite, WatchKind};
 
 /// The keys of one root.
 #[derive(Debug, Clone)]
@@ -13,43 +13,12 @@ pub(super) struct Keys {
     tag: String,
 }
 
-/// An operation, before it is known on which connection it leaves.
+/// An operation, as the script takes it.
 #[derive(Debug, Clone)]
 pub(super) struct Request {
     pub(super) operation: &'static str,
     pub(super) keys: Vec<String>,
     pub(super) arguments: Vec<Vec<u8>>,
-    /// Which watch its answer arms.
-    pub(super) watch: Option<(WatchKind, u64)>,
-    /// It changes nothing but the session's deadline.
-    pub(super) is_heartbeat: bool,
-}
-
-/// What a watch is on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WatchKind {
-    Data,
-    Children,
-}
-
-impl WatchKind {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Data => "d",
-            Self::Children => "c",
-        }
-    }
-}
-
-/// A watch that a new connection arms again, and what was seen when it was armed.
-#[derive(Debug, Clone)]
-pub(super) struct Rearmed {
-    pub(super) number: u64,
-    pub(super) kind: WatchKind,
-    pub(super) path: String,
-    pub(super) czxid: i64,
-    /// The version, or the last change of children.
-    pub(super) last: i64,
 }
 
 fn parent(path: &str) -> &str {
@@ -116,75 +85,84 @@ impl Keys {
         ]
     }
 
-    pub(super) fn multi(&self, writes: &[Write<'_>]) -> Request {
+    pub(super) fn request(&self, operation: &StoreRequest) -> Request {
+        match operation {
+            StoreRequest::Open {
+                asked,
+                longest,
+                margin,
+                is_new,
+            } => {
+                let mut open = Request::new("open");
+                open.arguments = [asked, longest, margin].map(|&time| micros(time)).into();
+                open.arguments.push(u8::from(*is_new).to_string().into());
+                open
+            }
+            StoreRequest::Multi(writes) => self.multi(writes),
+            StoreRequest::Read(reads) => self.read(reads),
+            StoreRequest::Watch { kind, path, number } => self.watch(*kind, path, *number),
+            StoreRequest::Unwatch { kind, path, number } => self.unwatch(*kind, path, *number),
+            StoreRequest::Rearm(watches) => self.rearm(watches),
+            StoreRequest::Ephemerals(prefix) => {
+                let mut request = Request::new("ephemerals");
+                request.arguments.push(prefix.as_str().into());
+                request
+            }
+            StoreRequest::Touch => {
+                let mut request = Request::new("touch");
+                request.arguments.push(micros(EMPTY_FOR));
+                request
+            }
+            StoreRequest::Bury(victim) => self.bury(*victim),
+            StoreRequest::Reap(victim, paths) => self.reap(*victim, paths),
+            StoreRequest::Collect(path) => self.collect(path),
+            StoreRequest::Close => Request::new("close"),
+        }
+    }
+
+    fn multi(&self, writes: &[StoredWrite]) -> Request {
         let mut multi = Request::new("multi");
-        multi.is_heartbeat = writes
-            .iter()
-            .all(|write| matches!(write, Write::Check { .. }));
         for write in writes {
-            let (kind, path, data, version) = match *write {
-                Write::Check { path, version } => ("check", path, &b""[..], version),
-                Write::Create { path, data } => ("create", path, data, 0),
-                Write::Ephemeral {
-                    path,
-                    data,
-                    is_sequential: true,
-                } => ("sequential", path, data, 0),
-                Write::Ephemeral { path, data, .. } => ("ephemeral", path, data, 0),
-                Write::Set {
-                    path,
-                    data,
-                    version,
-                } => ("set", path, data, version),
-                Write::Delete { path, version } => ("delete", path, &b""[..], version),
-            };
-            multi.write(self, kind, path, data, version);
+            multi.keys.extend(self.of_write(&write.path));
+            multi.arguments.extend([
+                write.kind.word().into(),
+                write.path.as_str().into(),
+                write.data.clone(),
+                write.version.to_string().into(),
+            ]);
         }
         multi
     }
 
-    pub(super) fn create(&self, path: &str, data: &[u8], kind: Create) -> Request {
-        let kind = match kind {
-            Create::Container => "container",
-            Create::Persistent => "create",
-            Create::EphemeralSequential => "sequential",
-        };
-        let mut create = Request::new("multi");
-        create.write(self, kind, path, data, 0);
-        create
-    }
-
-    pub(super) fn read(&self, reads: &[Read<'_>]) -> Request {
+    fn read(&self, reads: &[(WatchKind, String)]) -> Request {
         let mut request = Request::new("read");
-        for read in reads {
-            let (kind, path) = match *read {
-                Read::Data(path) => ("d", path),
-                Read::Children(path) => ("c", path),
-            };
+        for (kind, path) in reads {
             request
                 .keys
                 .extend([self.holder(path), self.children(path)]);
-            request.arguments.extend([kind.into(), path.into()]);
+            let kind = kind.word();
+            request
+                .arguments
+                .extend([kind.into(), path.as_str().into()]);
         }
         request
     }
 
-    pub(super) fn watch(&self, kind: WatchKind, path: &str, number: u64) -> Request {
+    fn watch(&self, kind: WatchKind, path: &str, number: u64) -> Request {
         let mut request = Request::new("watch");
         request.keys = vec![self.holder(path), self.watches(path), self.children(path)];
         request.arguments = vec![kind.word().into(), path.into(), number.to_string().into()];
-        request.watch = Some((kind, number));
         request
     }
 
-    pub(super) fn unwatch(&self, kind: WatchKind, path: &str, number: u64) -> Request {
+    fn unwatch(&self, kind: WatchKind, path: &str, number: u64) -> Request {
         let mut request = Request::new("unwatch");
         request.keys = vec![self.watches(path)];
         request.arguments = vec![kind.word().into(), number.to_string().into()];
         request
     }
 
-    pub(super) fn rearm(&self, watches: &[Rearmed]) -> Request {
+    fn rearm(&self, watches: &[Rearmed]) -> Request {
         let mut request = Request::new("rearm");
         for watch in watches {
             let path = &*watch.path;
@@ -200,28 +178,14 @@ impl Keys {
         request
     }
 
-    pub(super) fn ephemerals(&self, prefix: &str) -> Request {
-        let mut request = Request::new("ephemerals");
-        request.arguments.push(prefix.into());
-        request
-    }
-
-    /// `empty_for`: containers that were empty for so long are named.
-    pub(super) fn touch(&self, empty_for: Duration) -> Request {
-        let mut request = Request::new("touch");
-        request.is_heartbeat = true;
-        request.arguments.push(micros(empty_for).into());
-        request
-    }
-
-    pub(super) fn bury(&self, victim: &str) -> Request {
+    fn bury(&self, victim: i64) -> Request {
         let mut request = Request::new("bury");
         request.keys = vec![self.session(victim), self.nodes(victim)];
-        request.arguments.push(victim.into());
+        request.arguments.push(victim.to_string().into());
         request
     }
 
-    pub(super) fn reap(&self, victim: &str, paths: &[String]) -> Request {
+    fn reap(&self, victim: i64, paths: &[String]) -> Request {
         let mut request = self.bury(victim);
         request.operation = "reap";
         for path in paths {
@@ -231,7 +195,7 @@ impl Keys {
         request
     }
 
-    pub(super) fn collect(&self, path: &str) -> Request {
+    fn collect(&self, path: &str) -> Request {
         let mut request = Request::new("collect");
         request.keys = self.of_write(path).into();
         request.arguments.push(path.into());
@@ -240,28 +204,16 @@ impl Keys {
 }
 
 impl Request {
-    pub(super) fn new(operation: &'static str) -> Self {
+    fn new(operation: &'static str) -> Self {
         Self {
             operation,
             keys: Vec::new(),
             arguments: Vec::new(),
-            watch: None,
-            is_heartbeat: false,
         }
-    }
-
-    fn write(&mut self, keys: &Keys, kind: &str, path: &str, data: &[u8], version: i32) {
-        self.keys.extend(keys.of_write(path));
-        self.arguments.extend([
-            kind.into(),
-            path.into(),
-            data.to_vec(),
-            version.to_string().into(),
-        ]);
     }
 }
 
 /// As the script counts time.
-pub(super) fn micros(time: Duration) -> String {
-    time.as_micros().to_string()
+fn micros(time: Duration) -> Vec<u8> {
+    time.as_micros().to_string().into()
 }

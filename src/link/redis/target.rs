@@ -4,22 +4,24 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, IntoConnectionInfo, ProtocolVersion, PushInfo, RedisError,
-    Script, Value,
+    AsyncConnectionConfig, Client, IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind,
+    RedisError, Script, Value,
 };
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::inbox::SessionKey;
-use super::request::{Keys, Request};
+use super::answer::{self, Shape};
+use super::request::Keys;
+use super::weaknesses;
 use crate::error::UnreachableReason;
+use crate::link::engine::{Engine, Weakness};
+use crate::link::stored::{
+    SessionKey, Store, StoreConnection, StoreReply, StoreRequest, Trouble, Ungreeted,
+};
 
-/// The largest timeout of a session, unless the root says otherwise already.
-pub(super) const LONGEST: Duration = Duration::from_secs(30);
-/// How long a cut-off primary may still answer, and how far the clock may step, together.
-pub(super) const MARGIN: Duration = Duration::from_secs(5);
 /// Requests that wait to be sent. With the crate's 50, a burst would wait in another order.
 const PIPELINED: usize = 1 << 16;
 
@@ -28,22 +30,14 @@ const SCRIPT: &str = include_str!("script.lua");
 /// The server, and what is asked of it.
 #[derive(Debug, Clone)]
 pub(crate) struct RedisTarget {
-    pub(super) client: Client,
+    client: Client,
     /// Host, port and database.
-    pub(super) server: String,
-    pub(super) keys: Keys,
-    pub(super) session_timeout: Duration,
+    server: String,
+    keys: Keys,
+    session_timeout: Duration,
     /// The root is declared to be new: nobody waits for clients of before.
-    pub(super) is_new: bool,
+    is_new: bool,
     script: Arc<str>,
-}
-
-/// Why a connection is none on which a session can be.
-#[derive(Debug)]
-pub(super) enum Ungreeted {
-    /// The user or the password is wrong, or the user may not do what is needed.
-    Unauthenticated(String),
-    Unreachable(UnreachableReason),
 }
 
 impl From<RedisError> for Ungreeted {
@@ -60,11 +54,12 @@ impl From<RedisError> for Ungreeted {
 }
 
 /// A connection that was greeted.
-pub(super) struct Greeted {
-    /// The how manieth connection of its session it is.
-    pub(super) number: u64,
+pub(crate) struct Greeted {
+    number: u64,
     connection: MultiplexedConnection,
-    pub(super) pushes: mpsc::UnboundedReceiver<PushInfo>,
+    pushes: mpsc::UnboundedReceiver<PushInfo>,
+    keys: Keys,
+    script: Arc<str>,
     /// Which history the server has: another one after each start and each promotion.
     incarnation: String,
 }
@@ -88,17 +83,6 @@ impl RedisTarget {
             is_new,
             script: Script::new(SCRIPT).get_hash().into(),
         })
-    }
-
-    /// Connects, and learns which history the server has.
-    pub(super) async fn greet(
-        &self,
-        session: i64,
-        number: u64,
-        limit: Duration,
-    ) -> Result<Greeted, Ungreeted> {
-        let greeted = timeout(limit, self.handshake(session, number)).await;
-        greeted.unwrap_or(Err(Ungreeted::Unreachable(UnreachableReason::Silent)))
     }
 
     async fn handshake(&self, session: i64, number: u64) -> Result<Greeted, Ungreeted> {
@@ -141,33 +125,100 @@ impl RedisTarget {
             number,
             connection,
             pushes,
+            keys: self.keys.clone(),
+            script: Arc::clone(&self.script),
             incarnation,
         })
     }
+}
 
-    /// The command that carries a request on a connection.
-    pub(super) fn command(
+impl Store for RedisTarget {
+    type Connection = Greeted;
+    const ENGINE: Engine = Engine::Redis;
+
+    fn server(&self) -> &str {
+        &self.server
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.session_timeout
+    }
+
+    fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    async fn greet(
         &self,
-        session: &SessionKey,
-        on: &Greeted,
-        request: &Request,
-    ) -> redis::Cmd {
+        session: i64,
+        number: u64,
+        limit: Duration,
+    ) -> Result<Greeted, Ungreeted> {
+        let greeted = timeout(limit, self.handshake(session, number)).await;
+        greeted.unwrap_or(Err(Ungreeted::Unreachable(UnreachableReason::Silent)))
+    }
+
+    async fn weaknesses(&self, limit: Duration) -> Result<Vec<Weakness>, UnreachableReason> {
+        weaknesses::look(&self.client, limit).await
+    }
+}
+
+impl Greeted {
+    /// The command that carries a request.
+    fn command(&self, session: &SessionKey, operation: &StoreRequest) -> redis::Cmd {
         let of_session = self.keys.of_session(session.id);
+        let request = self.keys.request(operation);
         let mut command = redis::cmd("EVALSHA");
         command
             .arg(&*self.script)
             .arg(of_session.len() + request.keys.len())
             .arg(&of_session)
             .arg(&request.keys)
-            .arg(&on.incarnation)
+            .arg(&self.incarnation)
             .arg(session.id)
             .arg(&*session.secret)
-            .arg(on.number)
+            .arg(self.number)
             .arg(request.operation);
         for argument in &request.arguments {
             command.arg(argument.as_slice());
         }
         command
+    }
+}
+
+impl StoreConnection for Greeted {
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn ask(
+        &self,
+        session: &SessionKey,
+        operation: &StoreRequest,
+    ) -> BoxFuture<'static, Result<StoreReply, Trouble>> {
+        let command = self.command(session, operation);
+        let shape = Shape::of(operation, session.id);
+        let mut connection = self.connection.clone();
+        Box::pin(async move {
+            let answered = match connection.send_packed_command(&command).await {
+                Ok(Value::ServerError(error)) => Err(error.into()),
+                answered => answered,
+            };
+            answer::reply(answered.map_err(|error| answer::trouble(&error))?, shape)
+        })
+    }
+
+    async fn event(&mut self) -> Option<String> {
+        loop {
+            let push = self.pushes.recv().await?;
+            match (&push.kind, push.data.get(1)) {
+                (PushKind::Disconnection, _) => return None,
+                (PushKind::Message, Some(Value::BulkString(event))) => {
+                    return Some(String::from_utf8_lossy(event).into_owned());
+                }
+                _ => {}
+            }
+        }
     }
 }
 
@@ -184,32 +235,21 @@ impl RedisTarget {
             self.greet(session.id, 1, limit).await.unwrap(),
             self.greet(session.id, 2, limit).await.unwrap(),
         );
-        let mut open = Request::new("open");
-        open.arguments = ["2000000", "30000000", "5000000", "1"]
-            .map(Into::into)
-            .into();
-        let touch = self.keys.touch(limit);
-        let create = self.keys.create(path, b"", crate::link::Create::Persistent);
-        let mut last = Value::Nil;
-        for (on, request) in [(&first, &open), (&second, &touch), (&first, &create)] {
-            last = on.ask(self.command(&session, on, request)).await.unwrap();
+        let open = StoreRequest::Open {
+            asked: Duration::from_secs(2),
+            longest: Duration::from_secs(30),
+            margin: Duration::from_secs(5),
+            is_new: true,
+        };
+        let create = StoreRequest::create(path, b"", crate::link::Create::Persistent);
+        let mut last = String::new();
+        for (on, operation) in [
+            (&first, &open),
+            (&second, &StoreRequest::Touch),
+            (&first, &create),
+        ] {
+            last = format!("{:?}", on.ask(&session, operation).await.unwrap());
         }
-        format!("{last:?}")
-    }
-}
-
-impl Greeted {
-    /// Sends a command when it is first polled.
-    pub(super) fn ask(
-        &self,
-        command: redis::Cmd,
-    ) -> impl Future<Output = Result<Value, RedisError>> + Send + use<> {
-        let mut connection = self.connection.clone();
-        async move {
-            match connection.send_packed_command(&command).await? {
-                Value::ServerError(error) => Err(error.into()),
-                value => Ok(value),
-            }
-        }
+        last
     }
 }

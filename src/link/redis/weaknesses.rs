@@ -7,12 +7,12 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisError, cmd, from_redis_value};
+use redis::{Client, Cmd, RedisError, cmd, from_redis_value};
 use tokio::time::timeout;
 
-use super::target::{MARGIN, RedisTarget};
 use crate::error::UnreachableReason;
 use crate::link::engine::Weakness;
+use crate::link::stored::MARGIN;
 
 const SETTINGS: [&str; 6] = [
     "maxmemory",
@@ -23,33 +23,31 @@ const SETTINGS: [&str; 6] = [
     "min-replicas-max-lag",
 ];
 
-impl RedisTarget {
-    pub(super) async fn look_for_weaknesses(
-        &self,
-        limit: Duration,
-    ) -> Result<Vec<Weakness>, UnreachableReason> {
-        let asked = timeout(limit, async {
-            let mut connection = self.client.get_multiplexed_async_connection().await?;
-            let mut replication = cmd("INFO");
-            replication.arg("replication");
-            let replication: String = ask(&mut connection, &replication).await?;
-            let mut settings = cmd("CONFIG");
-            settings.arg("GET").arg(&SETTINGS);
-            let settings = ask(&mut connection, &settings).await;
-            Ok::<_, RedisError>((replication, settings))
-        });
-        match asked.await {
-            Err(_) => Err(UnreachableReason::Silent),
-            Ok(Err(error)) => Err(UnreachableReason::Refusing(error.to_string())),
-            Ok(Ok((replication, Ok(settings)))) => Ok(found(&settings, &replication)),
-            // A user without the right to CONFIG, or a provider that hides it.
-            Ok(Ok((_, Err(error)))) => Ok(vec![Weakness {
-                setting: "CONFIG".into(),
-                why: format!(
-                    "the settings of the server may not be read ({error}): check them as docs/engines.md says, or allow +config|get"
-                ),
-            }]),
-        }
+pub(super) async fn look(
+    client: &Client,
+    limit: Duration,
+) -> Result<Vec<Weakness>, UnreachableReason> {
+    let asked = timeout(limit, async {
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        let mut replication = cmd("INFO");
+        replication.arg("replication");
+        let replication: String = ask(&mut connection, &replication).await?;
+        let mut settings = cmd("CONFIG");
+        settings.arg("GET").arg(&SETTINGS);
+        let settings = ask(&mut connection, &settings).await;
+        Ok::<_, RedisError>((replication, settings))
+    });
+    match asked.await {
+        Err(_) => Err(UnreachableReason::Silent),
+        Ok(Err(error)) => Err(UnreachableReason::Refusing(error.to_string())),
+        Ok(Ok((replication, Ok(settings)))) => Ok(found(&settings, &replication)),
+        // A user without the right to CONFIG, or a provider that hides it.
+        Ok(Ok((_, Err(error)))) => Ok(vec![Weakness {
+            setting: "CONFIG".into(),
+            why: format!(
+                "the settings of the server may not be read ({error}): check them as docs/engines.md says, or allow +config|get"
+            ),
+        }]),
     }
 }
 

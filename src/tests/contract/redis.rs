@@ -143,7 +143,7 @@ fn what_an_earlier_connection_brings_late_is_refused() {
         let target = RedisTarget::new(&url(&server), SESSION_TIMEOUT, true).unwrap();
         let late = target.late_create(SOON, "/late").await;
 
-        assert!(late.contains("moved"), "{late}");
+        assert!(late.contains("Moved"), "{late}");
         let link = open(&server).await;
         assert_eq!(node(&*link, "/late").await, None);
     });

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use zookeeper_client::{Acls, Client, CreateMode};
+use zookeeper_client::Client;
 
 use super::site::Site;
-use testbench::{World, case};
+use testbench::{Make, World, case};
 
 /// Sessions, and how many beats of each are under way.
 const SESSIONS: usize = 16;
@@ -52,7 +52,7 @@ async fn servers_commit_every_beat_that_they_answer(world: World) {
 /// A session with so many tickets.
 async fn holder(site: &Site, session: usize, tickets: usize) -> (Client, Vec<String>) {
     let client = Client::connect(&site.connect_string()).await.unwrap();
-    let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    let options = Make::Ephemeral.into();
     let mut paths = Vec::new();
     for number in 0..tickets {
         let path = format!("/{tickets:03}-{session:04}-lock-{number:010}");

@@ -13,7 +13,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use zookeeper_client::{Acls, Client, CreateMode};
 
 use testbench::zookeeper::{HISTOGRAM, Servers};
-use testbench::{World, case, eventually, words};
+use testbench::{Make, World, case, eventually, words};
 
 /// Room, and collections that leave no gaps: those would be counted as if they lived.
 const FLAGS: &[&str] = &["-Xmx1g", "-XX:MarkSweepAlwaysCompactCount=1", HISTOGRAM];
@@ -60,7 +60,7 @@ impl Heap {
         // What servers keep of the past is there, and as large as what will take its place, before
         // anything is measured.
         let client = heap.raw().await;
-        let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        let options = Make::Persistent.into();
         for directory in ["/locks", "/locks/orders", WARM, HERE] {
             client.create(directory, b"", &options).await.unwrap();
         }

@@ -22,7 +22,7 @@ async fn lively_keeper(world: &World) -> Keeper {
 }
 
 /// Exactly one ticket is there, and it is that leader's, within a second.
-async fn alone(stranger: &zookeeper_client::Client, leader: &Leadership) {
+async fn alone(stranger: &testbench::Stranger, leader: &Leadership) {
     let name = leader.name().as_str();
     let alone = || async { children(stranger, name).await == [leader.node()] };
     eventually("exactly one node", Duration::from_secs(1), alone).await;

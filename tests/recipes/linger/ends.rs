@@ -7,11 +7,10 @@ use futures_util::FutureExt;
 use lockkeeper::embedded::EmbeddedServer;
 use lockkeeper::{GuardState, Keeper};
 use tokio::time::timeout;
-use zookeeper_client::{Acls, CreateMode};
 
 use super::{LONG, SOON, lingering, once};
 use crate::regressions::own_session;
-use testbench::{World, case, eventually};
+use testbench::{Make, World, case, eventually};
 use testbench::{children, keeper};
 
 #[case]
@@ -162,7 +161,7 @@ async fn a_closed_keeper_gives_its_kept_places_back_as_released(world: World) {
     let two = two.connect().await.unwrap();
     let stranger = world.raw().await;
     // With a child that stays, the directory does too.
-    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let options = Make::Persistent;
     once(&one.mutex("closed").unwrap()).await;
     let junk = "/locks/closed/junk";
     stranger.create(junk, b"", &options).await.unwrap();

@@ -46,7 +46,7 @@ where
     panic!("the call never ends, or asks no server ({polls} polls)");
 }
 
-async fn is_at_rest(world: &World, other: &Keeper, stranger: &zookeeper_client::Client) {
+async fn is_at_rest(world: &World, other: &Keeper, stranger: &testbench::Stranger) {
     queued(stranger, &NOBODY).await;
     if world.is_embedded() {
         let unwatched = || async { world.embedded().counters().watches == 0 };

@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::{Error, Keeper, MultiLock};
 use tokio::time::timeout;
-use zookeeper_client::{Acls, CreateMode};
 
 use super::SOON;
 use testbench::keeper;
-use testbench::{World, case};
+use testbench::{Make, World, case};
 
 /// The longest request that servers read (`jute.maxbuffer`).
 const MOST: usize = 0xfffff;
@@ -53,7 +52,7 @@ async fn refused<T>(call: impl Future<Output = lockkeeper::Result<T>>) -> usize 
 #[case]
 async fn servers_read_so_many_bytes_and_no_more(world: World) {
     let stranger = world.raw().await;
-    let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let open = Make::Persistent;
     stranger.create("/large", b"", &open).await.unwrap();
     // The header, a path with the chroot, the length of the data and a version.
     let around = 8 + 4 + world.chroot().len() + "/large".len() + 4 + 4;

@@ -17,7 +17,7 @@ const MOST_POLLS: usize = 200;
 
 /// An owner's hold, and another keeper to cancel with.
 struct Stay {
-    stranger: zookeeper_client::Client,
+    stranger: testbench::Stranger,
     a: Keeper,
     b: Keeper,
     host: Guard,

@@ -9,13 +9,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use lockkeeper::{Guard, Keeper};
 use tokio::time::timeout;
-use zookeeper_client::{Acls, CreateMode};
 
 use super::{SOON, is_empty, owned};
 use testbench::dice::Dice;
 use testbench::keeper;
 use testbench::plan::seed;
-use testbench::{World, case, eventually};
+use testbench::{Make, World, case, eventually};
 
 const LOCK: &str = "chance";
 const OWNERS: [&str; 3] = ["red", "green", "blue"];
@@ -125,7 +124,7 @@ async fn of_eight_tasks_of_three_owners_one_owner_is_inside_at_a_time(world: Wor
 
 /// A write that commits only under the ticket and only over what was read: no later holder may
 /// have written yet.
-async fn write(stranger: &zookeeper_client::Client, owner: &str, guard: &Guard) {
+async fn write(stranger: &testbench::Stranger, owner: &str, guard: &Guard) {
     stranger.sync("/written").await.unwrap();
     let (data, stat) = stranger.get_data("/written").await.unwrap();
     let before = String::from_utf8(data).unwrap();
@@ -148,7 +147,7 @@ async fn of_tasks_whose_sessions_end_one_owner_is_inside_at_a_time(world: World)
     println!("owners: LOCKKEEPER_SEED={seed}");
     let keepers = [keeper(&world).await, keeper(&world).await];
     let stranger = world.raw().await;
-    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let options = Make::Persistent;
     stranger
         .create("/written", b"0 nobody", &options)
         .await

@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 use lockkeeper::Keeper;
 use lockkeeper::embedded::{Match, Op};
 use tokio::time::timeout;
-use zookeeper_client::{Acls, CreateMode};
 
 use super::{
     A_WHILE, SOON, at_once, comes_in, goes_on_waiting, is_empty, owned, session_of, waiter,
 };
-use testbench::{World, case, eventually};
+use testbench::{Make, World, case, eventually};
 use testbench::{children, keeper};
 
 #[case]
@@ -211,7 +210,7 @@ async fn another_programs_ticket_with_an_owner_lets_nobody_in(world: World) {
         .release()
         .await
         .unwrap();
-    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let options = Make::EphemeralSequential;
     let theirs = stranger.create("/locks/theirs/lock-", br#"{"owner":"job"}"#, &options);
     let (_, theirs) = theirs.await.unwrap();
 

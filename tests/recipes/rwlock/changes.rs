@@ -5,10 +5,9 @@ use std::time::Duration;
 use lockkeeper::embedded::{Code, Match, Op};
 use lockkeeper::{Error, Keeper, Owner};
 use tokio::time::timeout;
-use zookeeper_client::{Acls, CreateMode};
 
 use super::{SOON, ask_to_read, ask_to_write, granted, tickets, two, waits};
-use testbench::{World, case, eventually};
+use testbench::{Make, World, case, eventually};
 use testbench::{children, keeper};
 
 /// The session timeout of keepers whose beats are to come soon.
@@ -263,7 +262,7 @@ async fn a_refused_downgrade_gives_the_lock_up(world: World) {
 }
 
 /// The session of the only ticket.
-async fn session_of(stranger: &zookeeper_client::Client, name: &str) -> i64 {
+async fn session_of(stranger: &testbench::Stranger, name: &str) -> i64 {
     let tickets = children(stranger, name).await;
     let path = format!("/locks/{name}/{}", tickets[0]);
     stranger.get_data(&path).await.unwrap().1.ephemeral_owner
@@ -399,7 +398,7 @@ async fn a_writer_whose_ticket_is_broken_in_an_upgrade_is_told_so(world: World) 
     let (reader, error) = upgraded.unwrap().unwrap_err().into_parts();
     assert!(error.is_lost() && !reader.is_held(), "{error}");
     // A stranger's ticket does not block the queue forever either.
-    let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    let options = Make::Ephemeral;
     let foreign = "/locks/writer/__WRIT__0000009999";
     stranger.create(foreign, b"", &options).await.unwrap();
     let next = timeout(SOON, keeper(&world).await.rw_lock("writer").unwrap().read()).await;

@@ -11,13 +11,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use lockkeeper::{Error, Keeper, ReadGuard, RwLock, WriteGuard};
 use tokio::time::timeout;
-use zookeeper_client::{Acls, Client, CreateMode};
 
 use super::SOON;
 use crate::recipes::cancel::cancelled_after;
 use testbench::children;
 use testbench::dice::Dice;
-use testbench::{World, case, eventually};
+use testbench::{Make, Stranger, World, case, eventually};
 
 const NAME: &str = "random";
 const TASKS: u64 = 8;
@@ -35,7 +34,7 @@ struct Span {
 
 /// What the tasks write down.
 struct Ledger {
-    stranger: Client,
+    stranger: Stranger,
     spans: Mutex<Vec<Span>>,
 }
 
@@ -205,7 +204,7 @@ impl Task {
 #[case(within = 240)]
 async fn whatever_eight_tasks_do_nobody_writes_beside_another(world: World) {
     let stranger = world.raw().await;
-    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let options = Make::Persistent;
     stranger.create("/clock", b"", &options).await.unwrap();
     let spans = Mutex::default();
     let ledger = Arc::new(Ledger { stranger, spans });

@@ -19,7 +19,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// The world, a keeper to cancel with and how it looks at rest.
 struct Rest {
     world: World,
-    stranger: zookeeper_client::Client,
+    stranger: testbench::Stranger,
     keeper: Keeper,
     tasks: usize,
 }

@@ -10,7 +10,7 @@ use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
 use super::{granted, line_up, queued, semaphore, waits};
 use crate::regressions::own_session;
-use testbench::{World, case, eventually};
+use testbench::{Make, World, case, eventually};
 use testbench::{children, keeper};
 
 const SOON: Duration = Duration::from_secs(3);
@@ -46,17 +46,15 @@ async fn a_queue_that_holds_another_programs_data_works_and_keeps_it(world: Worl
 #[case]
 async fn a_queue_whose_data_we_may_not_write_works(world: World) {
     let (semaphore, stranger) = (semaphore(&world, "acl", 1).await, world.raw().await);
-    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let options = Make::Persistent;
     let rights = Permission::READ | Permission::CREATE | Permission::DELETE;
     let acl = [Acl::new(rights, AuthId::anyone())];
     let only = CreateMode::Persistent.with_acls(Acls::new(&acl));
     for path in ["/locks", "/locks/acl"] {
         stranger.create(path, b"", &options).await.unwrap();
     }
-    stranger
-        .create("/locks/acl/queue", b"", &only)
-        .await
-        .unwrap();
+    let client = stranger.zookeeper();
+    client.create("/locks/acl/queue", b"", &only).await.unwrap();
 
     let held = timeout(SOON, semaphore.acquire()).await.unwrap().unwrap();
     let waiting = line_up(&semaphore, &stranger, "acl", &[1, 1]).await;

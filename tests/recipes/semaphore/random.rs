@@ -195,11 +195,7 @@ async fn at_every_transaction_of_a_random_run_no_permit_was_given_beyond_the_lim
 }
 
 /// Stores another limit, and notes when.
-async fn set_limit(
-    stranger: &zookeeper_client::Client,
-    limit: u32,
-    limits: &mut BTreeMap<i64, u32>,
-) {
+async fn set_limit(stranger: &testbench::Stranger, limit: u32, limits: &mut BTreeMap<i64, u32>) {
     let data = limit.to_string();
     let set = stranger.set_data("/locks/run/limit", data.as_bytes(), None);
     limits.insert(set.await.unwrap().mzxid, limit);

@@ -8,12 +8,12 @@ use lockkeeper::{Acl, Error, Keeper, KeeperBuilder, SessionEvent, WiderAcl};
 use tokio::time::timeout;
 use tracing::Level;
 use tracing::instrument::WithSubscriber;
-use zookeeper_client::{Acls, Client, CreateMode};
+use zookeeper_client::{Acls, Client};
 
 use super::{SECRET, SOON, all_below, denied, raw_with};
 use testbench::heard::Heard;
 use testbench::wire::{Arrival, Out, Wire};
-use testbench::{World, case, eventually};
+use testbench::{Make, World, case, eventually};
 
 const OPEN: &str = "world:anyone:cdrwa";
 
@@ -27,7 +27,7 @@ async fn keeper(world: &World) -> Keeper {
 }
 
 async fn make_open(client: &Client, paths: &[&str]) {
-    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let options = Make::Persistent.into();
     for path in paths {
         client.create(path, b"", &options).await.unwrap();
     }
@@ -65,7 +65,7 @@ async fn has(client: &Client, directory: &str, count: usize) {
 
 #[case]
 async fn a_mark_of_a_stranger_calls_nobody_in(world: World) {
-    let stranger = world.raw().await;
+    let stranger = world.zookeeper().await;
     make_open(&stranger, &["/locks", "/locks/vault"]).await;
     let keeper = keeper(&world).await;
     let lock = keeper.mutex("vault").unwrap();
@@ -94,7 +94,7 @@ async fn a_mark_of_a_stranger_calls_nobody_in(world: World) {
 
 #[case]
 async fn no_recipe_uses_a_directory_that_is_open_to_others(world: World) {
-    let stranger = world.raw().await;
+    let stranger = world.zookeeper().await;
     make_open(&stranger, &["/locks", "/locks/a", "/locks/b"]).await;
     let keeper = keeper(&world).await;
 
@@ -126,7 +126,7 @@ async fn no_recipe_uses_a_directory_that_is_open_to_others(world: World) {
 
 #[case]
 async fn a_wider_list_is_only_warned_of_on_demand(world: World) {
-    make_open(&world.raw().await, &["/locks", "/locks/vault"]).await;
+    make_open(&world.zookeeper().await, &["/locks", "/locks/vault"]).await;
     let heard = Heard::default();
 
     let work = async {
@@ -145,7 +145,7 @@ async fn a_wider_list_is_only_warned_of_on_demand(world: World) {
 
 #[case]
 async fn a_directory_that_a_stranger_has_made_again_is_refused(world: World) {
-    let stranger = world.raw().await;
+    let stranger = world.zookeeper().await;
     make_open(&stranger, &["/locks"]).await;
     let keeper = keeper(&world).await;
     let lock = keeper.mutex("vault").unwrap();
@@ -176,7 +176,7 @@ async fn a_list_that_is_widened_while_we_wait_is_refused(world: World) {
     owner.set_acl("/locks/vault", &open, None).await.unwrap();
     let path = "/locks/vault/lock-0000000001";
     let stat = owner.check_stat(path).await.unwrap().unwrap();
-    forge(&world.raw().await, "/locks/vault", stat.czxid, 1).await;
+    forge(&world.zookeeper().await, "/locks/vault", stat.czxid, 1).await;
     drop(between);
 
     wider(timeout(SOON, last.granted()).await.unwrap(), "/locks/vault");
@@ -211,7 +211,7 @@ async fn every_part_of_a_semaphore_is_looked_at(world: World) {
 
 #[case]
 async fn nobody_follows_a_leader_where_strangers_may_write(world: World) {
-    let stranger = world.raw().await;
+    let stranger = world.zookeeper().await;
     make_open(&stranger, &["/locks", "/locks/lead"]).await;
     let impostor = Keeper::connect(world.connect_string()).await.unwrap();
     let impostor = impostor.election("lead").unwrap();
@@ -230,7 +230,7 @@ async fn nobody_follows_a_leader_where_strangers_may_write(world: World) {
 
 #[case]
 async fn a_page_of_the_journal_that_is_open_to_others_is_not_used(world: World) {
-    let stranger = world.raw().await;
+    let stranger = world.zookeeper().await;
     make_open(&stranger, &["/locks-journal", "/locks-journal/vault"]).await;
     let keeper = ours(&world).journal(9).connect().await.unwrap();
 
@@ -265,7 +265,7 @@ async fn a_credential_alone_keeps_others_out(world: World) {
     let open = open.credential("digest", SECRET).acl(Acl::open());
     let open = open.connect().await.unwrap();
     let _held = open.mutex("window").unwrap().lock().await.unwrap();
-    let raw = world.raw().await;
+    let raw = world.zookeeper().await;
     assert_eq!(raw.list_children("/open/window").await.unwrap().len(), 1);
 }
 
@@ -299,7 +299,7 @@ async fn lists_that_hide_digests_are_believed_if_nobody_else_may_read_them(world
 
 #[case]
 async fn what_is_open_to_others_is_found(world: World) {
-    let stranger = world.raw().await;
+    let stranger = world.zookeeper().await;
     make_open(&stranger, &["/locks", "/locks/vault", "/locks-journal"]).await;
     make_open(&stranger, &["/locks-journal/vault"]).await;
     let keeper = keeper(&world).await;
@@ -367,7 +367,7 @@ fn password(session: i64) -> [u8; 16] {
 async fn whoever_sees_a_session_may_end_it(world: World) {
     let keeper = keeper(&world).await;
     let guard = keeper.mutex("vault").unwrap().lock().await.unwrap();
-    let stranger = world.raw().await;
+    let stranger = world.zookeeper().await;
 
     let ticket = format!("/locks/vault/{}", guard.node());
     let session = match stranger.check_stat(&ticket).await {

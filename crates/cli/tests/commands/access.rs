@@ -176,7 +176,12 @@ async fn a_credential_alone_keeps_others_out_of_what_is_made(world: World) {
         .args(["--root", "/open", "run", "window", "--", "true"]);
     let open = finished(&mut open).await;
     assert_eq!(open.code, Some(0), "{open:?}");
-    let (acl, _) = world.raw().await.get_acl("/open/window").await.unwrap();
+    let (acl, _) = world
+        .zookeeper()
+        .await
+        .get_acl("/open/window")
+        .await
+        .unwrap();
     assert_eq!(acl[0].scheme(), "world");
 }
 
@@ -263,7 +268,7 @@ async fn a_credential_is_in_no_log_no_title_and_no_node(world: World) {
     let mut holder = Holder::start(command.stdin(Stdio::piped())).await;
     let mut log = holder.tool.stderr.take().unwrap();
     let title = std::fs::read(format!("/proc/{}/cmdline", holder.pid())).unwrap();
-    let stranger = world.raw().await;
+    let stranger = world.zookeeper().await;
     let (ticket, _) = stranger
         .get_data("/locks/vault/lock-0000000000")
         .await

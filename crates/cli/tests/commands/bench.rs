@@ -59,7 +59,7 @@ async fn bench_prints_its_figures_as_json_and_leaves_nothing(world: World) {
     assert!((100.0..20_000.0).contains(&bytes), "{result}");
 
     assert_eq!(
-        children(&world.raw().await, "/").await,
+        children(&world.zookeeper().await, "/").await,
         Vec::<String>::new()
     );
     assert!(world.watched_by_session().await.is_empty());
@@ -123,7 +123,7 @@ async fn bench_prints_a_table_and_nothing_else_where_there_is_no_terminal(world:
 
 #[case(alone, within = 120)]
 async fn an_interrupted_bench_removes_what_is_its_own_and_nothing_else(world: World) {
-    let stranger = world.raw().await;
+    let stranger = world.zookeeper().await;
     let holder = Holder::of(&world, "other").await;
     let before = children(&stranger, "/locks/other").await;
     // It listens for whoever asks for its lock.
@@ -196,7 +196,7 @@ async fn bench_without_a_server_ends_with_69(world: World) {
 async fn bench_without_permission_ends_with_77(world: World) {
     let acl = [Acl::new(Permission::READ, AuthId::anyone())];
     let read_only = CreateMode::Persistent.with_acls(Acls::from(&acl[..]));
-    let stranger = world.raw().await;
+    let stranger = world.zookeeper().await;
     stranger.create("/locks", b"", &read_only).await.unwrap();
 
     let ended = outcome(&world, &["bench"]).await;
@@ -211,7 +211,7 @@ async fn bench_without_permission_ends_with_77(world: World) {
 
 #[case(embedded, alone)]
 async fn a_bench_that_loses_its_sessions_ends_with_69_and_leaves_nothing(world: World) {
-    let stranger = world.raw().await;
+    let stranger = world.zookeeper().await;
     let before = sessions(&world);
     let bench = in_the_middle(&world, &stranger).await;
 
@@ -227,7 +227,7 @@ async fn a_bench_that_loses_its_sessions_ends_with_69_and_leaves_nothing(world: 
 
 #[case(embedded, alone)]
 async fn a_second_signal_does_not_wait_for_servers_that_are_silent(world: World) {
-    let stranger = world.raw().await;
+    let stranger = world.zookeeper().await;
     let before = sessions(&world);
     let mut bench = in_the_middle(&world, &stranger).await;
     let mut said = BufReader::new(bench.stderr.take().unwrap()).lines();
@@ -256,7 +256,7 @@ async fn a_second_signal_does_not_wait_for_servers_that_are_silent(world: World)
 
 #[case(embedded, alone)]
 async fn what_a_killed_bench_leaves_goes_by_itself(world: World) {
-    let stranger = world.raw().await;
+    let stranger = world.zookeeper().await;
     let before = sessions(&world);
     let mut bench = in_the_middle(&world, &stranger).await;
 

@@ -204,7 +204,7 @@ async fn no_permission_ends_with_77(world: World) {
 
 /// Removes the last ticket of a lock behind everybody's back.
 async fn remove_last(world: &World, name: &str) {
-    let client = world.raw().await;
+    let client = world.zookeeper().await;
     client.sync("/").await.unwrap();
     let mut nodes = client
         .list_children(&format!("/locks/{name}"))

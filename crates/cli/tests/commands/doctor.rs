@@ -215,7 +215,7 @@ async fn the_doctor_names_owners_that_wait_in_a_circle(world: World) {
 
 #[case]
 async fn the_doctor_names_tickets_that_do_not_see_each_other(world: World) {
-    let stranger = world.raw().await;
+    let stranger = world.zookeeper().await;
     let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
     let ephemeral = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     stranger.mkdir("/locks/both", &persistent).await.unwrap();
@@ -238,7 +238,7 @@ async fn the_doctor_names_tickets_that_do_not_see_each_other(world: World) {
 
 #[case]
 async fn the_doctor_and_why_name_a_lock_beside_permits(world: World) {
-    let stranger = world.raw().await;
+    let stranger = world.zookeeper().await;
     let permits = holder(&world, &["--permits", "1/1", "job"]).await;
     assert_eq!(findings(&world).await, []);
     let ephemeral = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
@@ -376,7 +376,7 @@ async fn the_journal_tells_released_from_killed(world: World) {
 
 #[case]
 async fn a_journal_that_cannot_be_written_is_said_once(world: World) {
-    let stranger = world.raw().await;
+    let stranger = world.zookeeper().await;
     let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
     stranger.mkdir("/locks-journal", &persistent).await.unwrap();
     for page in ["/locks-journal/one", "/locks-journal/two"] {

@@ -118,7 +118,7 @@ async fn an_empty_queue_is_said_on_stderr_and_is_not_an_error(world: World) {
 
 #[case]
 async fn queue_shows_foreign_tickets_and_lets_nobody_write_to_the_terminal(world: World) {
-    let stranger = world.raw().await;
+    let stranger = world.zookeeper().await;
     let ephemeral = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
     for folder in ["/locks", "/locks/mixed"] {

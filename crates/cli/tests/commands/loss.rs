@@ -155,7 +155,7 @@ async fn a_ticket_that_somebody_removed_ends_the_command(world: World) {
     let mut command = lockkeeper(&world);
     let options = ["--session-timeout", "2s", "run", "a", "--", "sh", "-c"];
     let mut holder = Holder::start(command.args(options).arg(HEEDS)).await;
-    let stranger = world.raw().await;
+    let stranger = world.zookeeper().await;
     stranger
         .delete("/locks/a/lock-0000000000", None)
         .await
@@ -176,7 +176,7 @@ async fn a_part_of_the_command_that_stands_still_gets_term_too(world: World) {
     let mut command = lockkeeper(&world);
     let options = ["--session-timeout", "2s", "run", "a", "--", "sh", "-c"];
     let holder = Holder::start(command.args(options).arg(script)).await;
-    let stranger = world.raw().await;
+    let stranger = world.zookeeper().await;
     let ticket = "/locks/a/lock-0000000000";
     stranger.delete(ticket, None).await.unwrap();
 

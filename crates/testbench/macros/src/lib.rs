@@ -4,32 +4,49 @@ use proc_macro::{TokenStream, TokenTree};
 
 /// Registers an async function that takes a `World` as a case.
 ///
-/// `#[case]` runs on every server, `#[case(embedded)]` on the embedded one alone, `#[case(real)]`
-/// on real ones alone. `alone` keeps other cases from running beside it; `within = 90` is its limit
-/// in seconds, instead of 60.
+/// `#[case]` runs on every server. `#[case(zookeeper, why = "..")]` runs on all that speak
+/// ZooKeeper's protocol, and says why it is theirs. `#[case(embedded)]` runs on the embedded one
+/// alone, `#[case(embedded, redis)]` on these two, `#[case(redis)]` on Redis alone, `#[case(real)]`
+/// on real ZooKeeper servers alone. `alone` keeps other cases from running beside it; `within = 90`
+/// is its limit in seconds, instead of 60.
 #[proc_macro_attribute]
 pub fn case(arguments: TokenStream, item: TokenStream) -> TokenStream {
-    let text = arguments.to_string();
-    let (mut place, mut is_alone, mut limit) = ("Both", "false", "60".to_owned());
-    for argument in text
-        .split(',')
-        .map(str::trim)
-        .filter(|text| !text.is_empty())
-    {
-        match argument.split_once('=') {
-            Some((word, seconds)) if word.trim() == "within" => {
-                seconds.trim().clone_into(&mut limit)
+    let (mut places, mut why, mut is_alone, mut limit) =
+        (Vec::new(), None, "false", "60".to_owned());
+    let mut tokens = arguments.into_iter();
+    loop {
+        let argument: Vec<String> = tokens
+            .by_ref()
+            .take_while(|token| !matches!(token, TokenTree::Punct(mark) if *mark == ','))
+            .map(|token| token.to_string())
+            .collect();
+        let words: Vec<&str> = argument.iter().map(String::as_str).collect();
+        match &words[..] {
+            [] => break,
+            ["within", "=", seconds] => (*seconds).clone_into(&mut limit),
+            ["why", "=", text] => why = Some((*text).to_owned()),
+            ["alone"] => is_alone = "true",
+            [place @ ("zookeeper" | "embedded" | "redis" | "real")] => {
+                places.push((*place).to_owned());
             }
-            None if argument == "embedded" => place = "Embedded",
-            None if argument == "real" => place = "Real",
-            None if argument == "alone" => is_alone = "true",
             _ => {
                 return error(&format!(
-                    "`{argument}`: say embedded, real, alone or within = SECONDS"
+                    "`{}`: say zookeeper, embedded, redis, real, alone, why = \"..\" or within = SECONDS",
+                    words.join(" ")
                 ));
             }
         }
     }
+    let places: Vec<&str> = places.iter().map(String::as_str).collect();
+    let place = match (&places[..], why) {
+        ([], None) => "Every".to_owned(),
+        (["zookeeper"], Some(why)) => format!("ZooKeeper({why})"),
+        (["embedded"], None) => "Embedded".to_owned(),
+        (["embedded", "redis"], None) => "EmbeddedAndRedis".to_owned(),
+        (["redis"], None) => "Redis".to_owned(),
+        (["real"], None) => "Real".to_owned(),
+        _ => return error("`zookeeper` has its `why`, and no other place has one"),
+    };
     let mut tokens = item.clone().into_iter();
     let is_fn =
         |token: &TokenTree| matches!(token, TokenTree::Ident(word) if word.to_string() == "fn");

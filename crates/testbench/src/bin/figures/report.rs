@@ -187,7 +187,7 @@ pub(crate) fn tables(figures: &Figures) -> String {
     row("`src/*.rs` beside them", files.len(), beside);
     let all = figures.library.iter().map(|part| part.files).sum();
     row(
-        "**the library, lines without `compat/` and `link/redis/`**",
+        "**the library, lines without `compat/` and the stores of `link/`**",
         all,
         figures.library_code(),
     );

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::oneshot;
 
-use super::request::{Rearmed, WatchKind};
+use super::{Rearmed, WatchKind};
 use crate::latch::Latch;
 use crate::link::Change;
 

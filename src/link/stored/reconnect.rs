@@ -9,21 +9,21 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::inbox::Message;
-use super::target::Greeted;
-use super::task::{EMPTY_FOR, SessionTask, Stop, Unsent};
+use super::task::{SessionTask, Stop, Unsent};
+use super::{Store, StoreRequest};
 
 /// Watches that one request arms again.
 const REARMED: usize = 200;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-impl SessionTask {
+impl<S: Store> SessionTask<S> {
     /// Opens another connection and arms all watches there, unless the session is over by then.
     pub(super) async fn reconnect(
         &mut self,
         last: u64,
         inbox: &mut mpsc::UnboundedReceiver<Message>,
-    ) -> Result<Greeted, &'static str> {
+    ) -> Result<S::Connection, &'static str> {
         let since = Instant::now();
         let mut pause = SHORTEST_PAUSE;
         let mut number = last;
@@ -31,11 +31,11 @@ impl SessionTask {
             // What is asked meanwhile waits.
             loop {
                 match inbox.try_recv() {
-                    Ok(Message::Ask { request, answer }) => {
+                    Ok(Message::Ask { operation, answer }) => {
                         let since = Instant::now();
                         let waiting = Unsent {
                             since,
-                            request,
+                            operation,
                             answer,
                         };
                         self.waiting.push_back(waiting);
@@ -46,14 +46,16 @@ impl SessionTask {
             }
             let limit = (self.granted / 3).max(Duration::from_millis(200));
             number += 1;
-            match self.target.greet(self.session.id, number, limit).await {
+            match self.store.greet(self.session.id, number, limit).await {
                 Ok(greeted) => match timeout(limit, self.reattach(&greeted)).await {
                     Ok(Ok(())) => return Ok(greeted),
                     Ok(Err(Stop::Over(why))) => return Err(why),
-                    Ok(Err(Stop::Lost(why))) => tracing::debug!(why, "no connection to Redis"),
-                    Err(_) => tracing::debug!("no answer of Redis"),
+                    Ok(Err(Stop::Lost(why))) => {
+                        tracing::debug!(why, "no connection to {}", S::ENGINE)
+                    }
+                    Err(_) => tracing::debug!("no answer of {}", S::ENGINE),
                 },
-                Err(why) => tracing::debug!(?why, "no connection to Redis"),
+                Err(why) => tracing::debug!(?why, "no connection to {}", S::ENGINE),
             }
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -61,21 +63,20 @@ impl SessionTask {
         Err("there was no server for twice its timeout")
     }
 
-    async fn reattach(&self, on: &Greeted) -> Result<(), Stop> {
+    async fn reattach(&self, on: &S::Connection) -> Result<(), Stop> {
         let rearmed = self.watches.to_rearm();
-        let touch = self.target.keys.touch(EMPTY_FOR);
         let rearm = rearmed
             .chunks(REARMED)
-            .map(|watches| self.target.keys.rearm(watches));
-        for request in std::iter::once(touch).chain(rearm) {
-            let asked = self.sent(on, &request, None).await;
+            .map(|watches| StoreRequest::Rearm(watches.to_vec()));
+        for operation in std::iter::once(StoreRequest::Touch).chain(rearm) {
+            let asked = self.sent(on, &operation, None).await;
             let is_refused = asked.result.is_err();
             if let Some(stop) = self.answer(asked) {
                 return Err(stop);
             }
-            // The script has not run, so the session has not moved.
+            // Nothing was done, so the session has not moved.
             if is_refused {
-                return Err(Stop::Lost("Redis has refused to move the session".into()));
+                return Err(Stop::Lost("it has refused to move the session".into()));
             }
         }
         Ok(())

@@ -1,31 +1,28 @@
 //! The task that speaks for a session.
 //!
-//! Invariants: requests leave in the order in which they were called, because the crate sends only
-//! what is polled, and one task polls all. A message of a watch is told before any answer that came
-//! behind it. A request is sent once: what a lost connection had not answered has an unknown
+//! Invariants: requests leave in the order in which they were called, because client crates send
+//! only what is polled, and one task polls all, first come first. A message of a watch is told
+//! before any answer that came behind it on its connection. A request is sent once: what a lost connection had not answered has an unknown
 //! outcome.
 
 use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::stream::{FuturesOrdered, StreamExt};
-use redis::{PushInfo, PushKind, RedisError, Value};
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::answer::{self, ScriptReply, Trouble, trouble};
 use super::inbox::{Inbox, Message, OVER, SessionKey};
 use super::reaper;
-use super::request::{Request, WatchKind};
-use super::target::{Greeted, RedisTarget};
 use super::watches::Watches;
+use super::{Outcome, Store, StoreConnection, StoreReply, StoreRequest, Trouble, WatchKind};
 use crate::link::{Code, Fault, SessionState};
 
-/// Containers that have been empty for so long are removed, as ZooKeeper does it.
-pub(super) const EMPTY_FOR: Duration = Duration::from_secs(60);
+type Answer = oneshot::Sender<Result<Outcome, Fault>>;
 
 /// Why a connection is served no longer.
 pub(super) enum Stop {
@@ -35,17 +32,18 @@ pub(super) enum Stop {
 
 /// What a request is, once it is on its way, and its answer.
 pub(super) struct Asked {
-    answer: Option<oneshot::Sender<Result<Value, Fault>>>,
-    operation: &'static str,
+    answer: Option<Answer>,
     watch: Option<(WatchKind, u64)>,
     is_heartbeat: bool,
-    pub(super) result: Result<Value, RedisError>,
+    /// Nothing of the session follows it.
+    is_end: bool,
+    pub(super) result: Result<StoreReply, Trouble>,
 }
 
-pub(super) type Sent = Pin<Box<dyn Future<Output = Asked> + Send>>;
+type Sent = BoxFuture<'static, Asked>;
 
-pub(super) struct SessionTask {
-    pub(super) target: RedisTarget,
+pub(super) struct SessionTask<S> {
+    pub(super) store: S,
     pub(super) session: SessionKey,
     pub(super) granted: Duration,
     pub(super) watches: Arc<Watches>,
@@ -62,28 +60,28 @@ pub(super) struct SessionTask {
 /// A request that waits for a connection.
 pub(super) struct Unsent {
     pub(super) since: Instant,
-    pub(super) request: Request,
-    pub(super) answer: Option<oneshot::Sender<Result<Value, Fault>>>,
+    pub(super) operation: StoreRequest,
+    pub(super) answer: Option<Answer>,
 }
 
-impl SessionTask {
+impl<S: Store> SessionTask<S> {
     pub(super) async fn run(
         mut self,
-        mut greeted: Greeted,
+        mut greeted: S::Connection,
         mut inbox: mpsc::UnboundedReceiver<Message>,
     ) {
         let why = loop {
             match self.serve(&mut greeted, &mut inbox).await {
                 Stop::Over(why) => break why,
-                Stop::Lost(why) => tracing::debug!(why, "the connection to Redis is lost"),
+                Stop::Lost(why) => tracing::debug!(why, "the connection to {} is lost", S::ENGINE),
             }
             self.connection.send_replace(0);
             self.state.send_replace(SessionState::Disconnected);
-            match self.reconnect(greeted.number, &mut inbox).await {
+            match self.reconnect(greeted.number(), &mut inbox).await {
                 Ok(again) => greeted = again,
                 Err(why) => break why,
             }
-            self.connection.send_replace(greeted.number);
+            self.connection.send_replace(greeted.number());
             self.state.send_replace(SessionState::Connected);
         };
         self.connection.send_replace(0);
@@ -94,19 +92,24 @@ impl SessionTask {
 
     pub(super) fn sent(
         &self,
-        on: &Greeted,
-        request: &Request,
-        answer: Option<oneshot::Sender<Result<Value, Fault>>>,
+        on: &S::Connection,
+        operation: &StoreRequest,
+        answer: Option<Answer>,
     ) -> Sent {
-        let asked = on.ask(self.target.command(&self.session, on, request));
-        let (operation, watch) = (request.operation, request.watch);
-        let is_heartbeat = request.is_heartbeat;
+        let asked = on.ask(&self.session, operation);
+        let watch = match operation {
+            StoreRequest::Watch { kind, number, .. } => Some((*kind, *number)),
+            _ => None,
+        };
+        let is_heartbeat = operation.is_heartbeat();
+        let is_end =
+            matches!(operation, StoreRequest::Close | StoreRequest::Reap(..)) && answer.is_none();
         Box::pin(async move {
             Asked {
                 answer,
-                operation,
                 watch,
                 is_heartbeat,
+                is_end,
                 result: asked.await,
             }
         })
@@ -114,15 +117,16 @@ impl SessionTask {
 
     async fn serve(
         &mut self,
-        on: &mut Greeted,
+        on: &mut S::Connection,
         inbox: &mut mpsc::UnboundedReceiver<Message>,
     ) -> Stop {
-        let mut under_way: FuturesOrdered<Sent> = FuturesOrdered::new();
+        let under_way = FuturesUnordered::new();
+        let mut under_way: FuturesUnordered<Sent> = under_way;
         let deadline = self.own.deadline;
         for waiting in std::mem::take(&mut self.waiting) {
             // Its caller has been told that nothing is known.
             if waiting.since.elapsed() < deadline {
-                under_way.push_back(self.sent(on, &waiting.request, waiting.answer));
+                under_way.push(self.sent(on, &waiting.operation, waiting.answer));
             }
         }
         let (heartbeat, patience) = (self.granted / 3, self.granted * 2 / 3);
@@ -133,23 +137,26 @@ impl SessionTask {
             let silent = sleep_until(heard + patience);
             tokio::select! {
                 biased;
-                push = on.pushes.recv() => match push {
-                    Some(push) => if self.is_end(&push) { return Stop::Lost("closed".into()) },
+                event = on.event() => match event {
+                    Some(event) => self.watches.tell(&event),
                     None => return Stop::Lost("closed".into()),
                 },
                 Some(asked) = under_way.next(), if !under_way.is_empty() => {
                     heard = Instant::now();
                     // What was pushed before this answer is told before it.
-                    while let Ok(push) = on.pushes.try_recv() {
-                        if self.is_end(&push) { return Stop::Lost("closed".into()) }
+                    while let Some(event) = unconstrained(on.event()).now_or_never() {
+                        match event {
+                            Some(event) => self.watches.tell(&event),
+                            None => return Stop::Lost("closed".into()),
+                        }
                     }
                     if let Some(stop) = self.answer(asked) { return stop }
                 }
                 message = inbox.recv() => match message {
-                    Some(Message::Ask { request, answer }) => {
+                    Some(Message::Ask { operation, answer }) => {
                         if under_way.is_empty() { heard = Instant::now() }
-                        if request.operation == "touch" { touched = Instant::now() }
-                        under_way.push_back(self.sent(on, &request, answer));
+                        if matches!(operation, StoreRequest::Touch) { touched = Instant::now() }
+                        under_way.push(self.sent(on, &operation, answer));
                     }
                     Some(Message::Close) | None => {
                         self.close(on, under_way).await;
@@ -159,8 +166,7 @@ impl SessionTask {
                 () = sleep_until(touched + heartbeat) => {
                     if under_way.is_empty() { heard = Instant::now() }
                     touched = Instant::now();
-                    let touch = self.target.keys.touch(EMPTY_FOR);
-                    under_way.push_back(self.sent(on, &touch, None));
+                    under_way.push(self.sent(on, &StoreRequest::Touch, None));
                 }
                 () = silent, if !under_way.is_empty() => {
                     return Stop::Lost(format!("no answer within {patience:?}"));
@@ -169,68 +175,50 @@ impl SessionTask {
         }
     }
 
-    /// Takes a message in. Whether it is the end of the connection.
-    fn is_end(&self, push: &PushInfo) -> bool {
-        match push.kind {
-            PushKind::Disconnection => return true,
-            PushKind::Message => {}
-            _ => return false,
-        }
-        if let Some(Value::BulkString(event)) = push.data.get(1) {
-            self.watches.tell(&String::from_utf8_lossy(event));
-        }
-        false
-    }
-
     pub(super) fn answer(
         &self,
         Asked {
             answer,
-            operation,
             watch,
             is_heartbeat,
+            is_end: _,
             result,
         }: Asked,
     ) -> Option<Stop> {
-        let (answered, stop) = match result.map(answer::reply) {
-            Ok(Ok(ScriptReply::Done { events, result })) => {
+        let (answered, stop) = match result {
+            Ok(StoreReply::Done { events, outcome }) => {
                 for event in &events {
                     self.watches.tell(event);
                 }
-                if operation == "touch" {
-                    self.reap(result.clone());
-                }
                 if let Some((kind, number)) = watch {
-                    self.armed(kind, number, result.clone());
+                    self.armed(kind, number, &outcome);
                 }
-                (Ok(result), None)
+                (Ok(self.reaped(outcome)), None)
             }
-            Ok(Ok(ScriptReply::Refused { at, code })) => (Err(Fault::Refused(at, code)), None),
-            Ok(Ok(ScriptReply::Over | ScriptReply::Grace(_))) => (
+            Ok(StoreReply::Refused { at, code }) => (Err(Fault::Refused(at, code)), None),
+            Ok(StoreReply::Over | StoreReply::Grace(_)) => (
                 Err(Fault::Unknown(OVER.into())),
                 Some(Stop::Over("it expired")),
             ),
-            Ok(Ok(ScriptReply::Moved)) => {
+            Ok(StoreReply::Moved) => {
                 let why = "the session has another connection";
                 (
                     Err(Fault::Unknown(why.into())),
                     Some(Stop::Lost(why.into())),
                 )
             }
-            Ok(Ok(ScriptReply::OtherIncarnation)) => {
+            Ok(StoreReply::OtherIncarnation) => {
                 let why = "the store has started again, or another server has taken over";
                 (Err(Fault::Unknown(why.into())), Some(Stop::Over(why)))
             }
-            Ok(Err(fault)) => (Err(fault), None),
-            Err(error) => match trouble(&error) {
-                // The script has not run, so it proves no life: no lease is extended.
-                Trouble::Refused(code) if is_heartbeat => {
-                    let code = Code::NotNow(code.to_string());
-                    (Err(Fault::Answered(code)), None)
-                }
-                Trouble::Refused(code) => (Err(Fault::Answered(code)), None),
-                Trouble::Lost(why) => (Err(Fault::Unknown(why.clone())), Some(Stop::Lost(why))),
-            },
+            // Nothing was done, so it proves no life: no lease is extended.
+            Err(Trouble::Refused(code)) if is_heartbeat => {
+                let code = Code::NotNow(code.to_string());
+                (Err(Fault::Answered(code)), None)
+            }
+            Err(Trouble::Refused(code)) => (Err(Fault::Answered(code)), None),
+            Err(Trouble::Broken(why)) => (Err(Fault::Unknown(why)), None),
+            Err(Trouble::Lost(why)) => (Err(Fault::Unknown(why.clone())), Some(Stop::Lost(why))),
         };
         if let Some(answer) = answer {
             answer.send(answered).ok();
@@ -239,9 +227,8 @@ impl SessionTask {
     }
 
     /// What is armed again on another connection is known before the caller looks.
-    fn armed(&self, kind: WatchKind, number: u64, answer: Value) {
-        let node = answer::read(answer).and_then(|(node, _): (Value, Value)| answer::node(node));
-        if let Ok(node) = node {
+    fn armed(&self, kind: WatchKind, number: u64, outcome: &Outcome) {
+        if let Outcome::Armed(node, _) = outcome {
             let last = match kind {
                 WatchKind::Data => node.version.into(),
                 WatchKind::Children => node.pzxid,
@@ -250,46 +237,43 @@ impl SessionTask {
         }
     }
 
-    fn reap(&self, touched: Value) {
-        let due: Result<(Vec<String>, Vec<String>), Fault> = answer::read(touched);
-        let Ok((sessions, containers)) = due else {
-            return;
+    /// Removes what a heartbeat has found.
+    fn reaped(&self, outcome: Outcome) -> Outcome {
+        let Outcome::Due(sessions, containers) = outcome else {
+            return outcome;
         };
         let is_idle = sessions.is_empty() && containers.is_empty();
-        if is_idle || self.reaping.swap(true, Ordering::Relaxed) {
-            return;
+        if !is_idle && !self.reaping.swap(true, Ordering::Relaxed) {
+            let (reaping, inbox) = (Arc::clone(&self.reaping), self.own.clone());
+            tokio::spawn(async move {
+                reaper::reap(&inbox, sessions, containers).await;
+                reaping.store(false, Ordering::Relaxed);
+            });
         }
-        let (reaping, inbox) = (Arc::clone(&self.reaping), self.own.clone());
-        let keys = self.target.keys.clone();
-        tokio::spawn(async move {
-            reaper::reap(&inbox, &keys, sessions, containers).await;
-            reaping.store(false, Ordering::Relaxed);
-        });
+        Outcome::Nothing
     }
 
     /// Ends the session at the server, behind all that was sent.
-    async fn close(&self, on: &Greeted, mut under_way: FuturesOrdered<Sent>) {
-        let (session, keys) = (&self.session, &self.target.keys);
+    async fn close(&self, on: &S::Connection, mut under_way: FuturesUnordered<Sent>) {
         let closing = async {
-            let mut next = Request::new("close");
-            under_way.push_back(self.sent(on, &next, None));
+            under_way.push(self.sent(on, &StoreRequest::Close, None));
             while let Some(asked) = under_way.next().await {
-                if !under_way.is_empty() {
+                if !asked.is_end {
                     self.answer(asked);
                     continue;
                 }
-                let Ok(Ok(ScriptReply::Done { result, .. })) = asked.result.map(answer::reply)
+                let Ok(StoreReply::Done {
+                    outcome: Outcome::Paths(paths),
+                    ..
+                }) = asked.result
                 else {
-                    return;
-                };
-                let Ok(paths) = answer::read::<Vec<String>>(result) else {
                     return;
                 };
                 if paths.is_empty() {
                     return;
                 }
-                next = keys.reap(&session.id.to_string(), &paths);
-                under_way.push_back(self.sent(on, &next, None));
+                let reap = StoreRequest::Reap(self.session.id, paths);
+                under_way.push(self.sent(on, &reap, None));
             }
         };
         // Others remove what is left.

@@ -3,26 +3,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::request::Request;
+use super::{Outcome, StoreRequest};
 use crate::link::Fault;
 
 pub(super) const OVER: &str = "the session is over";
 
 /// Who asks.
 #[derive(Debug, Clone)]
-pub(super) struct SessionKey {
-    pub(super) id: i64,
-    pub(super) secret: Arc<str>,
+pub(crate) struct SessionKey {
+    pub(crate) id: i64,
+    pub(crate) secret: Arc<str>,
 }
 
 pub(super) enum Message {
     Ask {
-        request: Request,
-        answer: Option<oneshot::Sender<Result<Value, Fault>>>,
+        operation: StoreRequest,
+        answer: Option<oneshot::Sender<Result<Outcome, Fault>>>,
     },
     Close,
 }
@@ -38,11 +37,14 @@ impl Inbox {
     /// Sends a request now; the answer comes within the deadline.
     pub(super) fn ask(
         &self,
-        request: Request,
-    ) -> impl Future<Output = Result<Value, Fault>> + Send + use<> {
+        operation: StoreRequest,
+    ) -> impl Future<Output = Result<Outcome, Fault>> + Send + use<> {
         let (answer, answered) = oneshot::channel();
         let answer = Some(answer);
-        let is_sent = self.messages.send(Message::Ask { request, answer }).is_ok();
+        let is_sent = self
+            .messages
+            .send(Message::Ask { operation, answer })
+            .is_ok();
         let deadline = self.deadline;
         async move {
             if !is_sent {
@@ -57,8 +59,8 @@ impl Inbox {
     }
 
     /// Sends a request of which no answer is wanted.
-    pub(super) fn tell(&self, request: Request) {
+    pub(super) fn tell(&self, operation: StoreRequest) {
         let answer = None;
-        self.messages.send(Message::Ask { request, answer }).ok();
+        self.messages.send(Message::Ask { operation, answer }).ok();
     }
 }

@@ -1,29 +1,25 @@
-//! One session on a Redis server, as the recipes see it: each operation is one request of its task.
+//! One session on a store, as the recipes see it: each operation is one request of its task.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Value;
 use tokio::sync::{mpsc, watch};
 
-use super::answer;
 use super::inbox::{Inbox, Message, SessionKey};
-use super::request::{Request, WatchKind};
-use super::target::{Greeted, RedisTarget};
-use super::task::{EMPTY_FOR, SessionTask};
+use super::task::SessionTask;
 use super::watches::Watches;
+use super::{Outcome, Store, StoreRequest, WatchKind, unexpected};
 use crate::link::size::{self, Envelope};
 use crate::link::{
     AccessList, Change, Code, Create, Created, Fault, Found, Link, Node, Read, Reply, SessionState,
     Watch, Write,
 };
 
-pub(super) struct RedisLink {
+pub(super) struct StoredLink {
     id: i64,
     granted: Duration,
-    target: RedisTarget,
     inbox: Inbox,
     watches: Arc<Watches>,
     states: watch::Receiver<SessionState>,
@@ -31,27 +27,27 @@ pub(super) struct RedisLink {
     connections: watch::Receiver<u64>,
 }
 
-impl fmt::Debug for RedisLink {
+impl fmt::Debug for StoredLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisLink")
+        f.debug_struct("StoredLink")
             .field("id", &self.id)
             .finish_non_exhaustive()
     }
 }
 
-impl Drop for RedisLink {
+impl Drop for StoredLink {
     fn drop(&mut self) {
         self.inbox.messages.send(Message::Close).ok();
     }
 }
 
-impl RedisLink {
+impl StoredLink {
     /// Starts the task of a session that was opened.
-    pub(super) fn start(
-        target: RedisTarget,
+    pub(super) fn start<S: Store>(
+        store: S,
         session: SessionKey,
         granted: Duration,
-        greeted: Greeted,
+        greeted: S::Connection,
     ) -> Arc<dyn Link> {
         let (messages, inbox) = mpsc::unbounded_channel();
         let (state, states) = watch::channel(SessionState::Connected);
@@ -61,14 +57,13 @@ impl RedisLink {
         let link = Self {
             id: session.id,
             granted,
-            target: target.clone(),
             inbox: Inbox { messages, deadline },
             watches: Arc::clone(&watches),
             states,
             connections,
         };
         let task = SessionTask {
-            target,
+            store,
             session,
             granted,
             watches,
@@ -84,10 +79,10 @@ impl RedisLink {
 
     fn ask<'a, T: Send + 'a>(
         &self,
-        request: Request,
-        read: impl FnOnce(Value) -> Result<T, Fault> + Send + 'a,
+        operation: StoreRequest,
+        read: impl FnOnce(Outcome) -> Result<T, Fault> + Send + 'a,
     ) -> Reply<'a, T> {
-        let answered = self.inbox.ask(request);
+        let answered = self.inbox.ask(operation);
         Box::pin(async move { read(answered.await?) })
     }
 
@@ -107,13 +102,17 @@ impl RedisLink {
             path: path.to_owned(),
             watches: Arc::clone(&self.watches),
             inbox: self.inbox.clone(),
-            target: self.target.clone(),
         };
-        let answered = self.inbox.ask(self.target.keys.watch(kind, path, number));
+        let answered = self.inbox.ask(StoreRequest::Watch {
+            kind,
+            path: path.to_owned(),
+            number,
+        });
         async move {
-            let answer = answered.await.map_err(alone)?;
-            let (node, names): (Value, Vec<String>) = answer::read(answer)?;
-            let node = answer::node(node)?;
+            let (node, names) = match answered.await.map_err(alone)? {
+                Outcome::Armed(node, names) => (node, names),
+                other => return Err(unexpected(&other)),
+            };
             let watch = Watch::new(async move {
                 let armed = armed;
                 let change = told.await.unwrap_or(Change::SessionOver);
@@ -132,15 +131,16 @@ struct Unwatched {
     path: String,
     watches: Arc<Watches>,
     inbox: Inbox,
-    target: RedisTarget,
 }
 
 impl Drop for Unwatched {
     fn drop(&mut self) {
         if self.watches.forget(self.number) {
-            let keys = &self.target.keys;
-            let unwatch = keys.unwatch(self.kind, &self.path, self.number);
-            self.inbox.tell(unwatch);
+            self.inbox.tell(StoreRequest::Unwatch {
+                kind: self.kind,
+                path: std::mem::take(&mut self.path),
+                number: self.number,
+            });
         }
     }
 }
@@ -153,7 +153,14 @@ fn alone(fault: Fault) -> Fault {
     }
 }
 
-impl Link for RedisLink {
+fn made(outcome: Outcome) -> Result<Vec<(String, Created)>, Fault> {
+    match outcome {
+        Outcome::Made(made) => Ok(made),
+        other => Err(unexpected(&other)),
+    }
+}
+
+impl Link for StoredLink {
     fn session_id(&self) -> i64 {
         self.id
     }
@@ -166,12 +173,12 @@ impl Link for RedisLink {
         if let Err(too_large) = size::check(Envelope::default().create(path, data)) {
             return Self::refused(too_large);
         }
-        let answered = self.inbox.ask(self.target.keys.create(path, data, kind));
+        let answered = self.inbox.ask(StoreRequest::create(path, data, kind));
         let session = self.id;
         Box::pin(async move {
-            let made = answer::made(answered.await.map_err(alone)?, session)?;
+            let made = made(answered.await.map_err(alone)?)?;
             let created = made.into_iter().next().map(|(_, created)| created);
-            let created = created.ok_or_else(|| answer::broken("nothing was made"))?;
+            let created = created.ok_or_else(|| Fault::Unknown("nothing was made".into()))?;
             let owner = match kind {
                 Create::EphemeralSequential => session,
                 Create::Container | Create::Persistent => 0,
@@ -181,9 +188,7 @@ impl Link for RedisLink {
     }
 
     fn delete(&self, path: &str) -> Reply<'_, ()> {
-        let answered = self
-            .inbox
-            .ask(self.target.keys.multi(&[Write::delete(path)]));
+        let answered = self.inbox.ask(StoreRequest::delete(path));
         Box::pin(async move { answered.await.map(drop).map_err(alone) })
     }
 
@@ -201,16 +206,9 @@ impl Link for RedisLink {
         if let Err(too_large) = size::check(Envelope::default().reads(reads)) {
             return Self::refused(too_large);
         }
-        let lists: Vec<bool> = reads
-            .iter()
-            .map(|read| matches!(read, Read::Children(_)))
-            .collect();
-        self.ask(self.target.keys.read(reads), move |value| {
-            let found: Vec<Value> = answer::read(value)?;
-            let found = found.into_iter().zip(lists);
-            found
-                .map(|(value, is_list)| answer::found(value, is_list))
-                .collect()
+        self.ask(StoreRequest::read(reads), |outcome| match outcome {
+            Outcome::Found(found) => Ok(found),
+            other => Err(unexpected(&other)),
         })
     }
 
@@ -232,27 +230,29 @@ impl Link for RedisLink {
         if let Err(too_large) = size::check(Envelope::default().writes(writes)) {
             return Self::refused(too_large);
         }
-        let session = self.id;
-        self.ask(self.target.keys.multi(writes), move |value| {
-            let made = answer::made(value, session)?;
-            Ok(made.into_iter().map(|(path, _)| path).collect())
+        self.ask(StoreRequest::multi(writes), |outcome| {
+            Ok(made(outcome)?.into_iter().map(|(path, _)| path).collect())
         })
     }
 
     fn ephemerals(&self, prefix: &str) -> Reply<'_, Vec<String>> {
-        self.ask(self.target.keys.ephemerals(prefix), answer::read)
+        let ephemerals = StoreRequest::Ephemerals(prefix.to_owned());
+        self.ask(ephemerals, |outcome| match outcome {
+            Outcome::Paths(paths) => Ok(paths),
+            other => Err(unexpected(&other)),
+        })
     }
 
     /// There is one server, which has seen all.
     fn sync(&self, _path: &str) -> Reply<'_, ()> {
-        self.ask(self.target.keys.touch(EMPTY_FOR), |_| Ok(()))
+        self.ask(StoreRequest::Touch, |_| Ok(()))
     }
 
     fn states(&self) -> watch::Receiver<SessionState> {
         self.states.clone()
     }
 
-    /// The script compares the server's history with each request, so there is only one server.
+    /// The store compares its history with each request, so there is only one server.
     fn standalone(&self) -> Option<u64> {
         let connection = *self.connections.borrow();
         (connection > 0).then_some(connection)

@@ -1,0 +1,134 @@
+//! A session on a store that keeps nodes and watches as data: what the engines there share.
+//!
+//! The task of a session, its inbox, its watches, reconnects and the removal of dead sessions are
+//! here. An engine brings a [`Store`]: how its server is greeted, and how a request becomes one
+//! call there. Invariant: nothing in here knows which store it is.
+
+mod inbox;
+mod opener;
+mod reaper;
+mod reconnect;
+mod request;
+mod session;
+mod task;
+mod watches;
+
+use std::fmt;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use super::engine::{Engine, Weakness};
+use super::{Code, Created, Fault, Found, Node};
+use crate::error::UnreachableReason;
+
+pub(super) use inbox::SessionKey;
+pub(super) use request::{Rearmed, StoreRequest, StoredWrite, WatchKind};
+
+/// Containers that have been empty for so long are removed, as ZooKeeper does it.
+pub(super) const EMPTY_FOR: Duration = Duration::from_secs(60);
+/// The largest timeout of a session, unless the root says otherwise already.
+const LONGEST: Duration = Duration::from_secs(30);
+/// How long a cut-off primary may still answer, and how far the clock may step, together.
+pub(super) const MARGIN: Duration = Duration::from_secs(5);
+
+/// A store's server, and what is asked of it.
+pub(crate) trait Store: Clone + fmt::Debug + Send + Sync + 'static {
+    type Connection: StoreConnection;
+    const ENGINE: Engine;
+
+    /// Its address, without user and password.
+    fn server(&self) -> &str;
+    fn session_timeout(&self) -> Duration;
+    /// The root is declared to be new: nobody waits for clients of before.
+    fn is_new(&self) -> bool;
+    /// Connects, and learns which history the server has. `number`: the how manieth connection of
+    /// its session it is.
+    fn greet(
+        &self,
+        session: i64,
+        number: u64,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Self::Connection, Ungreeted>> + Send;
+    /// What in its configuration weakens the promises.
+    fn weaknesses(
+        &self,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Vec<Weakness>, UnreachableReason>> + Send;
+}
+
+/// A connection of a session. It was greeted.
+pub(crate) trait StoreConnection: Send + Sync + 'static {
+    fn number(&self) -> u64;
+    /// One call at the server, which leaves when the future is first polled.
+    fn ask(
+        &self,
+        session: &SessionKey,
+        operation: &StoreRequest,
+    ) -> BoxFuture<'static, Result<StoreReply, Trouble>>;
+    /// The next event of a watch; none at the end of the connection. Cancel safe.
+    fn event(&mut self) -> impl Future<Output = Option<String>> + Send;
+}
+
+/// Why a connection is none on which a session can be.
+#[derive(Debug)]
+pub(crate) enum Ungreeted {
+    /// The user or the password is wrong, or the user may not do what is needed.
+    Unauthenticated(String),
+    Unreachable(UnreachableReason),
+}
+
+/// What the store says to a request.
+#[derive(Debug)]
+pub(crate) enum StoreReply {
+    Done {
+        /// Of this session's own watches: `x` and the number for a delete, `c` for another change.
+        events: Vec<String>,
+        outcome: Outcome,
+    },
+    Refused {
+        at: usize,
+        code: Code,
+    },
+    /// Nobody gets a session for so long.
+    Grace(Duration),
+    /// The session is over.
+    Over,
+    /// The session has another connection by now; nothing was done.
+    Moved,
+    /// The server has another history than the one that the connection was greeted with.
+    OtherIncarnation,
+}
+
+/// The result of an operation that was done.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Nothing,
+    /// The timeout of the session that was opened.
+    Granted(Duration),
+    /// What was made, with its paths.
+    Made(Vec<(String, Created)>),
+    Found(Vec<Found>),
+    /// A watch was armed: the node, and its children if they are watched.
+    Armed(Node, Vec<String>),
+    Paths(Vec<String>),
+    /// Sessions that may be over, and containers that have been empty for long.
+    Due(Vec<i64>, Vec<String>),
+    /// A session that is late: when to look again, or what is left of it.
+    Buried(Duration, Vec<String>),
+}
+
+/// Why a request has no reply.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// Nothing was done.
+    Refused(Code),
+    /// The connection is of no use any more. What was not answered may have been done.
+    Lost(String),
+    /// The answer is none of ours.
+    Broken(String),
+}
+
+fn unexpected(outcome: &Outcome) -> Fault {
+    Fault::Unknown(format!("not an answer to that question: {outcome:?}"))
+}

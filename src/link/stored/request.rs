@@ -1,0 +1,177 @@
+//! What a session asks of its store. (pure)
+
+use std::time::Duration;
+
+use crate::link::{ANY_VERSION, Create, Read, Write};
+
+/// An operation, before it is known on which connection it leaves.
+#[derive(Debug, Clone)]
+pub(crate) enum StoreRequest {
+    /// Opens the session of the connection.
+    Open {
+        asked: Duration,
+        longest: Duration,
+        margin: Duration,
+        is_new: bool,
+    },
+    Multi(Vec<StoredWrite>),
+    Read(Vec<(WatchKind, String)>),
+    Watch {
+        kind: WatchKind,
+        path: String,
+        number: u64,
+    },
+    Unwatch {
+        kind: WatchKind,
+        path: String,
+        number: u64,
+    },
+    Rearm(Vec<Rearmed>),
+    /// This session's nodes whose path starts so.
+    Ephemerals(String),
+    /// A heartbeat, which also finds what dead sessions have left.
+    Touch,
+    /// Looks at a session that may be over.
+    Bury(i64),
+    /// Removes nodes of a dead session.
+    Reap(i64, Vec<String>),
+    /// Removes a container that is empty.
+    Collect(String),
+    Close,
+}
+
+/// One write of a `multi`.
+#[derive(Debug, Clone)]
+pub(crate) struct StoredWrite {
+    pub(crate) kind: WriteKind,
+    pub(crate) path: String,
+    pub(crate) data: Vec<u8>,
+    pub(crate) version: i32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WriteKind {
+    Check,
+    Create,
+    Container,
+    Ephemeral,
+    Sequential,
+    Set,
+    Delete,
+}
+
+impl WriteKind {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Check => "check",
+            Self::Create => "create",
+            Self::Container => "container",
+            Self::Ephemeral => "ephemeral",
+            Self::Sequential => "sequential",
+            Self::Set => "set",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+/// What a watch is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WatchKind {
+    Data,
+    Children,
+}
+
+impl WatchKind {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Data => "d",
+            Self::Children => "c",
+        }
+    }
+}
+
+/// A watch that a new connection arms again, and what was seen when it was armed.
+#[derive(Debug, Clone)]
+pub(crate) struct Rearmed {
+    pub(crate) number: u64,
+    pub(crate) kind: WatchKind,
+    pub(crate) path: String,
+    pub(crate) czxid: i64,
+    /// The version, or the last change of children.
+    pub(crate) last: i64,
+}
+
+impl StoreRequest {
+    pub(super) fn multi(writes: &[Write<'_>]) -> Self {
+        let writes = writes.iter().map(|write| match *write {
+            Write::Check { path, version } => {
+                StoredWrite::new(WriteKind::Check, path, b"", version)
+            }
+            Write::Create { path, data } => StoredWrite::new(WriteKind::Create, path, data, 0),
+            Write::Ephemeral {
+                path,
+                data,
+                is_sequential: true,
+            } => StoredWrite::new(WriteKind::Sequential, path, data, 0),
+            Write::Ephemeral { path, data, .. } => {
+                StoredWrite::new(WriteKind::Ephemeral, path, data, 0)
+            }
+            Write::Set {
+                path,
+                data,
+                version,
+            } => StoredWrite::new(WriteKind::Set, path, data, version),
+            Write::Delete { path, version } => {
+                StoredWrite::new(WriteKind::Delete, path, b"", version)
+            }
+        });
+        Self::Multi(writes.collect())
+    }
+
+    pub(crate) fn create(path: &str, data: &[u8], kind: Create) -> Self {
+        let kind = match kind {
+            Create::Container => WriteKind::Container,
+            Create::Persistent => WriteKind::Create,
+            Create::EphemeralSequential => WriteKind::Sequential,
+        };
+        Self::Multi(vec![StoredWrite::new(kind, path, data, 0)])
+    }
+
+    pub(super) fn delete(path: &str) -> Self {
+        let version = ANY_VERSION;
+        Self::Multi(vec![StoredWrite::new(
+            WriteKind::Delete,
+            path,
+            b"",
+            version,
+        )])
+    }
+
+    pub(super) fn read(reads: &[Read<'_>]) -> Self {
+        let reads = reads.iter().map(|read| match *read {
+            Read::Data(path) => (WatchKind::Data, path.to_owned()),
+            Read::Children(path) => (WatchKind::Children, path.to_owned()),
+        });
+        Self::Read(reads.collect())
+    }
+
+    /// Whether it changes nothing but the session's deadline.
+    pub(crate) fn is_heartbeat(&self) -> bool {
+        match self {
+            Self::Touch => true,
+            Self::Multi(writes) => writes.iter().all(|write| write.kind == WriteKind::Check),
+            _ => false,
+        }
+    }
+}
+
+impl StoredWrite {
+    fn new(kind: WriteKind, path: &str, data: &[u8], version: i32) -> Self {
+        Self {
+            kind,
+            path: path.to_owned(),
+            data: data.to_vec(),
+            version,
+        }
+    }
+}
