@@ -23,11 +23,11 @@ use testbench::suite::{self, Counts};
 
 fn main() -> ExitCode {
     let counts = Counts {
-        every: 131,
-        zookeeper: 0,
+        every: 104,
+        zookeeper: 27,
         embedded: 16,
         embedded_and_redis: 0,
-        redis: 0,
+        redis: 4,
         real: 16,
     };
     suite::run(Some(counts), &[interop::members::child])

@@ -136,7 +136,7 @@ fn start(target: Target, field: &runner::Field) -> Result<Option<Started>, Strin
         }
         Target::Redis => {
             // A database for each case.
-            let server = daemon::redis(&["--databases", "10000"])?;
+            let server = daemon::redis(&["--databases", "10000", "--appendonly", "yes"])?;
             field.play_on(vec![server.address()]);
             Some(Box::new(server))
         }

@@ -24,18 +24,23 @@ const MOST: u64 = 16 << 20;
 const NODES: &str = "ephemeral nodes dump";
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Census(HashSet<SessionId>);
+pub(super) struct Census {
+    sessions: HashSet<SessionId>,
+    /// The store has no ticket without a session: it removes both together.
+    is_of_store: bool,
+}
 
 impl Census {
     pub(super) fn knows(&self, session: SessionId) -> bool {
-        self.0.contains(&session)
+        self.is_of_store || self.sessions.contains(&session)
     }
 
     /// Whether it is an answer. Every session is named with `0x`.
     fn take_in(&mut self, sessions: &str) -> bool {
         let words = sessions.split(|c: char| !c.is_ascii_alphanumeric());
         let ids = words.filter_map(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
-        self.0.extend(ids.map(|id| SessionId::from(id as i64)));
+        self.sessions
+            .extend(ids.map(|id| SessionId::from(id as i64)));
         sessions.contains("Session")
     }
 }
@@ -46,7 +51,10 @@ pub(super) async fn ask(server: &Server) -> Result<Census, String> {
         return Err("the word `dump` is sent without TLS, and --tls-ca was given".into());
     }
     let Some(servers) = server.place.zookeeper() else {
-        return Err("the store removes them by itself".into());
+        return Ok(Census {
+            is_of_store: true,
+            ..Census::default()
+        });
     };
     let servers = servers.split('/').next().unwrap_or_default();
     let mut census = Census::default();

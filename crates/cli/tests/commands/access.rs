@@ -18,7 +18,7 @@ use testbench::{World, case, eventually};
 const SOON: Duration = Duration::from_secs(5);
 const AUTH: &str = "digest:locksmith:open-sesame-97531";
 
-#[case]
+#[case(zookeeper, why = "a URL has the user and the password of other stores")]
 async fn a_credential_of_the_environment_keeps_others_out(world: World) {
     let mut command = run(&world, "vault", "echo ready; read line");
     command
@@ -43,7 +43,7 @@ async fn a_credential_of_the_environment_keeps_others_out(world: World) {
     holder.done().await;
 }
 
-#[case]
+#[case(zookeeper, why = "a URL has the user and the password of other stores")]
 async fn a_credential_of_a_file_is_the_same(world: World) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("auth");
@@ -62,7 +62,7 @@ async fn a_credential_of_a_file_is_the_same(world: World) {
     assert_eq!(other.code, Some(77), "{other:?}");
 }
 
-#[case]
+#[case(zookeeper, why = "a URL has the user and the password of other stores")]
 async fn what_may_not_be_read_is_said(world: World) {
     let mut open = run(&world, "window", "echo ready; read line");
     let open = Holder::start(open.stdin(Stdio::piped())).await;
@@ -109,7 +109,7 @@ async fn what_may_not_be_read_is_said(world: World) {
     closed.done().await;
 }
 
-#[case]
+#[case(zookeeper, why = "a URL has the user and the password of other stores")]
 async fn whatever_bench_makes_has_the_list(world: World) {
     let mut command = lockkeeper(&world);
     command
@@ -159,7 +159,7 @@ async fn look(client: &Client, seen: &mut BTreeMap<String, Vec<String>>) {
     }
 }
 
-#[case]
+#[case(zookeeper, why = "a URL has the user and the password of other stores")]
 async fn a_credential_alone_keeps_others_out_of_what_is_made(world: World) {
     let mut command = run(&world, "vault", "echo ready; read line");
     command.env("LOCKKEEPER_AUTH", AUTH);
@@ -185,7 +185,7 @@ async fn a_credential_alone_keeps_others_out_of_what_is_made(world: World) {
     assert_eq!(acl[0].scheme(), "world");
 }
 
-#[case]
+#[case(zookeeper, why = "a URL has the user and the password of other stores")]
 async fn a_strangers_directory_is_used_on_demand_only(world: World) {
     let stranger = finished(lockkeeper(&world).args(["run", "vault", "--", "true"])).await;
     assert_eq!(stranger.code, Some(0), "{stranger:?}");
@@ -211,7 +211,7 @@ async fn a_strangers_directory_is_used_on_demand_only(world: World) {
     );
 }
 
-#[case]
+#[case(zookeeper, why = "a URL has the user and the password of other stores")]
 async fn doctor_finds_directories_that_are_open_to_others(world: World) {
     let mut open = run(&world, "window", "echo ready; read line");
     let open = Holder::start(open.stdin(Stdio::piped())).await;
@@ -236,7 +236,7 @@ async fn doctor_finds_directories_that_are_open_to_others(world: World) {
     closed.done().await;
 }
 
-#[case]
+#[case(zookeeper, why = "a URL has the user and the password of other stores")]
 async fn a_credential_that_is_none_ends_with_64_and_is_not_shown(world: World) {
     for auth in ["hunter2", "digest:", ":hunter2"] {
         let mut command = lockkeeper(&world);
@@ -256,7 +256,7 @@ async fn a_credential_that_is_none_ends_with_64_and_is_not_shown(world: World) {
     assert!(list.stderr.contains("world:anyone:cdrwa"), "{list:?}");
 }
 
-#[case]
+#[case(zookeeper, why = "a URL has the user and the password of other stores")]
 async fn a_credential_is_in_no_log_no_title_and_no_node(world: World) {
     let secret = AUTH.rsplit(':').next().unwrap();
     let mut command = run(&world, "vault", "echo ready; read line");
@@ -312,7 +312,7 @@ async fn help_prints_no_value_of_the_environment(world: World) {
     }
 }
 
-#[case]
+#[case(zookeeper, why = "a URL has the user and the password of other stores")]
 async fn the_command_sees_no_credential_with_unset_auth(world: World) {
     for (option, seen) in [(None, AUTH), (Some("--unset-auth"), "unset")] {
         let mut command = lockkeeper(&world);
@@ -330,7 +330,7 @@ async fn the_command_sees_no_credential_with_unset_auth(world: World) {
 
 const IN_CLEAR: &str = "the credential crosses the network in clear";
 
-#[case]
+#[case(zookeeper, why = "a URL has the user and the password of other stores")]
 async fn a_credential_in_clear_is_said_once_beyond_this_machine(world: World) {
     let far = ["--zk", "no-such-host.invalid", "--connect-timeout", "1s"];
     for words in [&["ls"] as &[&str], &["-v", "ls"], &["bench"]] {
@@ -356,7 +356,7 @@ async fn a_credential_in_clear_is_said_once_beyond_this_machine(world: World) {
     );
 }
 
-#[case]
+#[case(zookeeper, why = "a URL has the user and the password of other stores")]
 async fn nothing_is_sent_without_tls_where_it_is_required(world: World) {
     let option = finished(lockkeeper(&world).args(["--require-tls", "ls"])).await;
     let variable = |value: &'static str| {
@@ -374,7 +374,7 @@ async fn nothing_is_sent_without_tls_where_it_is_required(world: World) {
     assert_eq!(not_set.code, Some(0), "{not_set:?}");
 }
 
-#[case]
+#[case(zookeeper, why = "a URL has the user and the password of other stores")]
 async fn the_files_of_tls_are_named_by_the_environment(world: World) {
     let there = "/dev/null/no-file";
     for (missing, others) in [
@@ -401,7 +401,7 @@ async fn the_files_of_tls_are_named_by_the_environment(world: World) {
     }
 }
 
-#[case]
+#[case(zookeeper, why = "a URL has the user and the password of other stores")]
 async fn a_secret_that_everybody_may_read_is_said(world: World) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("auth");
@@ -423,7 +423,7 @@ async fn a_secret_that_everybody_may_read_is_said(world: World) {
     }
 }
 
-#[case]
+#[case(zookeeper, why = "a URL has the user and the password of other stores")]
 async fn a_secret_of_a_pipe_is_read_once(world: World) {
     let mut command = lockkeeper(&world);
     command
@@ -449,7 +449,7 @@ async fn a_secret_of_a_pipe_is_read_once(world: World) {
     assert_eq!((ended.status.code(), &*stderr), (Some(0), ""));
 }
 
-#[case]
+#[case(zookeeper, why = "a URL has the user and the password of other stores")]
 async fn a_file_that_never_ends_is_refused(world: World) {
     let folder = tempfile::tempdir().unwrap();
     let long = folder.path().join("long");
@@ -469,7 +469,7 @@ async fn a_file_that_never_ends_is_refused(world: World) {
     }
 }
 
-#[case]
+#[case(zookeeper, why = "a URL has the user and the password of other stores")]
 async fn a_pipe_that_nobody_writes_into_can_be_interrupted(world: World) {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");

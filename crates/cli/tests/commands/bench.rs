@@ -24,7 +24,12 @@ const QUICK: [&str; 7] = [
     "50ms",
 ];
 
-#[case(alone, within = 120)]
+#[case(
+    zookeeper,
+    why = "`bench` measures ZooKeeper only",
+    alone,
+    within = 120
+)]
 async fn bench_prints_its_figures_as_json_and_leaves_nothing(world: World) {
     let ended = finished(lockkeeper(&world).args(QUICK).arg("--json")).await;
 
@@ -91,7 +96,12 @@ fn figure(object: &Value, name: &str) -> f64 {
     value.unwrap_or_else(|| panic!("no number {name} in {object}"))
 }
 
-#[case(alone, within = 120)]
+#[case(
+    zookeeper,
+    why = "`bench` measures ZooKeeper only",
+    alone,
+    within = 120
+)]
 async fn bench_prints_a_table_and_nothing_else_where_there_is_no_terminal(world: World) {
     let words = [
         "bench",
@@ -121,7 +131,12 @@ async fn bench_prints_a_table_and_nothing_else_where_there_is_no_terminal(world:
     }
 }
 
-#[case(alone, within = 120)]
+#[case(
+    zookeeper,
+    why = "`bench` measures ZooKeeper only",
+    alone,
+    within = 120
+)]
 async fn an_interrupted_bench_removes_what_is_its_own_and_nothing_else(world: World) {
     let stranger = world.zookeeper().await;
     let holder = Holder::of(&world, "other").await;
@@ -153,7 +168,7 @@ async fn an_interrupted_bench_removes_what_is_its_own_and_nothing_else(world: Wo
     holder.done().await;
 }
 
-#[case(alone)]
+#[case(zookeeper, why = "`bench` measures ZooKeeper only", alone)]
 async fn bench_refuses_figures_that_mean_nothing(world: World) {
     for words in [
         &["--rounds", "0"] as &[&str],
@@ -178,7 +193,7 @@ async fn bench_refuses_figures_that_mean_nothing(world: World) {
     );
 }
 
-#[case(alone)]
+#[case(zookeeper, why = "`bench` measures ZooKeeper only", alone)]
 async fn bench_without_a_server_ends_with_69(world: World) {
     let (_socket, address) = ports::refusing().unwrap();
     let address = address.to_string();
@@ -192,7 +207,7 @@ async fn bench_without_a_server_ends_with_69(world: World) {
     }
 }
 
-#[case(alone)]
+#[case(zookeeper, why = "`bench` measures ZooKeeper only", alone)]
 async fn bench_without_permission_ends_with_77(world: World) {
     let acl = [Acl::new(Permission::READ, AuthId::anyone())];
     let read_only = CreateMode::Persistent.with_acls(Acls::from(&acl[..]));

@@ -114,7 +114,7 @@ async fn help_and_version_end_with_0(world: World) {
     );
 }
 
-#[case]
+#[case(zookeeper, why = "the words are of ZooKeeper's handshake")]
 async fn no_server_ends_with_69_and_one_line_that_names_it(world: World) {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let (_socket, refused) = ports::refusing().unwrap();
@@ -185,12 +185,15 @@ async fn a_lock_that_is_not_granted_in_time_ends_with_75(world: World) {
     assert_eq!(tickets(&world, "busy").await, 1);
 }
 
-#[case]
+#[case(
+    zookeeper,
+    why = "a user of Redis may do everything or connect not at all"
+)]
 async fn no_permission_ends_with_77(world: World) {
     let acl = [Acl::new(Permission::READ, AuthId::anyone())];
     let read_only = CreateMode::Persistent.with_acls(Acls::from(&acl[..]));
     world
-        .raw()
+        .zookeeper()
         .await
         .create("/locks", b"", &read_only)
         .await
@@ -204,7 +207,7 @@ async fn no_permission_ends_with_77(world: World) {
 
 /// Removes the last ticket of a lock behind everybody's back.
 async fn remove_last(world: &World, name: &str) {
-    let client = world.zookeeper().await;
+    let client = world.raw().await;
     client.sync("/").await.unwrap();
     let mut nodes = client
         .list_children(&format!("/locks/{name}"))

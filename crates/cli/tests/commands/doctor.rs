@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use zookeeper_client::{Acls, CreateMode};
 
 use super::terminal::Shell;
 use super::{Holder, one_line, outcome, queued, run};
 use crate::tool::{Finished, lockkeeper};
+use testbench::stranger::Make;
 use testbench::{World, case, eventually};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -215,9 +215,9 @@ async fn the_doctor_names_owners_that_wait_in_a_circle(world: World) {
 
 #[case]
 async fn the_doctor_names_tickets_that_do_not_see_each_other(world: World) {
-    let stranger = world.zookeeper().await;
-    let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
-    let ephemeral = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let stranger = world.raw().await;
+    let persistent = Make::Persistent;
+    let ephemeral = Make::EphemeralSequential;
     stranger.mkdir("/locks/both", &persistent).await.unwrap();
     for start in ["lock-", "0123456789abcdef0123456789abcdef__lock__"] {
         let path = format!("/locks/both/{start}");
@@ -238,10 +238,10 @@ async fn the_doctor_names_tickets_that_do_not_see_each_other(world: World) {
 
 #[case]
 async fn the_doctor_and_why_name_a_lock_beside_permits(world: World) {
-    let stranger = world.zookeeper().await;
+    let stranger = world.raw().await;
     let permits = holder(&world, &["--permits", "1/1", "job"]).await;
     assert_eq!(findings(&world).await, []);
-    let ephemeral = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let ephemeral = Make::EphemeralSequential;
     let path = "/locks/job/lock-";
     stranger.create(path, b"", &ephemeral).await.unwrap();
 
@@ -376,8 +376,8 @@ async fn the_journal_tells_released_from_killed(world: World) {
 
 #[case]
 async fn a_journal_that_cannot_be_written_is_said_once(world: World) {
-    let stranger = world.zookeeper().await;
-    let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let stranger = world.raw().await;
+    let persistent = Make::Persistent;
     stranger.mkdir("/locks-journal", &persistent).await.unwrap();
     for page in ["/locks-journal/one", "/locks-journal/two"] {
         stranger.create(page, b"theirs", &persistent).await.unwrap();

@@ -71,7 +71,7 @@ async fn elect_ends_with_75_while_another_one_leads(world: World) {
 
 #[case]
 async fn an_elected_command_that_loses_its_leadership_is_ended(world: World) {
-    let stranger = world.zookeeper().await;
+    let stranger = world.raw().await;
     let words = ["lost", "--session-timeout", "1s"];
     let mut command = elect(&world, &words, "echo ready; exec sleep 60");
     let mut holder = Holder::start(&mut command).await;

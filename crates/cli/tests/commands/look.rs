@@ -12,11 +12,11 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
-use zookeeper_client::{Acls, CreateMode};
 
 use super::{Holder, one_line, outcome, queued, run};
 use crate::tool::lockkeeper;
 use testbench::stall::Stall;
+use testbench::stranger::Make;
 use testbench::{World, case, eventually};
 
 #[case]
@@ -118,9 +118,9 @@ async fn an_empty_queue_is_said_on_stderr_and_is_not_an_error(world: World) {
 
 #[case]
 async fn queue_shows_foreign_tickets_and_lets_nobody_write_to_the_terminal(world: World) {
-    let stranger = world.zookeeper().await;
-    let ephemeral = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
-    let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let stranger = world.raw().await;
+    let ephemeral = Make::EphemeralSequential;
+    let persistent = Make::Persistent;
     for folder in ["/locks", "/locks/mixed"] {
         stranger.create(folder, b"", &persistent).await.unwrap();
     }
@@ -399,7 +399,7 @@ async fn endless_dump(server: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>) {
     (address, dumped)
 }
 
-#[case]
+#[case(zookeeper, why = "only ZooKeeper has the word `dump`")]
 async fn an_endless_dump_is_not_read_on(world: World) {
     let (address, dumped) = endless_dump(world.servers()[0]).await;
     let zk = format!("{address}{}", world.chroot());

@@ -26,7 +26,7 @@ const HEEDS: &str = "trap 'echo TERM $(date +%s%3N); exit 0' TERM; echo ready; \
 fn run_by(relay: &Relay, world: &World, options: &[&str], script: &str) -> Command {
     let mut command = lockkeeper(world);
     command
-        .args(["--zk", &format!("{}{}", relay.address(), world.chroot())])
+        .args(["--zk", &world.connect_string_at(&[relay.address()])])
         .args(["--session-timeout", "1s", "run"])
         .args(options)
         .args(["a", "--", "sh", "-c", script]);
@@ -155,7 +155,7 @@ async fn a_ticket_that_somebody_removed_ends_the_command(world: World) {
     let mut command = lockkeeper(&world);
     let options = ["--session-timeout", "2s", "run", "a", "--", "sh", "-c"];
     let mut holder = Holder::start(command.args(options).arg(HEEDS)).await;
-    let stranger = world.zookeeper().await;
+    let stranger = world.raw().await;
     stranger
         .delete("/locks/a/lock-0000000000", None)
         .await
@@ -176,7 +176,7 @@ async fn a_part_of_the_command_that_stands_still_gets_term_too(world: World) {
     let mut command = lockkeeper(&world);
     let options = ["--session-timeout", "2s", "run", "a", "--", "sh", "-c"];
     let holder = Holder::start(command.args(options).arg(script)).await;
-    let stranger = world.zookeeper().await;
+    let stranger = world.raw().await;
     let ticket = "/locks/a/lock-0000000000";
     stranger.delete(ticket, None).await.unwrap();
 
@@ -194,7 +194,7 @@ async fn a_command_that_was_told_to_end_ends_with_70_though_the_lock_was_saved(w
     let relay = Relay::to(world.servers()[0]).await;
     let mut command = lockkeeper(&world);
     command
-        .args(["--zk", &format!("{}{}", relay.address(), world.chroot())])
+        .args(["--zk", &world.connect_string_at(&[relay.address()])])
         .args(["--session-timeout", "4s", "run", "a", "--", "sh", "-c"])
         .arg("trap 'echo TERM; read x; exit 0' TERM; echo ready; while :; do sleep 0.02; done")
         .stdin(Stdio::piped());
@@ -218,7 +218,7 @@ async fn a_short_silence_disturbs_nobody(world: World) {
     let relay = Relay::to(world.servers()[0]).await;
     let mut command = lockkeeper(&world);
     command
-        .args(["--zk", &format!("{}{}", relay.address(), world.chroot())])
+        .args(["--zk", &world.connect_string_at(&[relay.address()])])
         .args(["--session-timeout", "4s", "run", "a", "--", "sh", "-c"])
         .arg("echo ready; read x; echo got $x")
         .stdin(Stdio::piped());

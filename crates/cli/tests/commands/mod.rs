@@ -14,6 +14,7 @@ pub(crate) mod look;
 pub(crate) mod loss;
 pub(crate) mod pages;
 pub(crate) mod signals;
+mod stores;
 pub(crate) mod terminal;
 mod tls;
 

@@ -275,7 +275,12 @@ async fn break_asks_on_the_terminal_and_takes_no_for_an_answer(world: World) {
     assert_eq!(holder.code().await, Some(70), "its lock was lost");
 }
 
-#[case(alone, within = 120)]
+#[case(
+    zookeeper,
+    why = "`bench` measures ZooKeeper only",
+    alone,
+    within = 120
+)]
 async fn bench_shows_how_far_it_is_until_ctrl_c(world: World) {
     let script =
         "set -m; out=$(mktemp); $L bench > $out; echo code $?; echo data $(wc -c < $out); rm $out";

@@ -1,0 +1,84 @@
+//! The tool on Redis, where it differs: `init`, the settings that `doctor` names, and what is
+//! refused.
+
+use std::time::{Duration, Instant};
+
+use tokio::process::Command;
+use tokio::task::spawn_blocking;
+
+use super::{one_line, outcome};
+use crate::tool::{finished, lockkeeper};
+use testbench::daemon::{self, Daemon};
+use testbench::{World, case};
+
+/// A Redis server of its own, on which nobody was before.
+async fn empty(settings: &'static [&'static str]) -> Daemon {
+    let started = spawn_blocking(|| daemon::redis(settings)).await;
+    started.unwrap().unwrap()
+}
+
+/// The tool on that server.
+fn on(server: &Daemon, world: &World, words: &[&str]) -> Command {
+    let mut command = lockkeeper(world);
+    command.env_remove("LOCKKEEPER_ZK").args(words);
+    command.env(
+        "LOCKKEEPER_SERVERS",
+        format!("redis://{}", server.address()),
+    );
+    command
+}
+
+#[case(redis)]
+async fn a_new_store_serves_at_once_after_init(world: World) {
+    let (server, began) = (empty(&[]).await, Instant::now());
+
+    let init = finished(&mut on(&server, &world, &["init"])).await;
+    let run = ["run", "a", "--", "echo", "done"];
+    let ran = finished(&mut on(&server, &world, &run)).await;
+
+    assert_eq!(init.code, Some(0), "{init:?}");
+    assert!(one_line(&init).ends_with("serves locks"), "{init:?}");
+    assert_eq!((ran.code, &*ran.stdout), (Some(0), "done\n"), "{ran:?}");
+    assert!(began.elapsed() < Duration::from_secs(20), "nobody waited");
+}
+
+#[case(redis, within = 120)]
+async fn an_empty_store_says_why_it_gives_no_session(world: World) {
+    let server = empty(&[]).await;
+
+    let run = ["run", "a", "--", "echo", "done"];
+    let ended = finished(&mut on(&server, &world, &run)).await;
+
+    assert_eq!((ended.code, &*ended.stdout), (Some(0), "done\n"));
+    let said = one_line(&ended);
+    let way_out = said.contains("`lockkeeper init` if it is new");
+    assert!(said.contains("gives none for 35s") && way_out, "{said}");
+}
+
+#[case(redis)]
+async fn the_doctor_names_settings_that_weaken_the_promises(world: World) {
+    let server = empty(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]).await;
+    finished(&mut on(&server, &world, &["init"])).await;
+
+    let doctor = finished(&mut on(&server, &world, &["doctor"])).await;
+
+    assert_eq!((doctor.code, &*doctor.stderr), (Some(1), ""), "{doctor:?}");
+    for setting in ["maxmemory-policy: ", "appendonly: "] {
+        assert!(doctor.stdout.contains(setting), "{doctor:?}");
+    }
+}
+
+#[case(redis)]
+async fn what_only_zookeeper_has_is_refused_and_no_password_is_shown(world: World) {
+    let server = ["--servers", "redis://me:secret@127.0.0.1:1"];
+    for (words, code) in [
+        (&["--acl", "open", "ls"][..], 64),
+        (&["bench"], 64),
+        (&["run", "--ttl", "9s", "a", "--", "true"], 64),
+        (&["--connect-timeout", "1s", "ls"], 69),
+    ] {
+        let ended = outcome(&world, &[&server[..], words].concat()).await;
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+        assert!(!ended.stderr.contains("secret"), "{ended:?}");
+    }
+}
