@@ -100,12 +100,7 @@ pub(super) fn check_place(arguments: &Arguments, matches: &ArgMatches) -> Result
             "`init` is for another store (--servers redis://host:6379): ZooKeeper keeps what it has committed, so it needs none",
         )),
         Place::ZooKeeper(_) => Ok(()),
-        Place::Store { engine, .. } => match order {
-            Order::Bench(_) => Err(refused(format!(
-                "`bench` measures ZooKeeper only, and {engine} was given"
-            ))),
-            _ => check_options(OF_ZOOKEEPER, engine, matches),
-        },
+        Place::Store { engine, .. } => check_options(OF_ZOOKEEPER, engine, matches),
         Place::Plain { kind, .. } => check_plain(kind, order, matches),
     }
 }
@@ -236,10 +231,8 @@ mod tests {
             assert!(error.contains(" is not for Redis: "), "{error}");
             assert!(!error.contains("secret"), "{error}");
         }
-        for order in ["run --ttl 5s a -- true", "bench"] {
-            let error = read(&format!("--servers {STORE} {order}")).unwrap_err();
-            assert!(error.contains("is for plain locks") || error.contains("ZooKeeper only"));
-        }
+        let error = read(&format!("--servers {STORE} run --ttl 5s a -- true")).unwrap_err();
+        assert!(error.contains("is for plain locks"), "{error}");
         for order in [
             "run --shared a -- true",
             "run --permits 1/2 --journal 9 a -- true",
@@ -253,6 +246,7 @@ mod tests {
             "ls",
             "doctor",
             "init",
+            "bench",
         ] {
             let read = read(&format!("--servers {STORE} {order}"));
             assert!(read.is_ok(), "{order}: {}", read.unwrap_err());

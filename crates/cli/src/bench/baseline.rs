@@ -1,29 +1,42 @@
-//! The baseline: the same workloads with the client crate's raw operations, the fewest that a fair
-//! lock can do with.
+//! The baseline: the same workloads with raw operations of the store, the fewest that a lock can do
+//! with.
 //!
 //! It is no lock: it handles no error but by giving up, cannot be cancelled, and needs its
-//! directories for itself. It names the client crate because it is what the link is measured
-//! against.
+//! directories for itself. [`RawLane`] is what each store brings.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use zookeeper_client as zk;
 
-use super::bench_dir::{BenchDir, RawError, Reach, raw};
+use super::bench_dir::{BenchDir, RawStore, Reach};
 use super::sample::{HandOver, NOT_COUNTED, Result, Sample, repeats};
 
-const MARK: &[u8] = b"released";
+/// The operations of one lock.
+pub trait RawLane: Send + Sync + 'static {
+    type Ticket: Send;
+
+    /// What an uncontended lock and its release cannot do without.
+    fn pass(&self) -> impl Future<Output = Result<()>> + Send;
+    /// Stands in the queue.
+    fn join(&self) -> impl Future<Output = Result<Self::Ticket>> + Send;
+    /// What a waiter cannot do without: its place, a way to be woken, and when the one before has
+    /// left a look and its own release. Tells when it can be woken, and returns when it was granted.
+    fn wait(
+        &self,
+        armed: mpsc::UnboundedSender<()>,
+    ) -> impl Future<Output = Result<Instant>> + Send;
+    fn leave(&self, ticket: &Self::Ticket) -> impl Future<Output = Result<()>> + Send;
+}
 
 /// A raw session with a root of its own.
-pub struct Baseline(BenchDir);
+pub struct Baseline<S = BenchDir>(S);
 
-impl Baseline {
+impl<S: RawStore> Baseline<S> {
     /// `root` must not be there yet.
     pub async fn connect(reach: &Reach, root: &str) -> Result<Self> {
-        Ok(Self(BenchDir::open(reach, root).await?))
+        Ok(Self(S::open(reach, root).await?))
     }
 
     /// Creates, looks and leaves, so many times.
@@ -59,7 +72,7 @@ impl Baseline {
         for number in 0..locks {
             lanes.push(self.lane(&format!("independent-{number}")).await?);
         }
-        let mut tasks = JoinSet::new();
+        let mut tasks: JoinSet<Result<u32>> = JoinSet::new();
         let began = Instant::now();
         for lane in lanes {
             tasks.spawn(async move {
@@ -68,7 +81,7 @@ impl Baseline {
                     lane.pass().await?;
                     taken += 1;
                 }
-                Ok::<_, RawError>(taken)
+                Ok(taken)
             });
         }
         let mut taken: u32 = 0;
@@ -83,17 +96,13 @@ impl Baseline {
         self.0.clear().await
     }
 
-    async fn lane(&self, name: &str) -> Result<Arc<Lane>> {
-        Ok(Arc::new(Lane {
-            client: self.0.client().clone(),
-            acl: self.0.acl(),
-            directory: self.0.directory(name).await?,
-        }))
+    async fn lane(&self, name: &str) -> Result<Arc<S::Lane>> {
+        self.0.lane(name).await.map(Arc::new)
     }
 }
 
-async fn drain(lane: &Arc<Lane>, waiters: usize, measured: &mut HandOver) -> Result<()> {
-    let (_, holder) = lane.create().await?;
+async fn drain<L: RawLane>(lane: &Arc<L>, waiters: usize, measured: &mut HandOver) -> Result<()> {
+    let holder = lane.join().await?;
     let began = Instant::now();
     let (armed, mut all_armed) = mpsc::unbounded_channel();
     let mut crowd = JoinSet::new();
@@ -118,74 +127,4 @@ async fn drain(lane: &Arc<Lane>, waiters: usize, measured: &mut HandOver) -> Res
     }
     measured.record(released, grants);
     Ok(())
-}
-
-/// The operations in one directory.
-struct Lane {
-    client: zk::Client,
-    acl: Arc<[zk::Acl]>,
-    directory: String,
-}
-
-impl Lane {
-    /// What an uncontended lock and its release cannot do without.
-    async fn pass(&self) -> Result<(), RawError> {
-        let (_, mine) = self.create().await?;
-        self.look(&mine).await?;
-        self.leave(&mine).await
-    }
-
-    /// What a waiter cannot do without: its node, a watch on the one before, and when that is gone
-    /// a look and its own release.
-    async fn wait(&self, armed: mpsc::UnboundedSender<()>) -> Result<Instant, RawError> {
-        let (number, mine) = self.create().await?;
-        let before = self.path(number - 1);
-        let watched = self.client.get_and_watch_data(&before).await;
-        let (_, _, gone) = watched.map_err(raw("watch", &before))?;
-        // The receiver is there until all are armed.
-        armed.send(()).unwrap_or_default();
-        gone.changed().await;
-        self.look(&mine).await?;
-        let granted = Instant::now();
-        self.leave(&mine).await?;
-        Ok(granted)
-    }
-
-    async fn create(&self) -> Result<(i64, String), RawError> {
-        let prefix = format!("{}/lock-", self.directory);
-        let ticket = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::new(&self.acl));
-        let created = self.client.create(&prefix, b"", &ticket).await;
-        let (_, number) = created.map_err(raw("create", &prefix))?;
-        Ok((number.into_i64(), self.path(number.into_i64())))
-    }
-
-    async fn look(&self, mine: &str) -> Result<(), RawError> {
-        let mut reader = self.client.new_multi_reader();
-        let mut add = || {
-            reader.add_get_data(&self.directory)?;
-            reader.add_get_data(mine)
-        };
-        add().map_err(raw("read", mine))?;
-        for found in reader.commit().await.map_err(raw("read", mine))? {
-            if let zk::MultiReadResult::Error { err } = found {
-                return Err(raw("read", mine)(err));
-            }
-        }
-        Ok(())
-    }
-
-    async fn leave(&self, mine: &str) -> Result<(), RawError> {
-        let mut writer = self.client.new_multi_writer();
-        let mut add = || {
-            writer.add_set_data(&self.directory, MARK, None)?;
-            writer.add_delete(mine, None)
-        };
-        add().map_err(raw("delete", mine))?;
-        let left = writer.commit().await.map_err(zk::Error::from);
-        left.map(drop).map_err(raw("delete", mine))
-    }
-
-    fn path(&self, number: i64) -> String {
-        format!("{}/lock-{number:010}", self.directory)
-    }
 }

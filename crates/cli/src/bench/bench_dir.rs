@@ -13,7 +13,9 @@ use lockkeeper::Acl;
 use tokio::time::timeout;
 use zookeeper_client as zk;
 
+use super::baseline::RawLane;
 use super::sample::Result;
+use super::zookeeper_lane::Lane;
 use crate::access::Access;
 
 /// A directory and a raw session.
@@ -40,9 +42,25 @@ pub struct Reach {
     pub access: Access,
 }
 
-impl BenchDir {
-    /// Makes the directory, which must not be there yet, and what is missing above it.
-    pub async fn open(reach: &Reach, path: &str) -> Result<Self> {
+/// A store, with a part of it for one workload.
+pub trait RawStore: Sized {
+    type Lane: RawLane;
+
+    /// Makes the part, which must not be there yet.
+    fn open(reach: &Reach, path: &str) -> impl Future<Output = Result<Self>>;
+    /// A lock in it.
+    fn lane(&self, name: &str) -> impl Future<Output = Result<Self::Lane>>;
+    /// How many tickets of Lockkeeper's are in a lock in it.
+    fn tickets(&self, name: &str) -> impl Future<Output = Result<usize>>;
+    /// Removes it with all that is in it. Who uses it must have ended.
+    fn clear(self) -> impl Future<Output = Result<()>>;
+}
+
+impl RawStore for BenchDir {
+    type Lane = Lane;
+
+    /// Makes the directory and what is missing above it.
+    async fn open(reach: &Reach, path: &str) -> Result<Self> {
         let mut bench_dir = Self {
             client: connect(reach).await?,
             reach: reach.clone(),
@@ -60,35 +78,26 @@ impl BenchDir {
         }
     }
 
-    /// The session, for raw operations.
-    pub fn client(&self) -> &zk::Client {
-        &self.client
-    }
-
-    /// Who may do what with the nodes in it.
-    pub fn acl(&self) -> Arc<[zk::Acl]> {
-        Arc::clone(&self.acl)
-    }
-
-    /// A directory in this one, by its path; made if it is not there.
-    pub async fn directory(&self, name: &str) -> Result<String> {
-        let path = format!("{}/{name}", self.path);
-        if self.count(&path).await?.is_none() {
-            self.container(&path).await?;
+    async fn lane(&self, name: &str) -> Result<Lane> {
+        let directory = format!("{}/{name}", self.path);
+        if self.count(&directory).await?.is_none() {
+            self.container(&directory).await?;
         }
-        Ok(path)
+        Ok(Lane {
+            client: self.client.clone(),
+            acl: Arc::clone(&self.acl),
+            directory,
+        })
     }
 
-    /// How many nodes are in a directory in this one; zero if it is not there.
-    pub async fn children(&self, name: &str) -> Result<usize> {
+    async fn tickets(&self, name: &str) -> Result<usize> {
         let children = self.count(&format!("{}/{name}", self.path)).await?;
         Ok(children.unwrap_or_default())
     }
 
-    /// Removes it with all that is in it, and what was made above it unless others are there by
-    /// now. Who uses it must have ended. It asks with a session of its own, because ours may have
-    /// ended meanwhile.
-    pub async fn clear(mut self) -> Result<()> {
+    /// It also removes what was made above it, unless others are there by now. It asks with a
+    /// session of its own, because ours may have ended meanwhile.
+    async fn clear(mut self) -> Result<()> {
         let fresh = connect(&self.reach).await?;
         let ours = std::mem::replace(&mut self.client, fresh);
         end(ours, self.reach.session_timeout).await;
@@ -97,7 +106,9 @@ impl BenchDir {
         end(self.client, self.reach.session_timeout).await;
         Ok(())
     }
+}
 
+impl BenchDir {
     async fn make(&mut self) -> Result<(), RawError> {
         let path = self.path.clone();
         let ends = path.match_indices('/').map(|(at, _)| at).skip(1);

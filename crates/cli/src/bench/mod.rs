@@ -12,27 +12,34 @@ mod order;
 #[doc(hidden)]
 pub mod ours;
 mod progress;
+#[cfg(feature = "redis")]
+#[doc(hidden)]
+pub mod redis_dir;
 mod results;
 mod rounds;
 #[doc(hidden)]
 pub mod sample;
+#[doc(hidden)]
+pub mod zookeeper_lane;
 
 use std::error::Error;
 
 use nix::sys::signal::Signal;
 use uuid::Uuid;
 
-use crate::args::Server;
+use crate::args::{Place, Server};
 use crate::failure::Failure;
 use crate::report;
 use crate::signals;
 
 use baseline::Baseline;
-use bench_dir::{BenchDir, RawError, Reach};
+use bench_dir::{BenchDir, RawError, RawStore, Reach};
 use interrupts::Interrupts;
 pub(crate) use order::Order;
 use ours::Ours;
 use progress::Progress;
+#[cfg(feature = "redis")]
+use redis_dir::RedisDir;
 use results::Measured;
 use rounds::Rounds;
 
@@ -50,7 +57,12 @@ impl From<Failure> for Stop {
 
 pub(crate) async fn run(server: &Server, order: &Order, as_json: bool) -> Result<u8, Failure> {
     let mut interrupts = Interrupts::listen()?;
-    match measure(server, order, &mut interrupts).await {
+    let measured = match &server.place {
+        #[cfg(feature = "redis")]
+        Place::Store { .. } => measure::<RedisDir>(server, order, &mut interrupts).await,
+        _ => measure::<BenchDir>(server, order, &mut interrupts).await,
+    };
+    match measured {
         Ok(measured) if as_json => report::print_json(&measured.object()).map(|()| 0),
         Ok(measured) => report::print(&report::table(Measured::HEAD, &measured.rows())).map(|()| 0),
         Err(Stop::Signal(signal)) => Ok(signals::code(signal)),
@@ -66,7 +78,7 @@ pub(crate) fn is_denied(error: &(dyn Error + 'static)) -> bool {
 }
 
 /// Makes a directory, measures in it and removes it.
-async fn measure(
+async fn measure<S: RawStore>(
     server: &Server,
     order: &Order,
     interrupts: &mut Interrupts,
@@ -88,11 +100,11 @@ async fn measure(
         connect_timeout: server.connect_timeout,
         access,
     };
-    let bench_dir = BenchDir::open(&reach, &path)
+    let bench_dir = S::open(&reach, &path)
         .await
         .map_err(|source| Failure::bench("begin", source))?;
 
-    let measured = both_sides(&reach, order, &path, interrupts).await;
+    let measured = both_sides::<S>(&reach, order, &path, interrupts).await;
 
     match (interrupts.despite(bench_dir.clear()).await, measured) {
         (Ok(Ok(())), measured) => measured,
@@ -111,15 +123,15 @@ async fn measure(
 }
 
 /// Measures below a directory, and ends all sessions that did.
-async fn both_sides(
+async fn both_sides<S: RawStore>(
     reach: &Reach,
     order: &Order,
     path: &str,
     interrupts: &mut Interrupts,
 ) -> Result<Measured, Stop> {
-    let ours = Ours::connect(reach, &format!("{path}/ours")).await;
+    let ours = Ours::<S>::connect(reach, &format!("{path}/ours")).await;
     let ours = ours.map_err(|source| Failure::bench("begin with Lockkeeper", source))?;
-    let baseline = match Baseline::connect(reach, &format!("{path}/baseline")).await {
+    let baseline = match Baseline::<S>::connect(reach, &format!("{path}/baseline")).await {
         Ok(baseline) => baseline,
         Err(source) => {
             // The first failure says more than what follows from it.

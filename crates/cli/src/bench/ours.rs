@@ -9,7 +9,7 @@ use lockkeeper::{Error, Guard, Keeper, Mutex};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::bench_dir::{BenchDir, Reach};
+use super::bench_dir::{BenchDir, RawStore, Reach};
 use super::sample::{HandOver, NOT_COUNTED, Result, Sample, repeats};
 
 /// The lock that the crowds want.
@@ -23,12 +23,12 @@ const PAUSE: Duration = Duration::from_millis(1);
 const STEPS_TO_A_WATCH: usize = 6;
 
 /// A keeper with a root of its own.
-pub struct Ours {
+pub struct Ours<S = BenchDir> {
     keeper: Keeper,
-    bench_dir: BenchDir,
+    bench_dir: S,
 }
 
-impl Ours {
+impl<S: RawStore> Ours<S> {
     /// `root` must not be there yet.
     pub async fn connect(reach: &Reach, root: &str) -> Result<Self> {
         let keeper = Keeper::builder(&reach.servers)
@@ -36,7 +36,7 @@ impl Ours {
             .session_timeout(reach.session_timeout)
             .connect_timeout(reach.connect_timeout);
         let keeper = reach.access.give(keeper).connect().await?;
-        match BenchDir::open(reach, root).await {
+        match S::open(reach, root).await {
             Ok(bench_dir) => Ok(Self { keeper, bench_dir }),
             Err(error) => {
                 keeper.close().await;
@@ -131,7 +131,7 @@ impl Ours {
                 Ok::<_, Error>(granted)
             });
         }
-        while self.bench_dir.children(CROWD).await? <= waiters {
+        while self.bench_dir.tickets(CROWD).await? <= waiters {
             // No waiter is granted while we hold: one that has ended has failed.
             tokio::select! {
                 Some(ended) = crowd.join_next() => drop(ended??),

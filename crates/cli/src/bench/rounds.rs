@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::future::Future;
 
 use super::baseline::Baseline;
+use super::bench_dir::RawStore;
 use super::order::Order;
 use super::ours::Ours;
 use super::progress::Progress;
@@ -22,9 +23,9 @@ const OURS: &str = "Lockkeeper";
 const BASELINE: &str = "the baseline";
 
 /// Two sides, and where to say how far they are.
-pub(crate) struct Rounds<'a> {
-    pub(crate) ours: &'a Ours,
-    pub(crate) baseline: &'a Baseline,
+pub(crate) struct Rounds<'a, S> {
+    pub(crate) ours: &'a Ours<S>,
+    pub(crate) baseline: &'a Baseline<S>,
     pub(crate) order: &'a Order,
     pub(crate) progress: &'a Progress,
 }
@@ -36,7 +37,7 @@ pub(crate) fn steps(order: &Order) -> usize {
     2 * (3 + order.rounds * kinds) + order.rounds
 }
 
-impl Rounds<'_> {
+impl<S: RawStore> Rounds<'_, S> {
     pub(crate) async fn run(&self) -> Result<Measured, Failure> {
         let mut measured = Measured::new(self.order.locks, &self.order.crowds());
         self.warm_up(&mut measured).await?;
