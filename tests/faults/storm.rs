@@ -127,7 +127,9 @@ async fn ends_well(
     hurt.comes("the clients end", 2 * SOON, crew.ends(AT_ALL))
         .await;
 
-    let stranger = zookeeper_client::Client::connect(connect_string).await.unwrap();
+    let stranger = zookeeper_client::Client::connect(connect_string)
+        .await
+        .unwrap();
     let stranger = Stranger::ZooKeeper(stranger);
     let empty = || async { children(&stranger, LOCK).await.is_empty() };
     let what = "no ticket is left";
