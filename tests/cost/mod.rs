@@ -17,6 +17,8 @@ use tokio::time::{sleep, timeout};
 use testbench::proxy::{End, Proxies, Way};
 use testbench::zookeeper::Servers;
 use testbench::{Make, World, case, eventually, words};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{sleep, timeout};
 
 /// The bytes of one ticket's name in a list.
 const NAME: u64 = 4 + "lock-0000000000".len() as u64;

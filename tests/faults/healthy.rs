@@ -139,7 +139,11 @@ fn granting(world: &World, granted: Duration) -> (Proxies, KeeperBuilder) {
 
 // The client crate looked for another connection after a fifth of what was asked for, when what was
 // granted was almost over.
-#[case(within = 60)]
+#[case(
+    zookeeper,
+    why = "a handshake that grants less than was asked for",
+    within = 60
+)]
 async fn who_asked_for_more_than_was_granted_survives_a_silent_connection(world: World) {
     // What a busy machine takes away is less than what is left of the lease.
     let granted = Duration::from_secs(6);
@@ -166,7 +170,11 @@ async fn who_asked_for_more_than_was_granted_survives_a_silent_connection(world:
     join_all(tries).await;
 }
 
-#[case(within = 60)]
+#[case(
+    zookeeper,
+    why = "a handshake that grants less than was asked for",
+    within = 60
+)]
 async fn who_asked_for_more_than_was_granted_closes_by_what_was(world: World) {
     let granted = Duration::from_secs(1);
     let (proxies, builder) = granting(&world, granted);

@@ -17,7 +17,11 @@ use testbench::{World, case};
 
 const TRIES: usize = 10;
 
-#[case(within = 60)]
+#[case(
+    zookeeper,
+    why = "a handshake that gives another session instead of the old one",
+    within = 60
+)]
 async fn a_holder_whose_session_was_swapped_knows_before_the_next_one_is_let_in(world: World) {
     let world = &world;
     for round in 0..World::times(1, 20) {

@@ -341,7 +341,10 @@ async fn whoever_was_woken_before_its_first_list_learns_of_nets_lock(world: Worl
     }
 }
 
-#[case]
+#[case(
+    zookeeper,
+    why = "Kazoo is a client of ZooKeeper, and its dialect is refused elsewhere"
+)]
 async fn in_kazoos_dialect_a_mutex_has_kazoos_names_and_waits_for_them(world: World) {
     let (keeper, stranger) = (kazoos(&world).await, world.raw().await);
     let lock = keeper.mutex("shared").unwrap();
@@ -363,7 +366,10 @@ async fn in_kazoos_dialect_a_mutex_has_kazoos_names_and_waits_for_them(world: Wo
     guard.release().await.unwrap();
 }
 
-#[case]
+#[case(
+    zookeeper,
+    why = "Kazoo is a client of ZooKeeper, and its dialect is refused elsewhere"
+)]
 async fn in_kazoos_dialect_readers_and_writers_have_kazoos_names(world: World) {
     let (keeper, stranger) = (kazoos(&world).await, world.raw().await);
     let lock = keeper.rw_lock("shared").unwrap();
@@ -392,7 +398,10 @@ async fn in_kazoos_dialect_readers_and_writers_have_kazoos_names(world: World) {
     reader.release().await.unwrap();
 }
 
-#[case]
+#[case(
+    zookeeper,
+    why = "Kazoo is a client of ZooKeeper, and its dialect is refused elsewhere"
+)]
 async fn in_kazoos_dialect_a_candidate_is_a_lock(world: World) {
     let (keeper, stranger) = (kazoos(&world).await, world.raw().await);
     let election = keeper.election("shared").unwrap();
@@ -432,7 +441,10 @@ async fn in_kazoos_dialect_a_directory_stays(world: World) {
     assert!(stat.is_some(), "it is no container");
 }
 
-#[case]
+#[case(
+    zookeeper,
+    why = "Kazoo is a client of ZooKeeper, and its dialect is refused elsewhere"
+)]
 async fn in_kazoos_dialect_others_are_refused(world: World) {
     let (keeper, stranger) = (kazoos(&world).await, world.raw().await);
     let lock = keeper.mutex("mixed").unwrap();

@@ -91,7 +91,10 @@ async fn curators_revoker_is_heard(world: World) {
     guard.release().await.unwrap();
 }
 
-#[case]
+#[case(
+    zookeeper,
+    why = "Curator is a client of ZooKeeper, and watches its node"
+)]
 async fn a_curator_that_listens_is_asked_in_its_words(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let persistent = Make::Persistent;

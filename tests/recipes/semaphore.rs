@@ -715,7 +715,7 @@ async fn a_lock_that_is_refused_takes_no_call_for_permits_along(world: World) {
     }
 }
 
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn a_semaphores_node_that_may_not_be_read_frees_no_name(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let anyone = Make::Persistent;

@@ -20,7 +20,7 @@ use testbench::words::wchs;
 use testbench::{Make, World, case, eventually};
 use testbench::{children, keeper};
 
-#[case]
+#[case(zookeeper, why = "a defect of the client crate")]
 async fn row_51_the_crate_loses_persistent_watches_and_no_waiter_feels_it(world: World) {
     let (proxy, near, stranger) = (world.proxy(), keeper(&world).await, world.raw().await);
     let theirs = Client::connect(&way(&proxy, &world)).await.unwrap();
@@ -71,7 +71,10 @@ async fn row_51_the_crate_loses_persistent_watches_and_no_waiter_feels_it(world:
     }
 }
 
-#[case]
+#[case(
+    zookeeper,
+    why = "a defect of the client crate, and what servers say of watches"
+)]
 async fn row_52_two_thousand_waiters_with_long_names_survive_a_cut(world: World) {
     const WAITERS: usize = 2000;
     const SERVED: usize = 100;
@@ -138,7 +141,7 @@ async fn cut_far_away(proxy: &Proxy, world: &World) {
     }
 }
 
-#[case]
+#[case(zookeeper, why = "a chroot, and a defect of the client crate")]
 async fn row_52_guards_that_listen_below_a_long_chroot_survive_a_cut(world: World) {
     const GUARDS: usize = 800;
     // One connection may watch some 350 of these paths.
@@ -299,7 +302,10 @@ async fn without_answer<T: Send + 'static>(
         .unwrap()
 }
 
-#[case]
+#[case(
+    zookeeper,
+    why = "frames that lie: replies of Redis have no number that could be wrong"
+)]
 async fn row_53_whatever_comes_instead_of_an_answer_the_ticket_is_found(world: World) {
     let (proxy, stranger) = (world.proxy(), world.raw().await);
     let keeper = Keeper::builder(way(&proxy, &world)).session_timeout(T * 2);
@@ -318,7 +324,10 @@ async fn row_53_whatever_comes_instead_of_an_answer_the_ticket_is_found(world: W
     }
 }
 
-#[case]
+#[case(
+    zookeeper,
+    why = "frames that lie: replies of Redis have no number that could be wrong"
+)]
 async fn row_53_whatever_comes_instead_of_an_answer_the_release_is_known(world: World) {
     let (proxy, stranger) = (world.proxy(), world.raw().await);
     let keeper = Keeper::builder(way(&proxy, &world)).session_timeout(T * 2);
@@ -497,7 +506,10 @@ async fn row_60_a_runtime_that_ends_under_guards_and_waiters_panics_nowhere(worl
     joined.unwrap().expect("nothing panics");
 }
 
-#[case]
+#[case(
+    zookeeper,
+    why = "frames that lie: replies of Redis have no number that could be wrong"
+)]
 async fn row_53_a_connection_that_swallows_every_answer_is_given_up(world: World) {
     let proxy = world.proxy();
     let builder = Keeper::builder(way(&proxy, &world)).session_timeout(T);

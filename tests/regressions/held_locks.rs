@@ -11,7 +11,7 @@ use lockkeeper::embedded::{Match, Op};
 use tokio::time::timeout;
 
 use super::{A_WHILE, SOON, T, calm_keeper_by, keeper_by, own_session, session_of};
-use testbench::proxy::{End, Proxy, Way};
+use testbench::proxy::{End, Way};
 use testbench::zookeeper::Servers;
 use testbench::{World, case, eventually};
 use testbench::{children, keeper};

@@ -264,7 +264,10 @@ async fn row_26_a_healthy_holder_that_reconnects_again_and_again_keeps_its_lock(
     guard.release().await.unwrap();
 }
 
-#[case]
+#[case(
+    zookeeper,
+    why = "a handshake that gives another session instead of the old one"
+)]
 async fn row_27_another_session_in_place_of_the_old_one_is_a_loss(world: World) {
     let proxy = world.proxy();
     let keeper = keeper_by(&proxy, &world).await;

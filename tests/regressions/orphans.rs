@@ -91,7 +91,7 @@ async fn row_01_a_ticket_that_curator_wrote_over_before_its_reply_was_lost_goes(
     }
 }
 
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn row_01_a_ticket_that_may_not_be_read_when_its_reply_was_lost_goes(world: World) {
     let (keeper, wire) = on_a_wire(&world).await;
     let stranger = world.raw().await;
@@ -113,7 +113,7 @@ async fn row_01_a_ticket_that_may_not_be_read_when_its_reply_was_lost_goes(world
     is_empty(&stranger, "hidden").await;
 }
 
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn row_01_a_caller_gets_no_place_behind_its_tickets_that_may_not_be_read(world: World) {
     // More than twice as many as are removed at the same time.
     const GONE: usize = 600;
@@ -146,7 +146,7 @@ async fn row_01_a_caller_gets_no_place_behind_its_tickets_that_may_not_be_read(w
     guard.release().await.unwrap();
 }
 
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn row_01_a_waiting_ticket_that_may_not_be_read_stays(world: World) {
     let (keeper, wire) = on_a_wire(&world).await;
     let stranger = world.raw().await;

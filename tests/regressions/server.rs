@@ -21,7 +21,7 @@ use testbench::zookeeper::Servers;
 use testbench::{Change, Make, World, case, eventually};
 use testbench::{children, keeper};
 
-#[case]
+#[case(zookeeper, why = "a connect string of two addresses")]
 async fn row_63_a_create_that_is_late_on_its_old_connection_makes_no_second_ticket(world: World) {
     let stranger = world.raw().await;
     let mut old = world.proxy();
@@ -392,7 +392,7 @@ const CRATE_REFUSES: [char; 3] = ['\u{f8ff}', '\u{fff0}', '\u{ffff}'];
 /// Refused for reasons of our own, which the server does not share.
 const OWN_RULES: [&str; 4] = ["255 bytes", "4096 bytes", "zookeeper", "ticket"];
 
-#[case]
+#[case(zookeeper, why = "which names ZooKeeper takes, on its wire")]
 async fn row_70_a_name_is_legal_exactly_if_the_server_takes_it(world: World) {
     let names = names(World::times(700, 10_000));
     let mut judged = [0; 2];

@@ -2,24 +2,24 @@
 //!
 //! The proxies of the testbench match a request by its content; this one goes by its place in the
 //! order. It knows only which frames are requests: the first frame of each side is the handshake,
-//! and a negative number is a ping, an event or the client's own. It never makes up or reorders a
-//! byte.
+//! and a negative number is a ping, an event or the client's own. On Redis, requests are numbered
+//! here, and what keeps up a connection or a session is a ping. It never makes up or reorders a byte.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use testbench::World;
+use testbench::{World, frames, resp};
 
 /// A wire to the first server of a world. It ends with the case.
 pub(crate) struct Wire {
     address: SocketAddr,
-    chroot: String,
+    world: World,
     line: Arc<Line>,
 }
 
@@ -68,21 +68,22 @@ impl Wire {
         let address = listener.local_addr().expect("it is bound");
         let (line, server) = (Arc::<Line>::default(), world.servers()[0]);
         let relayed = Arc::clone(&line);
+        let is_redis = world.is_redis();
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
-                tokio::spawn(relay(near, server, Arc::clone(&relayed)));
+                tokio::spawn(relay(near, server, is_redis, Arc::clone(&relayed)));
             }
         });
         Self {
             address,
-            chroot: world.chroot().to_owned(),
+            world: world.clone(),
             line,
         }
     }
 
     /// The world's connect string by way of this wire.
     pub(crate) fn connect_string(&self) -> String {
-        format!("{}{}", self.address, self.chroot)
+        self.world.connect_string_at(&[self.address])
     }
 
     /// Ends every connection; new ones are let through.
@@ -183,7 +184,7 @@ impl Line {
 }
 
 /// Relays one connection until either side, the weather or a loss ends it.
-async fn relay(near: TcpStream, server: SocketAddr, line: Arc<Line>) {
+async fn relay(near: TcpStream, server: SocketAddr, is_redis: bool, line: Arc<Line>) {
     let mut weather = line.weather.subscribe();
     let cuts = weather.borrow().cuts;
     let is_over = |weather: &Weather| weather.is_down || weather.cuts != cuts;
@@ -202,27 +203,36 @@ async fn relay(near: TcpStream, server: SocketAddr, line: Arc<Line>) {
     // The number of the request whose reply is to be lost.
     let doomed = Mutex::new(None);
     line.open.send_modify(|open| *open += 1);
+    let redis = Numbers::default();
+    let numbers = is_redis.then_some(&redis);
     tokio::select! {
-        _ = requests(from_client, to_server, &line, &doomed) => {}
-        _ = replies(from_server, to_client, &line, &doomed) => {}
+        _ = requests(from_client, to_server, &line, &doomed, numbers) => {}
+        _ = replies(from_server, to_client, &line, &doomed, numbers) => {}
         _ = weather.wait_for(is_over) => {}
     }
     line.open.send_modify(|open| *open -= 1);
 }
 
 async fn requests(
-    mut from: OwnedReadHalf,
+    from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     line: &Line,
     doomed: &Mutex<Option<i32>>,
+    redis: Option<&Numbers>,
 ) -> Option<()> {
     let is_deaf = |weather: &Weather| weather.is_deaf;
+    let mut from = Frames::new(from);
     line.clear_of(is_deaf).await;
-    pass(&read(&mut from).await?, &mut to).await?;
+    if redis.is_none() {
+        to.write_all(&from.next(redis).await?).await.ok()?;
+    }
     let mut is_doomed = false;
     loop {
-        let frame = read(&mut from).await?;
-        let number = number(&frame)?;
+        let frame = from.next(redis).await?;
+        let number = match redis {
+            Some(numbers) => numbers.of_request(&frame),
+            None => number(&frame)?,
+        };
         if number >= 0 {
             line.requests.fetch_add(1, Ordering::SeqCst);
             // The connection ends at one lost reply. Another plan is for the next connection.
@@ -237,46 +247,105 @@ async fn requests(
             }
         }
         line.clear_of(is_deaf).await;
-        pass(&frame, &mut to).await?;
+        to.write_all(&frame).await.ok()?;
     }
 }
 
 async fn replies(
-    mut from: OwnedReadHalf,
+    from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     line: &Line,
     doomed: &Mutex<Option<i32>>,
+    redis: Option<&Numbers>,
 ) -> Option<()> {
     let is_mute = |weather: &Weather| weather.is_mute;
+    let mut from = Frames::new(from);
     line.clear_of(is_mute).await;
-    pass(&read(&mut from).await?, &mut to).await?;
-    line.connections.fetch_add(1, Ordering::SeqCst);
+    let mut is_greeted = false;
     loop {
-        let frame = read(&mut from).await?;
-        let number = number(&frame);
+        let frame = from.next(redis).await?;
+        let number = match redis {
+            Some(numbers) => numbers.of_reply(&frame),
+            None if is_greeted => number(&frame),
+            None => None,
+        };
         if number.is_some() && number == *doomed.lock().unwrap_or_else(PoisonError::into_inner) {
             return None;
         }
         line.clear_of(is_mute).await;
-        pass(&frame, &mut to).await?;
+        to.write_all(&frame).await.ok()?;
+        // On Redis, the first answer of the script.
+        if !is_greeted && redis.is_none_or(|numbers| numbers.is_attached(number)) {
+            is_greeted = true;
+            line.connections.fetch_add(1, Ordering::SeqCst);
+        }
     }
 }
 
-/// One frame without its length.
-async fn read(from: &mut (impl AsyncRead + Unpin)) -> Option<Vec<u8>> {
-    let length = usize::try_from(from.read_i32().await.ok()?).ok()?;
-    let mut frame = vec![0; length];
-    from.read_exact(&mut frame).await.ok()?;
-    Some(frame)
+/// The numbers of requests and replies on a connection to Redis, where they have none.
+#[derive(Default)]
+struct Numbers {
+    requests: AtomicI32,
+    replies: AtomicI32,
+    /// The first request of the session.
+    first: AtomicI32,
 }
 
-async fn pass(frame: &[u8], to: &mut (impl AsyncWrite + Unpin)) -> Option<()> {
-    let length = i32::try_from(frame.len()).ok()?;
-    let bytes = [&length.to_be_bytes(), frame].concat();
-    to.write_all(&bytes).await.ok()
+impl Numbers {
+    /// Negative for what keeps up a connection or a session.
+    fn of_request(&self, request: &[u8]) -> i32 {
+        if !resp::is_answered(request) {
+            return -1;
+        }
+        let number = self.requests.fetch_add(1, Ordering::SeqCst) + 1;
+        if resp::asks(request).is_some() {
+            let first = &self.first;
+            first
+                .compare_exchange(0, number, Ordering::SeqCst, Ordering::SeqCst)
+                .ok();
+        }
+        if resp::is_upkeep(request) { -1 } else { number }
+    }
+
+    fn of_reply(&self, frame: &[u8]) -> Option<i32> {
+        let is_reply = !resp::is_message(frame);
+        is_reply.then(|| self.replies.fetch_add(1, Ordering::SeqCst) + 1)
+    }
+
+    fn is_attached(&self, reply: Option<i32>) -> bool {
+        reply == Some(self.first.load(Ordering::SeqCst))
+    }
 }
 
-/// The number that a request and its reply begin with.
+/// The frames of one direction.
+struct Frames {
+    from: OwnedReadHalf,
+    buffer: Vec<u8>,
+}
+
+impl Frames {
+    fn new(from: OwnedReadHalf) -> Self {
+        let buffer = Vec::new();
+        Self { from, buffer }
+    }
+
+    async fn next(&mut self, redis: Option<&Numbers>) -> Option<Vec<u8>> {
+        loop {
+            let taken = match redis {
+                _ if self.buffer.is_empty() => None,
+                Some(_) => resp::take(&mut self.buffer),
+                None => frames::take(&mut self.buffer),
+            };
+            if taken.is_some() {
+                return taken;
+            }
+            let read = self.from.read_buf(&mut self.buffer).await.ok()?;
+            (read > 0).then_some(())?;
+        }
+    }
+}
+
+/// The number that a request and its reply begin with, behind the length of the frame.
 fn number(frame: &[u8]) -> Option<i32> {
-    frame.first_chunk().copied().map(i32::from_be_bytes)
+    frames::xid(frame.get(4..)?)
 }

@@ -97,7 +97,7 @@ async fn starting(server: SocketAddr, takes: Duration) -> String {
     address
 }
 
-#[case]
+#[case(zookeeper, why = "how a ZooKeeper server says that it starts")]
 async fn a_server_that_starts_is_waited_for(world: World) {
     const TAKES: Duration = Duration::from_secs(1);
     let began = Instant::now();
@@ -135,7 +135,7 @@ async fn a_first_connect_waits_for_servers_that_are_not_there_yet(world: World) 
         }
     });
 
-    let keeper = Keeper::builder(format!("{address}{}", world.chroot()))
+    let keeper = Keeper::builder(world.connect_string_at(&[address]))
         .connect()
         .await
         .unwrap();
@@ -214,7 +214,7 @@ async fn a_server_that_is_not_zookeeper_is_named(_world: World) {
     assert!(text.contains("not a ZooKeeper server"), "{text}");
 }
 
-#[case]
+#[case(zookeeper, why = "a connect string of several addresses")]
 async fn each_address_has_its_own_reason_and_one_good_one_is_enough(world: World) {
     let (_socket, refusing) = ports::refusing().unwrap();
     let (refusing, web, silent) = (refusing.to_string(), web().await, silent().await);
@@ -247,7 +247,7 @@ async fn each_address_has_its_own_reason_and_one_good_one_is_enough(world: World
         .unwrap();
 }
 
-#[case]
+#[case(zookeeper, why = "a chroot")]
 async fn a_chroot_that_does_not_exist_is_named(world: World) {
     let began = Instant::now();
 
@@ -267,7 +267,7 @@ async fn a_chroot_that_does_not_exist_is_named(world: World) {
     assert!(began.elapsed() < LIMIT);
 }
 
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn a_directory_without_permission_is_named(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let read_only = [Acl::new(Permission::READ, AuthId::anyone())];

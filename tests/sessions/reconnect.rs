@@ -71,7 +71,7 @@ fn connect_string(world: &World, relays: &[Relay]) -> String {
     format!("{}{}", addresses.join(","), world.chroot())
 }
 
-#[case]
+#[case(zookeeper, why = "a connect string of three addresses")]
 async fn row_57_a_long_refusal_delays_nobody_after_its_end(world: World) {
     // The client crate alone would have waited for 1.6 s by then, with one server, and would go on
     // for another second.

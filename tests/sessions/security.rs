@@ -52,7 +52,7 @@ async fn all_below(client: &Client, path: &str) -> Vec<String> {
     found
 }
 
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn nodes_of_a_creator_keep_others_out(world: World) {
     let ours = with(&world, SECRET, Acl::creator()).await;
     let guard = ours.mutex("vault").unwrap().lock().await.unwrap();
@@ -92,7 +92,7 @@ async fn nodes_of_a_creator_keep_others_out(world: World) {
 
 /// What was there already keeps its list: directories that all clients may use, and tickets in them
 /// that only some may read.
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn a_ticket_that_may_not_be_read_is_no_missing_one(world: World) {
     let ours = Keeper::builder(world.connect_string()).credential("digest", SECRET);
     let ours = ours.strict_acl(false).connect().await.unwrap();
@@ -124,7 +124,7 @@ async fn a_ticket_that_may_not_be_read_is_no_missing_one(world: World) {
     permit.release().await.unwrap();
 }
 
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn a_directory_that_may_not_be_read_is_in_the_list(world: World) {
     let ours = with(&world, SECRET, Acl::creator()).await;
     let theirs = Keeper::connect(world.connect_string()).await.unwrap();
@@ -150,7 +150,7 @@ async fn raw_with(world: &World, secret: &str) -> Client {
     connector.connect(&world.connect_string()).await.unwrap()
 }
 
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn whoever_proves_the_same_shares_the_locks(world: World) {
     let [a, b] = [
         with(&world, SECRET, Acl::creator()).await,
@@ -166,7 +166,7 @@ async fn whoever_proves_the_same_shares_the_locks(world: World) {
     next.release().await.unwrap();
 }
 
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn others_may_look_where_a_list_says_so(world: World) {
     let acl = Acl::creator().allow("world", "anyone", "r").unwrap();
     let ours = with(&world, SECRET, acl).await;
@@ -197,7 +197,7 @@ async fn others_may_look_where_a_list_says_so(world: World) {
     guard.release().await.unwrap();
 }
 
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn every_kind_of_node_has_the_list(world: World) {
     let builder = Keeper::builder(world.connect_string()).credential("digest", SECRET);
     let ours = builder
@@ -252,7 +252,7 @@ async fn every_kind_of_node_has_the_list(world: World) {
     drop(held);
 }
 
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn a_scheme_that_the_servers_do_not_know_is_said(world: World) {
     let builder = Keeper::builder(world.connect_string()).credential("no-such-scheme", "x");
 
@@ -263,7 +263,7 @@ async fn a_scheme_that_the_servers_do_not_know_is_said(world: World) {
     assert!(error.to_string().contains("credential"), "{error}");
 }
 
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn a_list_that_needs_a_credential_is_refused_without_one(world: World) {
     let builder = Keeper::builder(world.connect_string()).acl(Acl::creator());
 
@@ -273,7 +273,7 @@ async fn a_list_that_needs_a_credential_is_refused_without_one(world: World) {
     assert!(error.to_string().contains("credential"), "{error}");
 }
 
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn nothing_shows_a_secret(world: World) {
     let heard = Heard::default();
     let secret = SECRET.split_once(':').unwrap().1;

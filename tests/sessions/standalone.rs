@@ -54,7 +54,10 @@ fn below(world: &World, herald: &Herald) -> String {
     format!("{}{}", herald.address(), world.chroot())
 }
 
-#[case]
+#[case(
+    zookeeper,
+    why = "a four-letter word tells whether a server stands alone"
+)]
 async fn a_server_is_asked_whether_it_stands_alone(world: World) {
     let servers = world.servers();
     let (_keeper, guard) = held(format!("{}{}", servers[0], world.chroot()), "a").await;
@@ -65,7 +68,7 @@ async fn a_server_is_asked_whether_it_stands_alone(world: World) {
     }
 }
 
-#[case]
+#[case(zookeeper, why = "a connect string of two addresses")]
 async fn who_names_two_addresses_does_not_know_whose_answers_they_are(world: World) {
     let server = world.servers()[0];
     let (_keeper, guard) = held(format!("{server},{server}{}", world.chroot()), "a").await;
@@ -73,7 +76,10 @@ async fn who_names_two_addresses_does_not_know_whose_answers_they_are(world: Wor
     is_any(&guard, "two addresses").await;
 }
 
-#[case]
+#[case(
+    zookeeper,
+    why = "a four-letter word tells whether a server stands alone"
+)]
 async fn only_a_server_that_says_so_stands_alone(world: World) {
     let all = [
         Says::Text(FOLLOWER),
@@ -98,7 +104,10 @@ async fn only_a_server_that_says_so_stands_alone(world: World) {
     join_all(each).await;
 }
 
-#[case]
+#[case(
+    zookeeper,
+    why = "a four-letter word tells whether a server stands alone"
+)]
 async fn a_server_is_asked_again_after_each_reconnect(world: World) {
     let herald = Herald::before(world.servers()[0], Says::Text(STANDALONE)).await;
     let (_keeper, guard) = held(below(&world, &herald), "a").await;
@@ -119,7 +128,10 @@ async fn a_server_is_asked_again_after_each_reconnect(world: World) {
     stands_alone(&guard).await;
 }
 
-#[case]
+#[case(
+    zookeeper,
+    why = "a four-letter word tells whether a server stands alone"
+)]
 async fn a_server_that_was_silent_is_asked_again(world: World) {
     let herald = Herald::before(world.servers()[0], Says::Nothing).await;
     let (_keeper, guard) = held(below(&world, &herald), "a").await;

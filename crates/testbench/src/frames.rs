@@ -3,6 +3,8 @@
 //! It reads lengths, xids and operation codes, and decodes as little of a body as it can. A path is
 //! searched in the bytes, so that it is found in a transaction too.
 
+use super::resp;
+
 /// A kind of request, by its codes on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation(&'static [i32]);
@@ -49,12 +51,22 @@ impl Matching {
             return false;
         };
         let is_op = self.operation == Operation::ANY || self.operation.0.contains(&code);
-        let body = request.get(8..).unwrap_or_default();
-        is_op
-            && (self.mentions.is_empty()
-                || body
-                    .windows(self.mentions.len())
-                    .any(|part| part == self.mentions))
+        is_op && self.is_mentioned(request.get(8..).unwrap_or_default())
+    }
+
+    /// The same for a request to Redis, which is a whole frame.
+    pub fn takes_redis(&self, request: &[u8]) -> bool {
+        let is_op = match resp::operation(request) {
+            None => false,
+            Some(Operation::SYNC) => [Operation::SYNC, Operation::PING].contains(&self.operation),
+            Some(other) => [Operation::ANY, other].contains(&self.operation),
+        };
+        is_op && self.is_mentioned(request)
+    }
+
+    fn is_mentioned(&self, body: &[u8]) -> bool {
+        let length = self.mentions.len();
+        length == 0 || body.windows(length).any(|part| part == self.mentions)
     }
 }
 

@@ -36,6 +36,7 @@ pub mod ports;
 pub mod process;
 pub mod proxy;
 pub mod relay;
+pub mod resp;
 pub mod runner;
 pub mod secure;
 pub mod shown;

@@ -63,6 +63,8 @@ enum Order {
 enum Kind {
     /// Sessions of ZooKeeper's clients, frame by frame.
     Frames,
+    /// Sessions of the link to Redis, frame by frame.
+    Redis,
     /// Any bytes.
     Bytes,
     /// Members of an ensemble that elect a leader. Each member announces its port to the other.
@@ -144,7 +146,7 @@ impl Proxy {
 
     /// A proxy before a Redis server.
     pub fn before_redis(server: SocketAddr) -> Self {
-        Self::start(server, Kind::Bytes).expect("a port for a proxy")
+        Self::start(server, Kind::Redis).expect("a port for a proxy")
     }
 
     /// A proxy that passes bytes of any protocol.
@@ -312,7 +314,8 @@ impl Proxy {
         Held(latch)
     }
 
-    /// Leaves out the reply to the next such request; the connection goes on.
+    /// Leaves out the reply to the next such request; the connection goes on. On Redis, where
+    /// replies have no number, all that is behind it is left out too.
     pub fn drop_reply(&self, to: Matching) {
         self.rule(to, Deed::Drop);
     }

@@ -52,7 +52,11 @@ impl World {
 
     /// A proxy before the first server.
     pub fn proxy(&self) -> Proxy {
-        let server = self.0.servers[0];
+        self.proxy_before(0)
+    }
+
+    pub(crate) fn proxy_before(&self, server: usize) -> Proxy {
+        let server = self.0.servers[server];
         match &self.0.redis {
             Some(_) => Proxy::before_redis(server),
             None => Proxy::before(server),
@@ -83,6 +87,10 @@ impl World {
     /// The case's part of the tree: `/it-<uuid>`.
     pub fn chroot(&self) -> &str {
         &self.0.chroot
+    }
+
+    pub fn is_redis(&self) -> bool {
+        self.0.redis.is_some()
     }
 
     pub fn is_embedded(&self) -> bool {
@@ -138,6 +146,9 @@ impl World {
     /// How many paths of this world each session watches, and their bytes, by the servers' own
     /// word.
     pub async fn watched_by_session(&self) -> BTreeMap<String, (usize, usize)> {
+        if let Some(database) = &self.0.redis {
+            return database.watched_by_session().await.unwrap();
+        }
         let mut watched: BTreeMap<String, (usize, usize)> = BTreeMap::new();
         let mut session = String::new();
         for line in self.words_of_all("wchc").await.lines() {
@@ -265,6 +276,12 @@ impl World {
         {
             server.stop().await;
         }
+    }
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.connect_string())
     }
 }
 

@@ -49,7 +49,7 @@ async fn refused<T>(call: impl Future<Output = lockkeeper::Result<T>>) -> usize 
     }
 }
 
-#[case]
+#[case(zookeeper, why = "the limit of a request, jute.maxbuffer")]
 async fn servers_read_so_many_bytes_and_no_more(world: World) {
     let stranger = world.raw().await;
     let open = Make::Persistent;

@@ -43,7 +43,7 @@ async fn a_queue_that_holds_another_programs_data_works_and_keeps_it(world: Worl
     assert_eq!(data, b"mine");
 }
 
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn a_queue_whose_data_we_may_not_write_works(world: World) {
     let (semaphore, stranger) = (semaphore(&world, "acl", 1).await, world.raw().await);
     let options = Make::Persistent;

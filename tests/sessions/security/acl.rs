@@ -63,7 +63,7 @@ async fn has(client: &Client, directory: &str, count: usize) {
     eventually("the tickets are as expected", SOON, is_so).await;
 }
 
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn a_mark_of_a_stranger_calls_nobody_in(world: World) {
     let stranger = world.zookeeper().await;
     make_open(&stranger, &["/locks", "/locks/vault"]).await;
@@ -92,7 +92,7 @@ async fn a_mark_of_a_stranger_calls_nobody_in(world: World) {
     panic!("a second holder was let in beside the first: {second:?}");
 }
 
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn no_recipe_uses_a_directory_that_is_open_to_others(world: World) {
     let stranger = world.zookeeper().await;
     make_open(&stranger, &["/locks", "/locks/a", "/locks/b"]).await;
@@ -124,7 +124,7 @@ async fn no_recipe_uses_a_directory_that_is_open_to_others(world: World) {
     has(&raw_with(&world, SECRET).await, "/locks/closed", 0).await;
 }
 
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn a_wider_list_is_only_warned_of_on_demand(world: World) {
     make_open(&world.zookeeper().await, &["/locks", "/locks/vault"]).await;
     let heard = Heard::default();
@@ -143,7 +143,7 @@ async fn a_wider_list_is_only_warned_of_on_demand(world: World) {
     assert!(text.contains("/locks/vault"), "{text}");
 }
 
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn a_directory_that_a_stranger_has_made_again_is_refused(world: World) {
     let stranger = world.zookeeper().await;
     make_open(&stranger, &["/locks"]).await;
@@ -160,7 +160,7 @@ async fn a_directory_that_a_stranger_has_made_again_is_refused(world: World) {
     wider(timeout(SOON, lock.lock()).await.unwrap(), "/locks/vault");
 }
 
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn a_list_that_is_widened_while_we_wait_is_refused(world: World) {
     let keeper = keeper(&world).await;
     let lock = keeper.mutex("vault").unwrap();
@@ -184,7 +184,7 @@ async fn a_list_that_is_widened_while_we_wait_is_refused(world: World) {
     held.release().await.unwrap();
 }
 
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn every_part_of_a_semaphore_is_looked_at(world: World) {
     let maker = ours(&world).persistent_directories(true).connect();
     let maker = maker.await.unwrap();
@@ -209,7 +209,7 @@ async fn every_part_of_a_semaphore_is_looked_at(world: World) {
     known.acquire().await.unwrap().release().await.unwrap();
 }
 
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn nobody_follows_a_leader_where_strangers_may_write(world: World) {
     let stranger = world.zookeeper().await;
     make_open(&stranger, &["/locks", "/locks/lead"]).await;
@@ -228,7 +228,7 @@ async fn nobody_follows_a_leader_where_strangers_may_write(world: World) {
     assert_eq!(observer.borrow(), None);
 }
 
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn a_page_of_the_journal_that_is_open_to_others_is_not_used(world: World) {
     let stranger = world.zookeeper().await;
     make_open(&stranger, &["/locks-journal", "/locks-journal/vault"]).await;
@@ -243,7 +243,7 @@ async fn a_page_of_the_journal_that_is_open_to_others_is_not_used(world: World) 
     assert!(page.is_empty(), "{page:?}");
 }
 
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn a_credential_alone_keeps_others_out(world: World) {
     let guard = keeper(&world).await;
     let guard = guard.mutex("vault").unwrap().lock().await.unwrap();
@@ -270,7 +270,7 @@ async fn a_credential_alone_keeps_others_out(world: World) {
 }
 
 /// A client without `ADMIN` is shown users without hashes.
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn lists_that_hide_digests_are_believed_if_nobody_else_may_read_them(world: World) {
     let plain: Acl = "auth::cdrw".parse().unwrap();
     for _ in 0..2 {
@@ -297,7 +297,7 @@ async fn lists_that_hide_digests_are_believed_if_nobody_else_may_read_them(world
     assert_eq!(allows, "digest:locksmith:x:cdrw");
 }
 
-#[case]
+#[case(zookeeper, why = "access lists and credentials")]
 async fn what_is_open_to_others_is_found(world: World) {
     let stranger = world.zookeeper().await;
     make_open(&stranger, &["/locks", "/locks/vault", "/locks-journal"]).await;

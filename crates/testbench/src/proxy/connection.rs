@@ -4,7 +4,7 @@
 //! The connection ends when both its sides have ended or when it is cut. One failed side does not
 //! end it while the other side must not notice.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,19 +19,23 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::held::Latch;
 use super::{Deed, End, Kind, Order, Passage, Shared, State, Way};
 use crate::events::now;
-use crate::frames;
+use crate::{frames, resp};
 
 /// Something on its way to the other side, not before its time.
 struct Parcel {
     due: Instant,
     bytes: Vec<u8>,
     latch: Option<Arc<Latch>>,
+    /// It answers more than a sign of life.
+    is_answer: bool,
 }
 
 /// The state that both directions share.
 struct Dialogue {
     /// What happens to the reply with this xid.
     deeds: std::sync::Mutex<HashMap<i32, Deed>>,
+    /// The numbers of requests to Redis that are mere signs of life.
+    upkeep: std::sync::Mutex<HashSet<i32>>,
     cut: Notify,
 }
 
@@ -59,6 +63,7 @@ pub(crate) async fn serve(
     server.set_nodelay(true).unwrap_or_default();
     let dialogue = Dialogue {
         deeds: std::sync::Mutex::default(),
+        upkeep: std::sync::Mutex::default(),
         cut: Notify::new(),
     };
 
@@ -163,15 +168,22 @@ async fn read(
         .is_ok_and(|count| count > 0)
     {
         while let Some(mut bytes) = form.take(&mut buffer) {
+            let is_answer = way == Way::ToClient && form.is_answer(&bytes, dialogue);
             let parcel = |bytes, latch| {
                 let due = Instant::now() + shared.passage.borrow().delay[way as usize];
+                let parcel = Parcel {
+                    due,
+                    bytes,
+                    latch,
+                    is_answer,
+                };
                 // The writer lives as long as this.
-                parcels
-                    .send(Parcel { due, bytes, latch })
-                    .unwrap_or_default();
+                parcels.send(parcel).unwrap_or_default();
             };
             match deed(way, &mut form, &mut bytes, shared, dialogue) {
                 None => parcel(bytes, None),
+                // What comes behind it would be taken for it.
+                Some(Deed::Drop) if shared.kind == Kind::Redis => std::future::pending().await,
                 Some(Deed::Drop) => {}
                 Some(Deed::Hold(latch)) => parcel(bytes, Some(latch)),
                 Some(Deed::Duplicate) => {
@@ -191,6 +203,8 @@ enum Form {
     /// The first frame, which opens the session, is still to come.
     First,
     Frames,
+    /// The number of the last request, or of the last reply.
+    Redis(i32),
     Bytes,
     /// The first message of an election is still to come.
     Introduction(u16),
@@ -200,6 +214,7 @@ impl Form {
     fn of(kind: Kind, way: Way) -> Self {
         match (kind, way) {
             (Kind::Frames, _) => Self::First,
+            (Kind::Redis, _) => Self::Redis(0),
             (Kind::Election { announced }, Way::ToServer) => Self::Introduction(announced),
             _ => Self::Bytes,
         }
@@ -212,6 +227,8 @@ impl Form {
         }
         match *self {
             Self::First | Self::Frames => frames::take(buffer),
+            Self::Redis(_) if buffer.is_empty() => None,
+            Self::Redis(_) => resp::take(buffer),
             Self::Bytes if buffer.is_empty() => None,
             Self::Bytes => Some(std::mem::take(buffer)),
             Self::Introduction(announced) => {
@@ -221,6 +238,51 @@ impl Form {
             }
         }
     }
+
+    /// Whether a piece from the server, which has not been counted yet, answers more than a sign of
+    /// life.
+    fn is_answer(&self, piece: &[u8], dialogue: &Dialogue) -> bool {
+        match self {
+            Self::First | Self::Frames => {
+                piece.get(4..).and_then(frames::xid) != Some(frames::PING)
+            }
+            Self::Redis(last) => {
+                let mut upkeep = dialogue.upkeep.lock().expect("nothing panics with it");
+                !resp::is_message(piece) && !upkeep.remove(&(last + 1))
+            }
+            Self::Bytes | Self::Introduction(_) => false,
+        }
+    }
+}
+
+/// What happens to this frame of a session on Redis.
+fn deed_on_redis(
+    way: Way,
+    last: &mut i32,
+    frame: &[u8],
+    shared: &Shared,
+    dialogue: &Dialogue,
+) -> Option<Deed> {
+    let is_counted = match way {
+        Way::ToClient => !resp::is_message(frame),
+        _ => resp::is_answered(frame),
+    };
+    if !is_counted {
+        return None;
+    }
+    *last += 1;
+    let mut deeds = dialogue.deeds.lock().expect("nothing panics with it");
+    if way == Way::ToClient {
+        return deeds.remove(last);
+    }
+    if resp::is_upkeep(frame) {
+        let mut upkeep = dialogue.upkeep.lock().expect("nothing panics with it");
+        upkeep.insert(*last);
+    }
+    let rules = &mut shared.state().rules;
+    let rule = rules.iter().position(|(what, _)| what.takes_redis(frame))?;
+    deeds.insert(*last, rules.remove(rule).1);
+    None
 }
 
 /// The first message of an election, which says where its sender can be reached, with another port
@@ -248,6 +310,9 @@ fn deed(
     shared: &Shared,
     dialogue: &Dialogue,
 ) -> Option<Deed> {
+    if let Form::Redis(last) = form {
+        return deed_on_redis(way, last, piece, shared, dialogue);
+    }
     if *form == Form::First {
         *form = Form::Frames;
         let is_return =
@@ -303,16 +368,13 @@ async fn write(
             .await
             .expect("the proxy lives as long as this")
             .byte_by_byte;
-        let is_answer = way == Way::ToClient
-            && shared.kind == Kind::Frames
-            && parcel.bytes.get(4..).and_then(frames::xid) != Some(frames::PING);
         let piece = if byte_by_byte { 1 } else { parcel.bytes.len() };
         for bytes in parcel.bytes.chunks(piece.max(1)) {
             // A side that has ended takes no more bytes; the other one may go on sending.
             is_open = is_open && to.write_all(bytes).await.is_ok();
             shared.writes[way as usize].fetch_add(1, Ordering::Relaxed);
         }
-        if is_answer {
+        if parcel.is_answer {
             shared.answered.store(now(), Ordering::Relaxed);
         }
     }

@@ -15,12 +15,25 @@ use crate::events::Nanos;
 #[derive(Debug)]
 pub struct Proxies {
     pub each: Vec<Proxy>,
-    chroot: String,
+    place: Place,
+}
+
+/// Where behind its servers a world is.
+#[derive(Debug)]
+enum Place {
+    Chroot(String),
+    World(World),
 }
 
 impl Proxies {
     pub fn before(world: &World) -> Self {
-        Self::before_servers(world.servers(), world.chroot())
+        let count = world.servers().len();
+        Self {
+            each: (0..count)
+                .map(|server| world.proxy_before(server))
+                .collect(),
+            place: Place::World(world.clone()),
+        }
     }
 
     pub fn before_servers(servers: &[SocketAddr], chroot: &str) -> Self {
@@ -29,18 +42,20 @@ impl Proxies {
                 .iter()
                 .map(|server| Proxy::before(*server))
                 .collect(),
-            chroot: chroot.to_owned(),
+            place: Place::Chroot(chroot.to_owned()),
         }
     }
 
     /// The world's connect string, by way of the proxies.
     pub fn connect_string(&self) -> String {
-        let hosts: Vec<String> = self
-            .each
-            .iter()
-            .map(|proxy| proxy.address().to_string())
-            .collect();
-        format!("{}{}", hosts.join(","), self.chroot)
+        let hosts: Vec<SocketAddr> = self.each.iter().map(Proxy::address).collect();
+        match &self.place {
+            Place::World(world) => world.connect_string_at(&hosts),
+            Place::Chroot(chroot) => {
+                let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+                format!("{}{chroot}", hosts.join(","))
+            }
+        }
     }
 
     pub async fn cut(&self, end: End) -> usize {

@@ -1,5 +1,6 @@
 //! A stranger on Redis: a session by the script of the link, and one that ends other sessions.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -53,6 +54,27 @@ impl Database {
         command.arg(words);
         let mut connection = self.connect().await?;
         command.query_async(&mut connection).await.map_err(failed)
+    }
+
+    /// How many paths each session watches, and their bytes.
+    pub async fn watched_by_session(&self) -> Result<BTreeMap<String, (usize, usize)>> {
+        let start = format!("{TAG}:watches:");
+        let keys: Vec<String> = self.ask(&["KEYS", "{lockkeeper}:watches:*"]).await?;
+        let mut connection = self.connect().await?;
+        let mut watched = BTreeMap::<String, (usize, usize)>::new();
+        for key in keys {
+            let members = redis::cmd("SMEMBERS").arg(&key).to_owned();
+            let members: Vec<String> =
+                members.query_async(&mut connection).await.map_err(failed)?;
+            // The kind of the watch, the session, and the number of the watch.
+            let session = |member: &String| member[1..].split(':').next().map(str::to_owned);
+            for session in members.iter().filter_map(session).collect::<BTreeSet<_>>() {
+                let (paths, bytes) = watched.entry(session).or_default();
+                *paths += 1;
+                *bytes += key.len() - start.len();
+            }
+        }
+        Ok(watched)
     }
 
     /// Ends a session as the script does: it is dead from now on, and whoever comes removes what it
