@@ -16,6 +16,7 @@
 //! - All are as safe as the store's data. If a server forgets a lock, two clients hold it.
 
 mod connect;
+mod finish;
 mod guard;
 mod hold;
 mod layer;
@@ -23,6 +24,7 @@ mod lease;
 #[cfg(feature = "memcached")]
 pub mod memcached;
 mod mutex;
+mod renewals;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
