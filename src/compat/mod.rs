@@ -24,9 +24,9 @@ mod lease;
 #[cfg(feature = "memcached")]
 pub mod memcached;
 mod mutex;
-mod renewals;
 #[cfg(feature = "redis")]
 pub mod redis;
+mod renewals;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub mod sql;
 mod store;

@@ -209,6 +209,8 @@ impl<S: PlainStore + ?Sized> PlainMutex<S> {
     /// # Cancel safety
     ///
     /// Cancel safe: dropped at any await, a request that was sent is taken back in the background.
+    /// A call that is neither polled nor dropped renews nothing: what it took is free after the
+    /// ttl.
     pub async fn lock(&self) -> Result<PlainGuard<S>> {
         let mut pauses = Pauses::new(self.poll);
         let (mut wake, mut failing_since) = (None, None);

@@ -86,7 +86,12 @@ impl HeldSessions {
             let done = held.run(work).await;
             let session = held.session.lock().await.take();
             match (&done, session) {
-                (Ok(Some(_)), Some(session)) => server.put_back(session),
+                (Ok(Some(_)), Some(mut session)) => {
+                    if held.has_written() {
+                        session.forget_lease();
+                    }
+                    server.put_back(session);
+                }
                 (_, session) => drop(session),
             }
             done
