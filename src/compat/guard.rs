@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::finish::finish_in;
 use super::hold::PlainHold;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use super::store::failed;
@@ -129,11 +130,11 @@ impl<S: PlainStore + ?Sized> PlainGuard<S> {
     /// Cancel safe.
     pub async fn check(&self) -> Result<()> {
         let hold = self.hold();
-        let checked = hold.runtime.spawn(Arc::clone(hold).check());
+        let checked = finish_in(&hold.runtime, Arc::clone(hold).check());
         tokio::select! {
             biased;
             loss = hold.lost() => Err(hold.error(loss)),
-            checked = checked => checked.unwrap_or_else(|_| Err(hold.runtime_ends())),
+            checked = checked => checked.unwrap_or_else(|| Err(hold.runtime_ends())),
         }
     }
 
@@ -151,13 +152,8 @@ impl<S: PlainStore + ?Sized> PlainGuard<S> {
         let Some(hold) = self.hold.take() else {
             return Ok(());
         };
-        let watched = Arc::clone(&hold);
-        let released = watched.runtime.spawn(hold.release());
-        tokio::select! {
-            biased;
-            released = released => released.unwrap_or_else(|_| Err(watched.runtime_ends())),
-            loss = watched.lost() => Err(watched.error(loss)),
-        }
+        let released = finish_in(&hold.runtime, Arc::clone(&hold).release()).await;
+        released.unwrap_or_else(|| Err(hold.runtime_ends()))
     }
 
     /// What the locks of a store need to do more with a hold.

@@ -10,9 +10,10 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::lease::{PlainLease, PlainLoss};
+use super::renewals::{FirstRenewal, RenewalKey, RenewalTimer};
 use super::store::{Attempt, PlainStore, StoreResult, failed};
 use crate::error::{Error, Result, StoreProblem};
 use crate::latch::Latch;
@@ -35,7 +36,29 @@ pub(super) struct PlainHold<S: PlainStore + ?Sized> {
     lease: Latch<PlainLease>,
     lost: Notify,
     pub(super) runtime: Handle,
-    renewal: Latch<Option<AbortHandle>>,
+    renewal: Latch<Renewal>,
+}
+
+/// Who renews a hold.
+enum Renewal {
+    /// Nobody yet, or no longer.
+    Nobody,
+    /// The timer will tell when it is time.
+    Waits(Arc<RenewalTimer>, RenewalKey),
+    /// A task of its own.
+    Runs(AbortHandle),
+    /// Nobody, ever again.
+    Stopped,
+}
+
+impl Renewal {
+    fn end(self) {
+        match self {
+            Self::Nobody | Self::Stopped => {}
+            Self::Waits(timer, key) => timer.remove(key),
+            Self::Runs(task) => task.abort(),
+        }
+    }
 }
 
 /// Frees what an unanswered acquire may have taken. On another connection the acquire can still be
@@ -66,35 +89,74 @@ pub(super) async fn in_time<T>(
     attempt: &Attempt,
     answer: impl Future<Output = StoreResult<T>>,
 ) -> StoreResult<T> {
-    let answered = timeout(attempt.ttl / PATIENCE, answer).await;
+    within(attempt.ttl / PATIENCE, answer).await
+}
+
+async fn within<T>(
+    limit: Duration,
+    answer: impl Future<Output = StoreResult<T>>,
+) -> StoreResult<T> {
+    let answered = timeout(limit, answer).await;
     answered.unwrap_or(Err(StoreProblem::NoAnswer))
 }
 
+impl<S: PlainStore + ?Sized> FirstRenewal for PlainHold<S> {
+    fn begin_renewing(self: Arc<Self>) {
+        self.spawn_renewing(Duration::ZERO);
+    }
+}
+
 impl<S: PlainStore + ?Sized> PlainHold<S> {
+    /// It is renewed in the runtime of a keeper, or else in the current one.
     pub(super) fn begin(
         store: Arc<S>,
         attempt: Attempt,
         token: Option<Token>,
         sent: Moment,
+        timer: Option<Arc<RenewalTimer>>,
     ) -> Arc<Self> {
+        let runtime = timer.as_ref().map(|timer| timer.runtime.clone());
+        let every = attempt.ttl / RENEWALS;
         let hold = Arc::new(Self {
             lease: Latch::new(PlainLease::new(attempt.ttl, sent)),
             store,
             attempt,
             token,
             lost: Notify::new(),
-            runtime: Handle::current(),
-            renewal: Latch::new(None),
+            runtime: runtime.unwrap_or_else(Handle::current),
+            renewal: Latch::new(Renewal::Nobody),
         });
-        let renewal = hold.runtime.spawn(Arc::clone(&hold).keep_renewing());
-        *hold.renewal.lock() = Some(renewal.abort_handle());
+        match timer {
+            None => hold.spawn_renewing(every),
+            Some(timer) => {
+                let waits = Arc::clone(&hold) as Arc<dyn FirstRenewal>;
+                let key = timer.add(Instant::now() + every, waits);
+                hold.renews(Renewal::Waits(timer, key));
+            }
+        }
         hold
     }
 
-    async fn keep_renewing(self: Arc<Self>) {
+    fn spawn_renewing(self: &Arc<Self>, pause: Duration) {
+        let renewing = Arc::clone(self).keep_renewing(pause);
+        let renewing = self.runtime.spawn(renewing).abort_handle();
+        self.renews(Renewal::Runs(renewing));
+    }
+
+    /// It goes on so, unless it was stopped or is further already.
+    fn renews(&self, next: Renewal) {
+        let mut renewal = self.renewal.lock();
+        let ended = match (&*renewal, next) {
+            (Renewal::Stopped, next) | (Renewal::Runs(_), next @ Renewal::Waits(..)) => next,
+            (_, next) => std::mem::replace(&mut *renewal, next),
+        };
+        drop(renewal);
+        ended.end();
+    }
+
+    async fn keep_renewing(self: Arc<Self>, mut pause: Duration) {
         let every = self.attempt.ttl / RENEWALS;
         let mut setbacks = Setbacks::default();
-        let mut pause = every;
         loop {
             sleep(pause).await;
             let sent = SystemClock.now();
@@ -192,10 +254,7 @@ impl<S: PlainStore + ?Sized> PlainHold<S> {
 
     /// Ends the renewal. The caller frees the lock.
     pub(super) fn stop(&self) {
-        let renewal = self.renewal.lock().take();
-        if let Some(renewal) = renewal {
-            renewal.abort();
-        }
+        self.renews(Renewal::Stopped);
     }
 
     /// The store says that the lock is not ours.
@@ -225,16 +284,18 @@ impl<S: PlainStore + ?Sized> PlainHold<S> {
         });
     }
 
-    /// Frees the lock, and waits for the answer. It must run in a task of its own.
+    /// Frees the lock, and waits for the answer until the lease ends. It must come to its end, in
+    /// the hold's runtime.
     pub(super) async fn release(self: Arc<Self>) -> Result<()> {
         self.stop();
-        if let Some(loss) = self.loss() {
-            self.free();
-            return Err(self.error(loss));
-        }
         let (mut setbacks, mut is_repeated) = (Setbacks::default(), false);
         loop {
-            match in_time(&self.attempt, self.store.release(&self.attempt)).await {
+            if let Some(loss) = self.loss() {
+                self.free();
+                return Err(self.error(loss));
+            }
+            let limit = self.valid_for().min(self.attempt.ttl / PATIENCE);
+            match within(limit, self.store.release(&self.attempt)).await {
                 // An earlier request without an answer may have freed it.
                 Ok(was_ours) if was_ours || is_repeated => {
                     self.end();
@@ -246,11 +307,7 @@ impl<S: PlainStore + ?Sized> PlainHold<S> {
                 }
                 Err(problem) if problem.is_passing() => {
                     is_repeated |= problem.is_unknown();
-                    if let Some(loss) = self.loss() {
-                        self.free();
-                        return Err(self.error(loss));
-                    }
-                    sleep(setbacks.pause()).await;
+                    sleep(setbacks.pause().min(self.valid_for())).await;
                 }
                 Err(problem) => {
                     return Err(failed(&*self.store, "release", &self.attempt.name, problem));

@@ -16,6 +16,7 @@
 //! - All are as safe as the store's data. If a server forgets a lock, two clients hold it.
 
 mod connect;
+mod finish;
 mod guard;
 mod hold;
 mod layer;
@@ -25,6 +26,7 @@ pub mod memcached;
 mod mutex;
 #[cfg(feature = "redis")]
 pub mod redis;
+mod renewals;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub mod sql;
 mod store;

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
+use super::finish::finish_in;
 use super::guard::PlainGuard;
+use super::renewals::RenewalTimer;
 use super::store::{Attempt, PlainStore, ReentrantStore, SeenVersion, StoreResult, failed};
 use super::tries::{Pauses, TryOutcome, try_once};
 use crate::brief::Brief;
@@ -28,16 +29,17 @@ const LONGEST_OWNER: usize = 1024;
 /// guard outlives the end of another runtime that took it.
 pub struct PlainKeeper<S: PlainStore + ?Sized> {
     store: Arc<S>,
-    runtime: Option<Handle>,
+    timer: Option<Arc<RenewalTimer>>,
 }
 
 impl<S: PlainStore> PlainKeeper<S> {
     /// The locks of a store that is connected already. Outside a runtime, each lock uses that of
     /// its caller.
     pub fn new(store: S) -> Self {
+        let runtime = Handle::try_current().ok();
         Self {
             store: Arc::new(store),
-            runtime: Handle::try_current().ok(),
+            timer: runtime.map(|runtime| Arc::new(RenewalTimer::new(runtime))),
         }
     }
 
@@ -45,7 +47,7 @@ impl<S: PlainStore> PlainKeeper<S> {
     pub fn erased(self) -> PlainKeeper<dyn PlainStore> {
         PlainKeeper {
             store: self.store,
-            runtime: self.runtime,
+            timer: self.timer,
         }
     }
 }
@@ -58,7 +60,8 @@ impl<S: PlainStore + ?Sized> PlainKeeper<S> {
 
     /// Where its tasks run. A call outside any runtime would not get here.
     fn runtime(&self) -> Handle {
-        self.runtime.clone().unwrap_or_else(Handle::current)
+        let timer = self.timer.as_ref();
+        timer.map_or_else(Handle::current, |timer| timer.runtime.clone())
     }
 
     /// A lock. Nothing is sent.
@@ -206,11 +209,13 @@ impl<S: PlainStore + ?Sized> PlainMutex<S> {
     /// # Cancel safety
     ///
     /// Cancel safe: dropped at any await, a request that was sent is taken back in the background.
+    /// A call that is neither polled nor dropped renews nothing: what it took is free after the
+    /// ttl.
     pub async fn lock(&self) -> Result<PlainGuard<S>> {
         let mut pauses = Pauses::new(self.poll);
         let (mut wake, mut failing_since) = (None, None);
         loop {
-            let left = match self.try_in_task().await {
+            let left = match self.try_to_the_end().await {
                 Ok(TryOutcome::Held(guard)) => return Ok(guard),
                 Ok(TryOutcome::Taken { left }) => left,
                 Err(problem) => {
@@ -226,11 +231,9 @@ impl<S: PlainStore + ?Sized> PlainMutex<S> {
             if wake.is_none() && self.store().capabilities().wakes_waiters {
                 // The next try comes after it, so no release is missed.
                 let (store, name) = (Arc::clone(&self.keeper.store), Arc::clone(&self.name));
-                let asked = self
-                    .keeper
-                    .runtime()
-                    .spawn(async move { store.wake(&name).await });
-                let asked = asked.await.unwrap_or(Err(StoreProblem::NoAnswer));
+                let asked = async move { store.wake(&name).await };
+                let asked = finish_in(&self.keeper.runtime(), asked).await;
+                let asked = asked.unwrap_or(Err(StoreProblem::NoAnswer));
                 wake = asked.map_err(|problem| self.failed(problem))?;
                 continue;
             }
@@ -255,7 +258,7 @@ impl<S: PlainStore + ?Sized> PlainMutex<S> {
     ///
     /// As [`lock`](Self::lock).
     pub async fn try_lock(&self) -> Result<Option<PlainGuard<S>>> {
-        match self.try_in_task().await {
+        match self.try_to_the_end().await {
             Ok(TryOutcome::Held(guard)) => Ok(Some(guard)),
             Ok(TryOutcome::Taken { .. }) => Ok(None),
             Err(problem) => Err(self.failed(problem)),
@@ -282,7 +285,7 @@ impl<S: PlainStore + ?Sized> PlainMutex<S> {
     }
 
     /// A try goes on when its caller is dropped; what it took is then released.
-    async fn try_in_task(&self) -> StoreResult<TryOutcome<S>> {
+    async fn try_to_the_end(&self) -> StoreResult<TryOutcome<S>> {
         let attempt = Attempt {
             name: Arc::clone(&self.name),
             secret: Uuid::new_v4().simple().to_string().into(),
@@ -290,14 +293,11 @@ impl<S: PlainStore + ?Sized> PlainMutex<S> {
             owner: self.owner.clone(),
             seen: SeenVersion::default(),
         };
-        let (done, tried) = oneshot::channel();
-        let store = Arc::clone(&self.keeper.store);
-        self.keeper.runtime().spawn(async move {
-            // A guard that nobody takes is dropped, and so released.
-            done.send(try_once(store, attempt).await)
-                .unwrap_or_default();
-        });
-        tried.await.unwrap_or(Err(StoreProblem::NoAnswer))
+        let PlainKeeper { store, timer } = self.keeper.clone();
+        // A guard that nobody takes is dropped, and so released.
+        let runtime = self.keeper.runtime();
+        let tried = finish_in(&runtime, try_once(store, attempt, timer)).await;
+        tried.unwrap_or(Err(StoreProblem::NoAnswer))
     }
 
     fn failed(&self, problem: StoreProblem) -> Error {
@@ -309,7 +309,7 @@ impl<S: PlainStore + ?Sized> Clone for PlainKeeper<S> {
     fn clone(&self) -> Self {
         Self {
             store: Arc::clone(&self.store),
-            runtime: self.runtime.clone(),
+            timer: self.timer.clone(),
         }
     }
 }

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::guard::PlainGuard;
 use super::hold::{PlainHold, in_time, settle};
+use super::renewals::RenewalTimer;
 use super::store::{Acquired, Attempt, PlainStore, StoreResult};
 use crate::error::StoreProblem;
 use crate::session::clock::{Clock, SystemClock};
@@ -20,15 +21,16 @@ pub(super) enum TryOutcome<S: PlainStore + ?Sized> {
 }
 
 /// Tries once. A request without an answer is settled in the background: what it may have taken,
-/// or still takes, is released.
+/// or still takes, is released. It must come to its end, in the runtime of its keeper.
 pub(super) async fn try_once<S: PlainStore + ?Sized>(
     store: Arc<S>,
     attempt: Attempt,
+    timer: Option<Arc<RenewalTimer>>,
 ) -> StoreResult<TryOutcome<S>> {
     let sent = SystemClock.now();
     match in_time(&attempt, store.acquire(&attempt)).await {
         Ok(Acquired::Yes { token }) => {
-            let guard = PlainGuard::new(PlainHold::begin(store, attempt, token, sent));
+            let guard = PlainGuard::new(PlainHold::begin(store, attempt, token, sent, timer));
             // The answer may have taken longer than the lease.
             if guard.is_held() {
                 Ok(TryOutcome::Held(guard))

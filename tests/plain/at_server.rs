@@ -75,26 +75,28 @@ impl AtServer {
 
     /// A lock of a client of its own.
     pub async fn lock(&self, name: &str) -> PlainMutex<dyn PlainStore> {
+        let lock = self.keeper().await.mutex(name).unwrap();
+        match &self.servers {
+            Servers::Memory(_) => lock,
+            _ => lock.with_ttl(ttl(self.kind)).unwrap(),
+        }
+    }
+
+    /// A client of its own.
+    pub async fn keeper(&self) -> PlainKeeper<dyn PlainStore> {
         let at = |server: &Daemon| format!("{}://{}", self.kind, server.address());
         let url = match &self.servers {
-            Servers::Memory(store) => {
-                let keeper = PlainKeeper::new(store.clone()).erased();
-                return keeper.mutex(name).unwrap();
-            }
+            Servers::Memory(store) => return PlainKeeper::new(store.clone()).erased(),
             Servers::Redis(servers) => {
                 let addresses = servers.iter().map(|(one, _)| one.address().to_string());
-                format!(
-                    "{}://{}",
-                    self.kind,
-                    addresses.collect::<Vec<_>>().join(",")
-                )
+                let addresses: Vec<String> = addresses.collect();
+                format!("{}://{}", self.kind, addresses.join(","))
             }
             Servers::Tair(server) => format!("{}://{}", self.kind, server.address()),
             Servers::Memcached(server, _) => at(server),
             Servers::Postgres(server) | Servers::MariaDb(server, _) => sql::url(self.kind, server),
         };
-        let lock = connect(&url).await.unwrap().mutex(name).unwrap();
-        lock.with_ttl(ttl(self.kind)).unwrap()
+        connect(&url).await.unwrap()
     }
 
     /// How many requests came, to all servers together.

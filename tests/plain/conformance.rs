@@ -395,8 +395,13 @@ async fn a_late_client_can_be_first(bed: Arc<Bed>, name: String) {
         let waiter = bed.lock(&name).await;
         let waiter = tokio::spawn(async move { waiter.lock().await });
         sleep(Duration::from_millis(300)).await;
-        holder.release().await.unwrap();
-        let first = late.try_lock().await.unwrap();
+        // It asks right behind the release, before anyone can be told of it.
+        let (released, first) = tokio::join!(holder.release(), late.try_lock());
+        released.unwrap();
+        let first = match first.unwrap() {
+            None => late.try_lock().await.unwrap(),
+            first => first,
+        };
         let was_first = first.is_some();
         drop(first);
         waiter.await.unwrap().unwrap().release().await.unwrap();

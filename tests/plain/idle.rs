@@ -48,7 +48,12 @@ async fn impatient(kind: &str) -> (Daemon, String) {
 async fn an_idle_timeout_of_the_server_does_not_end_a_hold(bed: Arc<Bed>, name: String) {
     let (_server, url) = impatient(bed.kind).await;
     // Renewed every three seconds.
-    let lock = connect(&url).await.unwrap().mutex(&name).unwrap();
+    let keeper = connect(&url).await.unwrap();
+    // The connection that it leaves has a shorter lease.
+    let short = keeper.mutex(format!("{:.20}", name)).unwrap();
+    let short = short.with_ttl(Duration::from_secs(1)).unwrap();
+    short.lock().await.unwrap().release().await.ok();
+    let lock = keeper.mutex(&name).unwrap();
     let lock = lock.with_ttl(Duration::from_secs(9)).unwrap();
     let other = connect(&url).await.unwrap().mutex(&name).unwrap();
     let guard = lock.lock().await.unwrap();

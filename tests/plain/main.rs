@@ -12,6 +12,7 @@
     reason = "tests"
 )]
 
+mod answers;
 mod at_server;
 mod bed;
 mod cancel;
@@ -27,8 +28,10 @@ mod idle;
 mod known;
 mod memcached;
 mod memory;
+mod own_task;
 mod owners;
 mod peers;
+mod raw;
 mod redis_servers;
 mod redisson;
 mod redlock;
@@ -37,6 +40,7 @@ mod runtimes;
 mod sql;
 mod sql_errors;
 mod sql_peers;
+mod sql_rights;
 mod sql_sessions;
 mod tair;
 mod tries;
@@ -78,16 +82,19 @@ fn trials(filter: Option<&str>) -> Result<Vec<PlainTrial>, String> {
     ]
     .concat();
     for special in [
+        answers::CASES,
         cancel::CASES,
         cost::CASES,
         failover::CASES,
         faults::CASES,
         idle::CASES,
         known::CASES,
+        own_task::CASES,
         refusals::CASES,
         runtimes::CASES,
         sql_errors::CASES,
         sql_peers::CASES,
+        sql_rights::CASES,
         sql_sessions::CASES,
         wire::CASES,
     ] {

@@ -183,7 +183,12 @@ async fn how_many_have(servers: &[impl AsRef<str>], name: &str) -> usize {
 /// Returns when so many servers have the lock. A grant or a release needs no more than a majority,
 /// so the request to a slow server may come after it.
 pub async fn so_many_have(servers: &[impl AsRef<str>], name: &str, count: usize) {
+    let begun = Instant::now();
     while how_many_have(servers, name).await != count {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "never {count} of them"
+        );
         sleep(Duration::from_millis(5)).await;
     }
 }

@@ -5,12 +5,22 @@ use std::sync::Arc;
 use lockkeeper::Error;
 use lockkeeper::compat::{StoreProblem, connect};
 use redis::aio::MultiplexedConnection;
+use testbench::daemon;
 use testbench::relay::{Relay, Way};
 
 use crate::bed::{Bed, Case};
+use crate::redis_servers::says;
+use crate::tair::TairStandIn;
 
 pub const CASES: &[&[Case]] = &[
-    crate::cases![if |kind| kind != "memory"; a_server_that_is_not_there_is_named],
+    crate::cases![if |kind| kind != "memory";
+        a_server_that_is_not_there_is_named,
+        another_server_behind_the_port_is_named,
+    ],
+    crate::cases![if |kind| kind == "redis+redlock" || kind == "redis+tair";
+        a_replica_is_named_with_the_way_out,
+    ],
+    crate::cases![if |kind| kind == "redis+redlock"; a_user_without_rights_is_denied_everywhere],
     crate::cases![if is_redis; a_strangers_key_is_named_and_left],
     crate::cases![if |kind| kind == "redis+fenced"; a_strangers_counter_leaves_no_lock_behind],
     crate::cases![if |kind| kind != "memory"; a_name_or_a_ttl_is_refused_before_anything_is_sent],
@@ -42,6 +52,79 @@ async fn a_server_that_is_not_there_is_named(bed: Arc<Bed>, _name: String) {
     assert!(matches!(problem, StoreProblem::Unreachable(_)), "{error}");
     let address = relays[0].address().to_string();
     assert!(error.to_string().contains(&address), "{error}");
+}
+
+/// It answers the first words in another language, as a web server does.
+async fn another_server_behind_the_port_is_named(bed: Arc<Bed>, name: String) {
+    let others: Vec<String> = bed
+        .addresses()
+        .iter()
+        .map(|_| says(b"HTTP/1.1 400 Bad Request\r\n\r\n").to_string())
+        .collect();
+    let url = bed.url_at(&others.join(","));
+    let error = match connect(&url).await {
+        Err(error) => error,
+        Ok(keeper) => keeper.mutex(&name).unwrap().try_lock().await.unwrap_err(),
+    };
+    let Error::Store { problem, .. } = &error else {
+        panic!("{error}");
+    };
+    assert!(matches!(problem, StoreProblem::WrongServer(_)), "{error:?}");
+    let text = error.to_string();
+    assert!(
+        text.contains(&others[0]) && text.contains("does not speak"),
+        "{text}"
+    );
+}
+
+async fn a_replica_is_named_with_the_way_out(bed: Arc<Bed>, _name: String) {
+    let (mut servers, mut stand_ins, mut daemons) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in bed.addresses() {
+        if bed.kind == "redis+tair" {
+            let replica = TairStandIn::start().unwrap();
+            replica.set_replica();
+            servers.push(replica.address().to_string());
+            stand_ins.push(replica);
+        } else {
+            let server = daemon::redis(&["--replicaof", "127.0.0.1", "1"]).unwrap();
+            servers.push(server.address().to_string());
+            daemons.push(server);
+        }
+    }
+    let error = connect(&bed.url_at(&servers.join(","))).await.unwrap_err();
+    let Error::Store { problem, .. } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(problem, &StoreProblem::Replica, "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains(&servers[0]) && text.contains("name the primary"),
+        "{text}"
+    );
+}
+
+/// Rights that one of the servers gives leave nothing there.
+async fn a_user_without_rights_is_denied_everywhere(_bed: Arc<Bed>, name: String) {
+    let poor = ["--user", "me", "on", ">secret", "~other:*", "+@all"];
+    let rich = ["--user", "me", "on", ">secret", "~*", "+@all"];
+    let mut daemons = vec![daemon::redis(&rich).unwrap()];
+    daemons.extend((0..2).map(|_| daemon::redis(&poor).unwrap()));
+    let servers: Vec<String> = daemons
+        .iter()
+        .map(|one| format!("me:secret@{}", one.address()))
+        .collect();
+    let url = format!("redis+redlock://{}", servers.join(","));
+    let lock = connect(&url).await.unwrap().mutex(&name).unwrap();
+    let error = lock.try_lock().await.unwrap_err();
+    let Error::Store { problem, .. } = &error else {
+        panic!("{error}");
+    };
+    assert!(matches!(problem, StoreProblem::Denied(_)), "{error}");
+    let text = error.to_string();
+    assert!(text.contains(&name) && !text.contains("secret"), "{text}");
+    let client = redis::Client::open(format!("redis://{}", daemons[0].address())).unwrap();
+    let mut redis = client.get_multiplexed_async_connection().await.unwrap();
+    assert_eq!(keys(&mut redis, &name).await, [""; 0]);
 }
 
 async fn servers(bed: &Bed) -> Vec<MultiplexedConnection> {

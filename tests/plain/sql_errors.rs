@@ -9,35 +9,36 @@ use testbench::daemon;
 use tokio::time::sleep;
 
 use crate::bed::{Bed, Case};
-use crate::sql::url;
+use crate::sql::{is_sql, url};
 
 pub const CASES: &[&[Case]] = &[
     crate::cases![if has_table;
         a_missing_table_is_told_with_its_statement,
-        rights_that_are_missing_are_named,
         a_table_without_a_key_is_refused,
+        a_missing_column_is_named,
+        a_server_that_only_reads_is_refused,
+    ],
+    crate::cases![if |kind| kind.ends_with("+forupdate");
+        a_name_that_the_column_cannot_hold_is_refused,
     ],
     crate::cases![if |kind| kind.ends_with("+row");
         a_column_of_another_shape_is_named,
-        a_server_that_only_reads_is_refused,
         another_server_behind_the_port_is_told,
         what_is_wrong_with_a_url_is_told_without_its_password,
     ],
     crate::cases![if |kind| kind == "mysql+row";
         a_server_that_starts_removes_no_file_of_another,
     ],
-    crate::cases![if |kind| kind.ends_with("+shedlock") || kind.ends_with("+getlock");
-        a_name_that_is_too_long_is_refused,
-    ],
+    crate::cases![if is_sql; a_name_that_is_too_long_is_refused],
 ];
 
-fn has_table(kind: &str) -> bool {
+pub fn has_table(kind: &str) -> bool {
     ["+row", "+shedlock", "+spring", "+forupdate"]
         .iter()
         .any(|end| kind.ends_with(end))
 }
 
-async fn problem(url: &str) -> StoreProblem {
+pub async fn problem(url: &str) -> StoreProblem {
     match connect(url).await.unwrap_err() {
         Error::Store { problem, .. } => problem,
         other => panic!("{other}"),
@@ -51,7 +52,7 @@ fn with_table(bed: &Bed, table: &str) -> String {
     }
 }
 
-fn is_postgres(bed: &Bed) -> bool {
+pub fn is_postgres(bed: &Bed) -> bool {
     bed.kind.starts_with("postgres")
 }
 
@@ -64,25 +65,37 @@ async fn a_missing_table_is_told_with_its_statement(bed: Arc<Bed>, _name: String
     assert!(statement.starts_with("CREATE TABLE nowhere"), "{why}");
 }
 
-async fn rights_that_are_missing_are_named(bed: Arc<Bed>, _name: String) {
-    let database = bed.database();
-    let user = format!("poor_{}", &uuid::Uuid::new_v4().simple().to_string()[..8]);
-    let made = match is_postgres(&bed) {
-        true => format!("CREATE ROLE {user} LOGIN"),
-        false => format!("CREATE USER {user}@'%' IDENTIFIED BY ''"),
+async fn a_missing_column_is_named(bed: Arc<Bed>, _name: String) {
+    let kind = bed.kind.split_once('+').unwrap().1;
+    let (columns, missing) = match kind {
+        "row" => ("name varchar(9) PRIMARY KEY, holder varchar(9)", "host"),
+        "shedlock" => (
+            "name varchar(64) PRIMARY KEY, locked_by varchar(9)",
+            "lock_until",
+        ),
+        "spring" => (
+            "LOCK_KEY char(36), REGION varchar(9), CLIENT_ID char(36), \
+             PRIMARY KEY (LOCK_KEY, REGION)",
+            "created_date",
+        ),
+        _ => ("title varchar(64) PRIMARY KEY", "name"),
     };
-    database.execute(&made).await;
-    if !is_postgres(&bed) {
-        // Of the database, but not of the table.
-        let grant = format!("GRANT CREATE ON test.* TO {user}@'%'");
-        database.execute(&grant).await;
-    }
-    let url = database.url().replace("postgres@", &format!("{user}@"));
-    let url = url.replace("root@", &format!("{user}@"));
+    let table = format!("partial_{kind}");
+    let suffix = if kind == "spring" { "_LOCK" } else { "" };
+    let create = format!("CREATE TABLE {table}{suffix} ({columns})");
+    bed.database().execute(&create).await;
 
-    let problem = problem(&url).await;
+    let error = connect(&with_table(&bed, &table)).await.unwrap_err();
 
-    assert!(matches!(problem, StoreProblem::Denied(_)), "{problem}");
+    let Error::Store { problem, .. } = &error else {
+        panic!("{error}");
+    };
+    let StoreProblem::Schema(why) = problem else {
+        panic!("{error:?}");
+    };
+    assert!(why.to_lowercase().contains(missing), "{why}");
+    assert!(why.contains("It is made by: CREATE TABLE"), "{why}");
+    assert!(error.to_string().contains("127.0.0.1:"), "{error}");
 }
 
 async fn a_table_without_a_key_is_refused(bed: Arc<Bed>, _name: String) {
@@ -149,20 +162,28 @@ async fn a_column_of_another_shape_is_named(bed: Arc<Bed>, _name: String) {
 }
 
 async fn a_server_that_only_reads_is_refused(bed: Arc<Bed>, _name: String) {
-    let url = if is_postgres(&bed) {
+    let (url, _server) = if is_postgres(&bed) {
         let database = bed.database();
-        database.execute("CREATE ROLE reader LOGIN").await;
-        let set = "ALTER ROLE reader SET default_transaction_read_only = on";
-        database.execute(set).await;
-        database.url().replace("postgres@", "reader@")
+        let reader = format!("reader_{}", bed.kind.split_once('+').unwrap().1);
+        database
+            .execute(&format!("CREATE ROLE {reader} LOGIN"))
+            .await;
+        let set = format!("ALTER ROLE {reader} SET default_transaction_read_only = on");
+        database.execute(&set).await;
+        let url = database.url().replace("postgres@", &format!("{reader}@"));
+        (url, None)
     } else {
         let server = daemon::mariadb(&["--read-only"]).unwrap();
         let url = url(bed.kind, &server);
         wait_for(&url).await;
-        assert_eq!(problem(&url).await, StoreProblem::Replica);
-        return;
+        (url, Some(server))
     };
     assert_eq!(problem(&url).await, StoreProblem::Replica);
+    let text = connect(&url).await.unwrap_err().to_string();
+    assert!(
+        text.contains("127.0.0.1:") && text.contains("name the primary"),
+        "{text}"
+    );
 }
 
 /// Until it says anything else than that it cannot be reached yet.
@@ -218,9 +239,54 @@ async fn what_is_wrong_with_a_url_is_told_without_its_password(bed: Arc<Bed>, _n
 
 async fn a_name_that_is_too_long_is_refused(bed: Arc<Bed>, _name: String) {
     let keeper = bed.keeper().await;
-    keeper.mutex("n".repeat(64)).unwrap();
-    let error = keeper.mutex("n".repeat(65)).unwrap_err();
-    assert!(error.to_string().contains("64 bytes"), "{error}");
+    let (longest, rule) = match bed.kind.split_once('+').unwrap().1 {
+        "shedlock" | "getlock" => (64, "64 bytes"),
+        "row" | "forupdate" => (255, "255 bytes"),
+        _ => (64 * 1024, "64 KiB"),
+    };
+    let lock = keeper.mutex("n".repeat(longest)).unwrap();
+    lock.try_lock()
+        .await
+        .unwrap()
+        .expect("it is free")
+        .release()
+        .await
+        .unwrap();
+    for (bad, rule) in [("n".repeat(longest + 1), rule), ("a\0b".to_owned(), "NUL")] {
+        let error = keeper.mutex(bad).unwrap_err();
+        assert!(matches!(error, Error::InvalidName { .. }), "{error}");
+        assert!(error.to_string().contains(rule), "{error}");
+    }
+}
+
+/// The column is a user's own, and shorter than it could be.
+async fn a_name_that_the_column_cannot_hold_is_refused(bed: Arc<Bed>, _name: String) {
+    let database = bed.database();
+    database
+        .execute("CREATE TABLE narrow (name varchar(8) PRIMARY KEY)")
+        .await;
+    let keeper = connect(&with_table(&bed, "narrow")).await.unwrap();
+    let error = keeper
+        .mutex("n".repeat(9))
+        .unwrap()
+        .try_lock()
+        .await
+        .unwrap_err();
+    let Error::Store { problem, .. } = &error else {
+        panic!("{error}");
+    };
+    assert!(matches!(problem, StoreProblem::Schema(_)), "{error}");
+    let text = error.to_string();
+    for part in ["nnnnnnnnn", "127.0.0.1:", "narrow", "CREATE TABLE"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(
+        database.execute("SELECT 1 FROM narrow").await,
+        0,
+        "nothing is left"
+    );
+    let fits = keeper.mutex("n".repeat(8)).unwrap().lock().await.unwrap();
+    fits.release().await.unwrap();
 }
 
 /// It removes all temporary tables that it finds. Those of a server that is being installed hold

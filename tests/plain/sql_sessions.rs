@@ -23,6 +23,9 @@ pub const CASES: &[&[Case]] = &[
         a_statement_that_ends_the_transaction_loses_the_lock,
         a_version_that_is_old_is_a_conflict,
     ],
+    crate::cases![if |kind| kind == "mysql+forupdate";
+        what_a_guard_has_set_does_not_end_the_next_hold,
+    ],
     crate::cases![if |kind| kind.ends_with("+advisory"); a_pooler_is_refused],
     crate::cases![if |kind| kind == "postgres+row" || kind == "postgres+forupdate";
         a_lock_of_a_table_passes_a_pooler,
@@ -150,6 +153,23 @@ async fn a_statement_that_ends_the_transaction_loses_the_lock(bed: Arc<Bed>, nam
         .release()
         .await
         .unwrap();
+}
+
+/// The next hold is on the same connection, and silent until its first renewal.
+async fn what_a_guard_has_set_does_not_end_the_next_hold(bed: Arc<Bed>, name: String) {
+    let ttl = TTL * 4;
+    let keeper = ForUpdate::connect(&bed.database().url()).await.unwrap();
+    let lock = keeper.mutex(&name).unwrap().with_ttl(ttl).unwrap();
+    let first = lock.lock().await.unwrap();
+    let own = "SET SESSION wait_timeout = 1";
+    first.execute(own, &[]).await.unwrap();
+    first.commit().await.unwrap();
+
+    let next = lock.lock().await.unwrap();
+    sleep(ttl / 4).await;
+
+    assert!(bed.lock(&name).await.try_lock().await.unwrap().is_none());
+    next.release().await.unwrap();
 }
 
 async fn a_version_that_is_old_is_a_conflict(bed: Arc<Bed>, name: String) {

@@ -95,6 +95,7 @@ pub struct Counts {
     /// Now.
     pub clients: u64,
     pub values: u64,
+    is_replica: bool,
 }
 
 impl TairStandIn {
@@ -138,6 +139,11 @@ impl TairStandIn {
         }
     }
 
+    /// From now on it says that it is one.
+    pub fn set_replica(&self) {
+        self.counts.lock().unwrap().is_replica = true;
+    }
+
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -176,7 +182,11 @@ async fn serve(client: TcpStream, contents: Contents, counts: &Mutex<Counts>) ->
             words.push(word);
         }
         counts.lock().unwrap().requests += 1;
-        let answer = answer(&words, &contents);
+        let is_replica = counts.lock().unwrap().is_replica;
+        let answer = match words[0].eq_ignore_ascii_case(b"ROLE") && is_replica {
+            true => "*5\r\n$5\r\nslave\r\n$1\r\na\r\n:1\r\n$9\r\nconnected\r\n:0\r\n".into(),
+            false => answer(&words, &contents),
+        };
         client.write_all(answer.as_bytes()).await.ok()?;
     }
 }

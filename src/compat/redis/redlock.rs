@@ -131,7 +131,7 @@ impl Redlock {
     async fn set(&self, attempt: &Attempt) -> StoreResult<Acquired> {
         let mut votes = ask_all(&self.masters, attempt, limit(attempt.ttl), set);
         let mut tally = Tally::new(self.masters.len());
-        while let Some((_, vote)) = votes.recv().await {
+        while let Some((_, vote)) = votes.next().await {
             tally.count(vote);
             if tally.has_majority() {
                 // The others get it later, or not at all.
@@ -143,7 +143,7 @@ impl Redlock {
         }
         // Everywhere, also where nothing was answered.
         let mut freed = ask_all(&self.masters, attempt, limit(attempt.ttl), free);
-        while freed.recv().await.is_some() {}
+        while freed.next().await.is_some() {}
         tally.refused()
     }
 
@@ -151,7 +151,7 @@ impl Redlock {
         let mut votes = ask_all(&self.masters, attempt, limit(attempt.ttl) * 2, extend);
         let mut tally = Tally::new(self.masters.len());
         let mut without = Vec::new();
-        while let Some((master, vote)) = votes.recv().await {
+        while let Some((master, vote)) = votes.next().await {
             without.extend((vote == Vote::No(None)).then_some(master));
             tally.count(vote);
             if tally.has_majority() {
@@ -170,7 +170,7 @@ impl Redlock {
     async fn free(&self, attempt: &Attempt) -> StoreResult<bool> {
         let mut votes = ask_all(&self.masters, attempt, limit(attempt.ttl) * 2, free);
         let mut tally = Tally::new(self.masters.len());
-        while let Some((_, vote)) = votes.recv().await {
+        while let Some((_, vote)) = votes.next().await {
             tally.count(vote);
             if tally.has_majority() {
                 return Ok(true);

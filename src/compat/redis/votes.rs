@@ -4,8 +4,9 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{Script, cmd};
-use tokio::sync::mpsc;
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::connection::Connection;
@@ -37,31 +38,52 @@ pub(super) enum Vote {
 }
 
 type Ballot = for<'a> fn(&'a Connection, &'a Attempt) -> BoxFuture<'a, StoreResult<Vote>>;
+type Voter = BoxFuture<'static, (Arc<Connection>, Vote)>;
 
 /// A server has so long to answer. Asking and giving back fit into what the caller waits for.
 pub(super) fn limit(ttl: Duration) -> Duration {
     (ttl / 10).min(Duration::from_secs(1))
 }
 
-/// Asks each server in a task of its own, which a caller that is dropped does not end.
+/// All servers, asked at the same time. Those that have not answered when it is dropped are heard by
+/// a task: what they were asked is done.
+pub(super) struct Votes(FuturesUnordered<Voter>);
+
 pub(super) fn ask_all(
     masters: &[Arc<Connection>],
     attempt: &Attempt,
     limit: Duration,
     ballot: Ballot,
-) -> mpsc::UnboundedReceiver<(Arc<Connection>, Vote)> {
-    let (voted, votes) = mpsc::unbounded_channel();
-    for master in masters {
-        let (master, attempt, voted) = (Arc::clone(master), attempt.clone(), voted.clone());
-        tokio::spawn(async move {
+) -> Votes {
+    let voters = masters.iter().map(|master| {
+        let (master, attempt) = (Arc::clone(master), attempt.clone());
+        async move {
             let answer = timeout(limit, ballot(&master, &attempt)).await;
             let answer = answer.unwrap_or(Err(StoreProblem::NoAnswer));
             let vote = answer.unwrap_or_else(Vote::Uncounted);
-            // The caller may know enough already.
-            voted.send((master, vote)).unwrap_or_default();
-        });
+            (master, vote)
+        }
+        .boxed()
+    });
+    Votes(voters.collect())
+}
+
+impl Votes {
+    pub(super) async fn next(&mut self) -> Option<(Arc<Connection>, Vote)> {
+        self.0.next().await
     }
-    votes
+}
+
+impl Drop for Votes {
+    fn drop(&mut self) {
+        if self.0.is_empty() {
+            return;
+        }
+        let mut rest = std::mem::take(&mut self.0);
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move { while rest.next().await.is_some() {} });
+        }
+    }
 }
 
 pub(super) fn set<'a>(

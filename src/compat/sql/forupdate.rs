@@ -122,15 +122,11 @@ impl ForUpdate {
             };
             match found.cell(0) {
                 Some(mark) => {
-                    let mark = mark.to_owned();
-                    if needs_savepoint(session) {
-                        // It may have been made a replica since the connection was opened.
-                        if mark != "0" {
-                            return Err(StoreProblem::Replica);
-                        }
-                        session.batch("SAVEPOINT lockkeeper_hold").await?;
+                    // It may have been made a replica since the connection was opened.
+                    if needs_savepoint(session) && mark != "0" {
+                        return Err(StoreProblem::Replica);
                     }
-                    return Ok(Some(mark));
+                    return Ok(Some(mark.to_owned()));
                 }
                 None => session.batch("ROLLBACK").await?,
             }
@@ -255,8 +251,10 @@ async fn begin(session: &mut SqlSession, ttl: Duration) -> StoreResult<()> {
         }
         #[cfg(feature = "mysql")]
         DatabaseKind::MySql => {
-            session.batch(&super::getlock::wait_timeout(ttl)).await?;
-            session.batch("START TRANSACTION").await
+            session.lease(ttl).await?;
+            // One request: the savepoint is what the transaction is known by.
+            let begin = "START TRANSACTION; SAVEPOINT lockkeeper_hold";
+            session.batch(begin).await
         }
     }
 }
@@ -283,8 +281,8 @@ fn needs_savepoint(session: &SqlSession) -> bool {
 pub(super) fn is_open(session: &mut SqlSession, mark: String) -> BoxFuture<'_, StoreResult<bool>> {
     async move {
         if needs_savepoint(session) {
-            session.batch("RELEASE SAVEPOINT lockkeeper_hold").await?;
-            session.batch("SAVEPOINT lockkeeper_hold").await?;
+            let renew = "RELEASE SAVEPOINT lockkeeper_hold; SAVEPOINT lockkeeper_hold";
+            session.batch(renew).await?;
             let asked = session.run("SELECT @@global.read_only", &[]).await?;
             return Ok(asked.cell(0) == Some("0"));
         }

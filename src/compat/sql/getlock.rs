@@ -153,7 +153,7 @@ impl PlainStore for GetLock {
 }
 
 async fn try_get(session: &mut SqlSession, attempt: &Attempt) -> StoreResult<SqlRows> {
-    session.batch(&wait_timeout(attempt.ttl)).await?;
+    session.lease(attempt.ttl).await?;
     let sql = "SELECT GET_LOCK(?, 0), @@global.read_only";
     session.run(sql, &[&attempt.name]).await
 }

@@ -13,6 +13,7 @@ use tokio::sync::Mutex;
 
 use super::server::SqlServer;
 use super::session::SqlSession;
+use crate::compat::finish::FinishOnDrop;
 use crate::compat::store::{Attempt, StoreResult};
 use crate::error::StoreProblem;
 use crate::latch::Latch;
@@ -62,8 +63,7 @@ impl HeldSessions {
         let Some(held) = self.get(secret) else {
             return Ok(None);
         };
-        let done = tokio::spawn(async move { held.run(work).await });
-        let done = done.await.unwrap_or(Err(StoreProblem::NoAnswer));
+        let done = FinishOnDrop::new(async move { held.run(work).await }).await;
         if matches!(done, Ok(None)) {
             let ended = self.remove(secret);
             drop(ended);
@@ -82,16 +82,21 @@ impl HeldSessions {
             return Ok(None);
         };
         let server = Arc::clone(server);
-        let done = tokio::spawn(async move {
+        let ended = FinishOnDrop::new(async move {
             let done = held.run(work).await;
             let session = held.session.lock().await.take();
             match (&done, session) {
-                (Ok(Some(_)), Some(session)) => server.put_back(session),
+                (Ok(Some(_)), Some(mut session)) => {
+                    if held.has_written() {
+                        session.forget_lease();
+                    }
+                    server.put_back(session);
+                }
                 (_, session) => drop(session),
             }
             done
         });
-        done.await.unwrap_or(Err(StoreProblem::NoAnswer))
+        ended.await
     }
 
     /// Closes the connection of a hold.

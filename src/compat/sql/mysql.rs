@@ -16,6 +16,8 @@ pub(super) struct MySqlSession {
     conn: Conn,
     /// An error of the connection, or a statement that was dropped.
     is_broken: bool,
+    /// The last statement that has set something for more than one turn.
+    setting: String,
 }
 
 /// The options of a URL, and the server's name without user and password.
@@ -47,6 +49,7 @@ impl MySqlSession {
         let mut session = Self {
             conn,
             is_broken: false,
+            setting: String::new(),
         };
         // A statement that waits for a row must not happen long after its caller has gone.
         let set = "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', \
@@ -84,6 +87,19 @@ impl MySqlSession {
         let was_broken = std::mem::replace(&mut self.is_broken, true);
         let done = self.conn.query_drop(sql).await;
         self.judge(done, was_broken)
+    }
+
+    /// Runs a statement that sets something, unless the last one was the same.
+    pub(super) async fn set(&mut self, setting: String) -> StoreResult<()> {
+        if self.setting != setting {
+            self.batch(&setting).await?;
+            self.setting = setting;
+        }
+        Ok(())
+    }
+
+    pub(super) fn forget_setting(&mut self) {
+        self.setting.clear();
     }
 
     pub(super) async fn ping(&mut self) -> StoreResult<()> {

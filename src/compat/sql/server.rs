@@ -6,12 +6,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 
 use super::rows::SqlRows;
 use super::session::SqlSession;
 use super::url::{DatabaseKind, SqlUrl};
+use crate::compat::finish::FinishOnDrop;
 use crate::compat::store::StoreResult;
 use crate::error::{Error, Result, StoreProblem};
 use crate::latch::Latch;
@@ -32,7 +33,7 @@ pub(super) struct SqlServer {
     login: Login,
     /// With the moments at which they were used.
     idle: Latch<Vec<(Instant, SqlSession)>>,
-    width: Semaphore,
+    width: Arc<Semaphore>,
 }
 
 #[allow(clippy::large_enum_variant, reason = "there is one for each store")]
@@ -69,7 +70,7 @@ impl SqlServer {
             server,
             login,
             idle: Latch::default(),
-            width: Semaphore::new(WIDTH),
+            width: Arc::new(Semaphore::new(WIDTH)),
         }))
     }
 
@@ -99,34 +100,26 @@ impl SqlServer {
     /// Runs one statement on any connection. If the caller is dropped, a statement that was sent
     /// ends in its own time and its connection is kept; one that was not sent is not sent.
     pub(super) async fn run(self: &Arc<Self>, sql: &str, params: &[&str]) -> StoreResult<SqlRows> {
+        let turn = self.turn().await?;
+        let mut session = self.take().await?;
         let server = Arc::clone(self);
         let sql = sql.to_owned();
         let params: Vec<String> = params.iter().map(|&param| param.to_owned()).collect();
-        let (done, answered) = oneshot::channel();
-        tokio::spawn(async move {
-            let answer = async {
-                let _turn = server.turn().await?;
-                let mut session = server.take().await?;
-                if done.is_closed() {
-                    server.put_back(session);
-                    return Err(StoreProblem::NoAnswer);
-                }
-                let params: Vec<&str> = params.iter().map(|param| &**param).collect();
-                let answer = timeout(STATEMENT_TIMEOUT, session.run(&sql, &params)).await;
-                // A connection without an answer would keep its turn for ever.
-                let answer = answer.map_err(|_| StoreProblem::NoAnswer)?;
-                server.put_back(session);
-                answer
-            };
-            let answer = answer.await;
-            done.send(answer).unwrap_or_default();
-        });
-        answered.await.unwrap_or(Err(StoreProblem::NoAnswer))
+        let statement = async move {
+            let params: Vec<&str> = params.iter().map(|param| &**param).collect();
+            let answer = timeout(STATEMENT_TIMEOUT, session.run(&sql, &params)).await;
+            // A connection without an answer would keep its turn for ever.
+            let answer = answer.map_err(|_| StoreProblem::NoAnswer)?;
+            server.put_back(session);
+            drop(turn);
+            answer
+        };
+        FinishOnDrop::new(statement).await
     }
 
     /// One of the few that may try at a time.
-    pub(super) async fn turn(&self) -> StoreResult<SemaphorePermit<'_>> {
-        let turn = self.width.acquire().await;
+    pub(super) async fn turn(&self) -> StoreResult<OwnedSemaphorePermit> {
+        let turn = Arc::clone(&self.width).acquire_owned().await;
         turn.map_err(|_| StoreProblem::Unreachable("the client is closed".into()))
     }
 

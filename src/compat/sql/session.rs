@@ -1,5 +1,8 @@
 //! One connection to a database, which runs one statement at a time.
 
+#[cfg(feature = "mysql")]
+use std::time::Duration;
+
 use super::rows::SqlRows;
 use super::url::DatabaseKind;
 use crate::compat::store::StoreResult;
@@ -31,6 +34,27 @@ impl SqlSession {
             Self::Postgres(session) => session.batch(sql).await,
             #[cfg(feature = "mysql")]
             Self::MySql(session) => session.batch(sql).await,
+        }
+    }
+
+    /// Sets the lease of the connection, unless it is so already. In PostgreSQL it comes with each
+    /// lock.
+    #[cfg(feature = "mysql")]
+    pub(super) async fn lease(&mut self, ttl: Duration) -> StoreResult<()> {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => Ok(()),
+            Self::MySql(session) => session.set(super::getlock::wait_timeout(ttl)).await,
+        }
+    }
+
+    /// Statements of others may have changed it.
+    pub(super) fn forget_lease(&mut self) {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => {}
+            #[cfg(feature = "mysql")]
+            Self::MySql(session) => session.forget_setting(),
         }
     }
 

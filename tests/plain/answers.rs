@@ -1,0 +1,136 @@
+//! Answers that are lost or never come, and what the guard makes of that.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Instant;
+
+use futures_util::future::{BoxFuture, pending};
+use lockkeeper::Error;
+use lockkeeper::compat::{
+    Attempt, PlainGuard, PlainKeeper, PlainLayer, PlainStore, StoreProblem, StoreResult,
+};
+use tokio::time::{sleep, timeout};
+
+use crate::bed::{Bed, Case, TTL};
+
+pub const CASES: &[&[Case]] = &[crate::cases![if |kind| kind == "memory";
+    a_release_that_is_never_answered_ends_with_the_lease,
+    a_release_whose_answer_was_lost_is_no_loss,
+    a_release_that_was_never_sent_hides_no_loss,
+    a_store_that_falls_silent_is_told_at_the_end_of_the_lease,
+    a_late_grant_is_given_back,
+]];
+
+/// What becomes of the first release. All renewals are silent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum First {
+    /// It is done, and its answer is lost.
+    Done,
+    /// There is no connection.
+    NotSent,
+    /// Neither it nor any later one is answered.
+    Silent,
+}
+
+#[derive(Debug)]
+struct Faulty {
+    inner: PlainKeeper<dyn PlainStore>,
+    first: First,
+    asked: AtomicUsize,
+}
+
+impl PlainLayer for Faulty {
+    fn inner(&self) -> &dyn PlainStore {
+        self.inner.store()
+    }
+
+    fn renew<'a>(&'a self, _attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<bool>> {
+        Box::pin(pending())
+    }
+
+    fn release<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<bool>> {
+        let is_first = self.asked.fetch_add(1, Ordering::SeqCst) == 0;
+        let release = self.inner.store().release(attempt);
+        match self.first {
+            First::Silent => Box::pin(pending()),
+            First::Done if is_first => Box::pin(async {
+                release.await.unwrap();
+                Err(StoreProblem::NoAnswer)
+            }),
+            First::NotSent if is_first => {
+                Box::pin(async { Err(StoreProblem::Unreachable("no connection".into())) })
+            }
+            _ => release,
+        }
+    }
+}
+
+async fn guard(bed: &Bed, name: &str, first: First) -> PlainGuard<Faulty> {
+    let inner = bed.keeper().await;
+    let keeper = PlainKeeper::new(Faulty {
+        inner,
+        first,
+        asked: AtomicUsize::new(0),
+    });
+    let lock = keeper.mutex(name).unwrap().with_ttl(TTL).unwrap();
+    lock.lock().await.unwrap()
+}
+
+async fn a_release_that_is_never_answered_ends_with_the_lease(bed: Arc<Bed>, name: String) {
+    let guard = guard(&bed, &name, First::Silent).await;
+    let begun = Instant::now();
+
+    let error = guard.release().await.unwrap_err();
+
+    assert!(error.is_lost(), "{error}");
+    let part = begun.elapsed().as_secs_f64() / TTL.as_secs_f64();
+    assert!((0.85..0.98).contains(&part), "{part} of the ttl");
+}
+
+async fn a_release_whose_answer_was_lost_is_no_loss(bed: Arc<Bed>, name: String) {
+    let guard = guard(&bed, &name, First::Done).await;
+    guard.release().await.expect("the first one has freed it");
+}
+
+async fn a_release_that_was_never_sent_hides_no_loss(bed: Arc<Bed>, name: String) {
+    let guard = guard(&bed, &name, First::NotSent).await;
+    bed.remove(&name).await;
+    let error = guard.release().await.unwrap_err();
+    assert!(error.is_lost(), "{error}");
+}
+
+async fn a_store_that_falls_silent_is_told_at_the_end_of_the_lease(bed: Arc<Bed>, name: String) {
+    let guard = guard(&bed, &name, First::Silent).await;
+    let begun = Instant::now();
+    let lost = timeout(TTL, guard.lost()).await.expect("it is told");
+    assert!(lost.is_lost() && !guard.is_held(), "{lost}");
+    assert!(
+        begun.elapsed() >= TTL.mul_f64(0.85),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
+/// Its caller was not polled for longer than the lease.
+async fn a_late_grant_is_given_back(bed: Arc<Bed>, name: String) {
+    let lock = bed.lock(&name).await;
+    let mut call = Box::pin(lock.try_lock());
+    let asked = poll_fn(|context| Poll::Ready(call.as_mut().poll(context).is_pending()));
+    assert!(asked.await, "it has begun");
+    sleep(TTL).await;
+
+    let error = call.await.unwrap_err();
+
+    let is_told = matches!(
+        &error,
+        Error::Store {
+            problem: StoreProblem::NoAnswer,
+            ..
+        }
+    );
+    assert!(is_told, "{error}");
+    let next = lock.lock_timeout(TTL / 2).await;
+    next.expect("nothing is left").release().await.unwrap();
+}
