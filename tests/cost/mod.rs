@@ -11,9 +11,6 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use lockkeeper::embedded::{Counters, Op};
 use lockkeeper::{Guard, Keeper};
-use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{sleep, timeout};
-
 use testbench::proxy::{End, Proxies, Way};
 use testbench::zookeeper::Servers;
 use testbench::{Make, World, case, eventually, words};

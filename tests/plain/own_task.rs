@@ -30,11 +30,14 @@ pub const CASES: &[&[Case]] = &[
     ],
 ];
 
+/// The task that asked, and its runtime.
+type Caller = (Option<Id>, u64);
+
 /// A store that knows in which task, and in which runtime, it is asked.
 #[derive(Debug, Clone)]
 struct Asked {
     inner: PlainKeeper<dyn PlainStore>,
-    by: Arc<Mutex<Vec<(Option<Id>, u64)>>>,
+    by: Arc<Mutex<Vec<Caller>>>,
 }
 
 impl Asked {

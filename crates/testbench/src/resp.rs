@@ -38,9 +38,9 @@ pub fn is_message(frame: &[u8]) -> bool {
 
 /// Whether a request is answered by a reply. A subscription is answered by a message.
 pub fn is_answered(request: &[u8]) -> bool {
-    !words(request)
+    words(request)
         .first()
-        .is_some_and(|word| *word == b"SUBSCRIBE")
+        .is_none_or(|word| *word != b"SUBSCRIBE")
 }
 
 /// What a request asks of the script of the link: the operation, then its arguments. Nothing for
