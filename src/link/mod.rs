@@ -10,6 +10,7 @@
 //!   (docs/failures.md rows 53 and 56).
 
 mod answer;
+mod change;
 pub(crate) mod diagnose;
 pub(crate) mod engine;
 pub(crate) mod pacer;
@@ -21,18 +22,17 @@ pub(crate) mod stored;
 pub(crate) mod zookeeper;
 
 use std::fmt;
-use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
-use crate::brief::shows;
 pub(crate) use crate::error::{AddressFailure, Right, UnreachableReason};
 use crate::protocol::acl::Entry;
 
+pub(crate) use change::{Change, Watch};
 use engine::{Engine, Weakness};
 use size::{Envelope, TooLarge};
 
@@ -223,53 +223,6 @@ impl<'a> Write<'a> {
         let version = ANY_VERSION;
         Self::Delete { path, version }
     }
-}
-
-/// A watch on a node, or on a directory's children, that was armed. Dropping it takes it back from
-/// the server.
-pub(crate) struct Watch {
-    /// The mutex is never locked. It makes a watch `Sync`, as a future alone is not.
-    told: Mutex<Pin<Box<dyn Future<Output = Change> + Send>>>,
-    /// Its event, for the next call.
-    change: Option<Change>,
-}
-
-impl Watch {
-    /// A watch that tells when the future ends. A panic in there is the end of the session: the
-    /// client crate panics when its own task is gone, as in a runtime that shuts down
-    /// (docs/failures.md row 60).
-    pub(crate) fn new(told: impl Future<Output = Change> + Send + 'static) -> Self {
-        let told = AssertUnwindSafe(told)
-            .catch_unwind()
-            .map(|told| told.unwrap_or(Change::SessionOver));
-        Self {
-            told: Mutex::new(Box::pin(told)),
-            change: None,
-        }
-    }
-
-    /// Waits until the watch fires. Later calls return the same.
-    pub(crate) async fn changed(&mut self) -> Change {
-        if let Some(change) = self.change {
-            return change;
-        }
-        let told = self.told.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let change = told.as_mut().await;
-        self.change = Some(change);
-        change
-    }
-}
-
-shows!(|_watch| Watch {});
-
-/// The event of a watch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// The node is gone, or the directory whose children were watched.
-    Deleted,
-    /// The node's data have changed, or the list of its children. The watch is spent.
-    Changed,
-    SessionOver,
 }
 
 /// The client's idea of its session. It proves nothing (docs/failures.md row 59), and is good for

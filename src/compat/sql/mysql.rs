@@ -3,6 +3,8 @@
 //! Invariants: it is to a server that writes. Values that do not fit a column are refused, and not
 //! cut: two names that are cut would be one lock.
 
+use std::time::Duration;
+
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, DriverError, Error, Opts, OptsBuilder, Row, Value};
 
@@ -180,4 +182,15 @@ fn problem(error: &Error) -> StoreProblem {
 pub(super) fn is_row_taken(problem: &StoreProblem) -> bool {
     matches!(problem, StoreProblem::Unreachable(text)
         if text.ends_with("(1205)") || text.ends_with("(3572)"))
+}
+
+/// The server never ends the connection before the ttl is over. MariaDB has more timeouts for
+/// connections in a transaction. Unless they are off, they count instead of this one. MySQL takes
+/// their names for a comment.
+pub(super) fn wait_timeout(ttl: Duration) -> String {
+    let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+    format!(
+        "SET SESSION wait_timeout = {seconds} /*M!100300 , idle_transaction_timeout = 0, \
+         idle_readonly_transaction_timeout = 0, idle_write_transaction_timeout = 0 */"
+    )
 }

@@ -159,7 +159,7 @@ impl Store for RedisTarget {
     }
 
     async fn weaknesses(&self, limit: Duration) -> Result<Vec<Weakness>, UnreachableReason> {
-        weaknesses::look(&self.client, limit).await
+        weaknesses::ask(&self.client, limit).await
     }
 }
 

@@ -23,7 +23,7 @@ const SETTINGS: [&str; 6] = [
     "min-replicas-max-lag",
 ];
 
-pub(super) async fn look(
+pub(super) async fn ask(
     client: &Client,
     limit: Duration,
 ) -> Result<Vec<Weakness>, UnreachableReason> {
@@ -31,10 +31,10 @@ pub(super) async fn look(
         let mut connection = client.get_multiplexed_async_connection().await?;
         let mut replication = cmd("INFO");
         replication.arg("replication");
-        let replication: String = ask(&mut connection, &replication).await?;
+        let replication: String = query(&mut connection, &replication).await?;
         let mut settings = cmd("CONFIG");
         settings.arg("GET").arg(&SETTINGS);
-        let settings = ask(&mut connection, &settings).await;
+        let settings = query(&mut connection, &settings).await;
         Ok::<_, RedisError>((replication, settings))
     });
     match asked.await {
@@ -51,7 +51,7 @@ pub(super) async fn look(
     }
 }
 
-async fn ask<T: redis::FromRedisValue>(
+async fn query<T: redis::FromRedisValue>(
     connection: &mut MultiplexedConnection,
     command: &Cmd,
 ) -> Result<T, RedisError> {

@@ -22,7 +22,7 @@ pub trait RawLane: Send + Sync + 'static {
     /// Stands in the queue.
     fn join(&self) -> impl Future<Output = Result<Self::Ticket>> + Send;
     /// What a waiter cannot do without: its place, a way to be woken, and when the one before has
-    /// left a look and its own release. Tells when it can be woken, and returns when it was granted.
+    /// left a look and its own release. Tells when it can be woken. Returns the time of its grant.
     fn wait(
         &self,
         armed: mpsc::UnboundedSender<()>,

@@ -1,6 +1,7 @@
-//! The raw operations of a lock on Redis: for one that is free `SET NX PX` and a compare-and-delete,
-//! as programs without a queue do it; for a crowd a script that joins, one that leaves and wakes the
-//! next, and one that looks.
+//! The raw operations of a lock on Redis.
+//!
+//! A free lock is `SET NX PX` and a compare-and-delete, as programs without a queue do it. A crowd
+//! has a script that joins, one that leaves and wakes the next, and one that reads who is first.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -110,7 +110,7 @@ impl Session {
         let beats = tokio::spawn(async move {
             loop {
                 sleep(TIMEOUT / 4).await;
-                // Any request is a sign of life. A session that is over has failed its case already.
+                // Any request is a sign of life. A session that is over has failed its case.
                 theirs.ask("read", &[], &[]).await.ok();
             }
         });
