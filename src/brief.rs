@@ -165,6 +165,10 @@ mod table {
             path: long("/locks"),
             allows: "ip:192.0.2.1:cdrwa,".repeat(100),
         });
+        table.show(&Weakness {
+            setting: long("setting"),
+            why: long("why"),
+        });
         table.show(&LockSummary {
             name: long("locks"),
             tickets: 7,

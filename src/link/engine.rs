@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::brief::{Brief, shows};
+
 /// The store that a [`Keeper`](crate::Keeper) is on, by the scheme of its connect string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -28,7 +30,7 @@ impl fmt::Display for Engine {
 /// A setting of the store that weakens the promises: one of [`Keeper::weaknesses`].
 ///
 /// [`Keeper::weaknesses`]: crate::Keeper::weaknesses
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Weakness {
     /// The setting, as the store calls it.
@@ -36,6 +38,11 @@ pub struct Weakness {
     /// What it costs, and what to set.
     pub why: String,
 }
+
+shows!(|weakness| Weakness {
+    setting: Brief(&weakness.setting),
+    why: Brief(&weakness.why),
+});
 
 impl fmt::Display for Weakness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

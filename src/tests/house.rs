@@ -108,6 +108,6 @@ fn a_lock_for_a_moment_is_a_latch() {
     // A watch is in one that is never locked.
     assert_eq!(
         those_with("", &["PoisonError"]),
-        ["latch.rs", "link/mod.rs"]
+        ["latch.rs", "link/change.rs"]
     );
 }
