@@ -1,7 +1,8 @@
 //! When the holds of a keeper are first renewed: one timer for all of them.
 //!
-//! Invariants: a hold that lives for so long is told at its time, once. A hold that ends before costs
-//! neither a task nor a wake-up: the timer is woken only for a time before the one that it sleeps for.
+//! Invariants: a hold that lives for so long is told at its time, once. A hold that ends before
+//! costs neither a task nor a wake-up: the timer is woken only for a time before the one that it
+//! sleeps for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,19 +26,19 @@ pub(super) type RenewalKey = (Instant, u64);
 /// The timer, and the runtime of its keeper.
 pub(super) struct RenewalTimer {
     pub(super) runtime: Handle,
-    shared: Arc<Shared>,
+    shared: Arc<TimerState>,
     task: Latch<Option<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
-struct Shared {
-    waiting: Latch<Waiting>,
+struct TimerState {
+    waiting: Latch<FirstRenewals>,
     /// There is one before the time that the task sleeps for.
     earlier: Notify,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct FirstRenewals {
     holds: BTreeMap<RenewalKey, Arc<dyn FirstRenewal>>,
     last: u64,
     /// The task sleeps until then; without a time, until it is told of a hold.
@@ -81,7 +82,7 @@ impl RenewalTimer {
     }
 }
 
-impl Shared {
+impl TimerState {
     async fn ring(self: Arc<Self>) {
         loop {
             let (due, until) = self.due(Instant::now());

@@ -1,4 +1,4 @@
-//! A lock and its release run in their caller's own task: no task is spawned, and no timer is woken.
+//! A lock and its release run in their caller's own task: none is spawned, no timer is woken.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -45,8 +45,8 @@ pub(super) fn limit(ttl: Duration) -> Duration {
     (ttl / 10).min(Duration::from_secs(1))
 }
 
-/// All servers, asked at the same time. Those that have not answered when it is dropped are heard by
-/// a task: what they were asked is done.
+/// All servers, asked at the same time. Those that have not answered when it is dropped are heard
+/// by a task: what they were asked is done.
 pub(super) struct Votes(FuturesUnordered<Voter>);
 
 pub(super) fn ask_all(

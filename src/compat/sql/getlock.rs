@@ -158,17 +158,6 @@ async fn try_get(session: &mut SqlSession, attempt: &Attempt) -> StoreResult<Sql
     session.run(sql, &[&attempt.name]).await
 }
 
-/// The server never ends the connection before the ttl is over. MariaDB has more timeouts for
-/// connections in a transaction. Unless they are off, they count instead of this one. MySQL takes
-/// their names for a comment.
-pub(super) fn wait_timeout(ttl: Duration) -> String {
-    let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
-    format!(
-        "SET SESSION wait_timeout = {seconds} /*M!100300 , idle_transaction_timeout = 0, \
-         idle_readonly_transaction_timeout = 0, idle_write_transaction_timeout = 0 */"
-    )
-}
-
 fn ask<'a>(
     session: &'a mut SqlSession,
     sql: &'static str,
