@@ -30,11 +30,14 @@ pub const CASES: &[&[Case]] = &[
     ],
 ];
 
+/// A task and a runtime.
+type Place = (Option<Id>, u64);
+
 /// A store that knows in which task, and in which runtime, it is asked.
 #[derive(Debug, Clone)]
 struct Asked {
     inner: PlainKeeper<dyn PlainStore>,
-    by: Arc<Mutex<Vec<(Option<Id>, u64)>>>,
+    by: Arc<Mutex<Vec<Place>>>,
 }
 
 impl Asked {
