@@ -1,8 +1,7 @@
 //! Futures that their caller polls, and that come to their end also when the caller is dropped.
 //!
 //! Invariants: what has begun is polled to its end, by its caller or by a task, and never by both.
-//! While the caller is there, and in the right runtime, no task and no other thread is woken for
-//! it.
+//! While the caller is there, and in the right runtime, it needs no task of its own.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -32,13 +32,13 @@ pub(super) struct RenewalTimer {
 
 #[derive(Default)]
 struct TimerState {
-    waiting: Latch<DueHolds>,
+    waiting: Latch<FirstRenewals>,
     /// There is one before the time that the task sleeps for.
     earlier: Notify,
 }
 
 #[derive(Default)]
-struct DueHolds {
+struct FirstRenewals {
     holds: BTreeMap<RenewalKey, Arc<dyn FirstRenewal>>,
     last: u64,
     /// The task sleeps until then; without a time, until it is told of a hold.

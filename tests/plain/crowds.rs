@@ -19,8 +19,8 @@ crate::cases![
 /// rest of the other's ttl too.
 fn requests_of_a_try(kind: &str) -> u64 {
     match kind {
-        "memory" | "redis+redisson" | "postgres+row" | "postgres+advisory" => 1,
-        // It begins a transaction, and ends it.
+        "memory" | "redis+redisson" | "postgres+row" | "postgres+advisory" | "mysql+getlock" => 1,
+        // It begins a transaction, and ends it. A savepoint comes with its begin.
         "postgres+forupdate" => 3,
         "mysql+forupdate" => 4,
         // To each of three servers, and a release.

@@ -1,4 +1,4 @@
-//! A lock and its release run in their caller's own task: no task is spawned, no timer is woken.
+//! A lock and its release run in their caller's own task: none is spawned, no timer is woken.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -30,14 +30,14 @@ pub const CASES: &[&[Case]] = &[
     ],
 ];
 
-/// The task that asked, and its runtime.
-type Caller = (Option<Id>, u64);
+/// A task and a runtime.
+type Place = (Option<Id>, u64);
 
 /// A store that knows in which task, and in which runtime, it is asked.
 #[derive(Debug, Clone)]
 struct Asked {
     inner: PlainKeeper<dyn PlainStore>,
-    by: Arc<Mutex<Vec<Caller>>>,
+    by: Arc<Mutex<Vec<Place>>>,
 }
 
 impl Asked {

@@ -1,5 +1,5 @@
-//! The fewest commands by which each client crate takes and frees one lock, with nothing around
-//! them: no lease, no renewal, no time limit, and an error ends the measurement.
+//! The fewest commands by which each client crate takes and frees the same lock, with nothing
+//! around them: no lease, no renewal, no time limit, and an error ends the measurement.
 
 use std::sync::LazyLock;
 

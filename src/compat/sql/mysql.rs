@@ -91,8 +91,9 @@ impl MySqlSession {
         self.judge(done, was_broken)
     }
 
-    /// Runs a statement that sets something, unless the last one was the same.
-    pub(super) async fn set(&mut self, setting: String) -> StoreResult<()> {
+    /// Sets the time after which the server ends a silent connection, unless it is so already.
+    pub(super) async fn lease(&mut self, ttl: Duration) -> StoreResult<()> {
+        let setting = wait_timeout(ttl);
         if self.setting != setting {
             self.batch(&setting).await?;
             self.setting = setting;
@@ -127,6 +128,17 @@ impl MySqlSession {
             }
         }
     }
+}
+
+/// The server never ends the connection before the ttl is over. MariaDB has more timeouts for
+/// connections in a transaction. Unless they are off, they count instead of this one. MySQL takes
+/// their names for a comment.
+fn wait_timeout(ttl: Duration) -> String {
+    let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+    format!(
+        "SET SESSION wait_timeout = {seconds} /*M!100300 , idle_transaction_timeout = 0, \
+         idle_readonly_transaction_timeout = 0, idle_write_transaction_timeout = 0 */"
+    )
 }
 
 /// How many rows an UPDATE has found, also those that have had the new values before.
@@ -182,15 +194,4 @@ fn problem(error: &Error) -> StoreProblem {
 pub(super) fn is_row_taken(problem: &StoreProblem) -> bool {
     matches!(problem, StoreProblem::Unreachable(text)
         if text.ends_with("(1205)") || text.ends_with("(3572)"))
-}
-
-/// The server never ends the connection before the ttl is over. MariaDB has more timeouts for
-/// connections in a transaction. Unless they are off, they count instead of this one. MySQL takes
-/// their names for a comment.
-pub(super) fn wait_timeout(ttl: Duration) -> String {
-    let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
-    format!(
-        "SET SESSION wait_timeout = {seconds} /*M!100300 , idle_transaction_timeout = 0, \
-         idle_readonly_transaction_timeout = 0, idle_write_transaction_timeout = 0 */"
-    )
 }

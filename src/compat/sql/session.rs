@@ -44,7 +44,7 @@ impl SqlSession {
         match self {
             #[cfg(feature = "postgres")]
             Self::Postgres(_) => Ok(()),
-            Self::MySql(session) => session.set(super::mysql::wait_timeout(ttl)).await,
+            Self::MySql(session) => session.lease(ttl).await,
         }
     }
 
