@@ -73,7 +73,6 @@ async fn what_only_zookeeper_has_is_refused_and_no_password_is_shown(world: Worl
     let server = ["--servers", "redis://me:secret@127.0.0.1:1"];
     for (words, code) in [
         (&["--acl", "open", "ls"][..], 64),
-        (&["bench"], 64),
         (&["run", "--ttl", "9s", "a", "--", "true"], 64),
         (&["--connect-timeout", "1s", "ls"], 69),
     ] {
