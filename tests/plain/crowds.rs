@@ -73,9 +73,15 @@ async fn a_thousand_tries_leave_nothing(bed: Arc<Bed>, name: String) {
     }
     let (requests, connections) = (server.requests().await, server.connections().await);
 
+    // A long ttl, or on a busy machine Redlock gives an answer up that comes, and with it the
+    // connection.
+    let patient = match bed.kind {
+        "memory" => b.clone(),
+        _ => b.clone().with_ttl(Duration::from_secs(20)).unwrap(),
+    };
     let mut tries = JoinSet::new();
     for _ in 0..50 {
-        let b = b.clone();
+        let b = patient.clone();
         tries.spawn(async move {
             for _ in 0..20 {
                 assert!(b.try_lock().await.unwrap().is_none());
