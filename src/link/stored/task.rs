@@ -164,7 +164,12 @@ impl<S: Store> SessionTask<S> {
                 message = inbox.recv() => match message {
                     Some(Message::Ask { operation, answer }) => {
                         if under_way.is_empty() { heard = Instant::now() }
-                        if matches!(operation, StoreRequest::Touch) { touched = Instant::now() }
+                        match operation {
+                            StoreRequest::Touch => touched = Instant::now(),
+                            // Who is waited for may have a shorter timeout than all before.
+                            StoreRequest::Watch { .. } => self.look_soon(),
+                            _ => {}
+                        }
                         under_way.push(self.sent(on, &operation, answer));
                     }
                     Some(Message::Close) | None => {
@@ -253,6 +258,12 @@ impl<S: Store> SessionTask<S> {
         let beat = touched + heartbeat;
         let look = *self.due.lock();
         look.map_or(beat, |due| due.max(touched + SHORTEST_LOOK).min(beat))
+    }
+
+    fn look_soon(&self) {
+        let now = Instant::now();
+        let mut due = self.due.lock();
+        *due = Some(due.map_or(now, |due| due.min(now)));
     }
 
     /// Removes what a heartbeat has found.
