@@ -57,9 +57,10 @@ impl Shape {
             }
             Self::Paths => Outcome::Paths(read(value)?),
             Self::Due => {
-                let (sessions, containers): (Vec<String>, Vec<String>) = read(value)?;
+                let (sessions, containers, next): (Vec<String>, Vec<String>, String) = read(value)?;
                 let sessions = sessions.iter().map(|session| number(session));
-                Outcome::Due(sessions.collect::<Result<_, _>>()?, containers)
+                let sessions = sessions.collect::<Result<_, _>>()?;
+                Outcome::Due(sessions, containers, Some(micros(&next)?))
             }
             Self::Buried => {
                 let (pause, paths): (String, Value) = read(value)?;

@@ -262,14 +262,23 @@ elseif op == 'ephemerals' then
     end
 elseif op == 'touch' then
     -- Also who is late, and which containers have been empty for long. One session at a time is told: it removes them.
-    if tonumber(redis.call('HGET', META, 'r') or '0') <= now then
+    local resting = tonumber(redis.call('HGET', META, 'r') or '0')
+    if resting <= now then
         local late = redis.call('ZRANGEBYSCORE', SESSIONS, '-inf', int(now), 'LIMIT', 0, 100)
         local empty = redis.call('ZRANGEBYSCORE', EMPTY, '-inf', int(now - ARGV[6]), 'LIMIT', 0, 100)
-        if #late + #empty > 0 then redis.call('HSET', META, 'r', int(now + 1000000)) end
+        if #late + #empty > 0 then
+            redis.call('HSET', META, 'r', int(now + 1000000))
+            resting = now + 1000000
+        end
         result = {late, empty}
     else
         result = {{}, {}}
     end
+    -- When to look again: as the next session is due, or when those that are late are told of again.
+    local after = redis.call('ZRANGEBYSCORE', SESSIONS, '(' .. int(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+    local again = tonumber(after[2] or '0')
+    if redis.call('ZCOUNT', SESSIONS, '-inf', int(now)) > 0 then again = math.min(again, math.max(resting, now)) end
+    result[3] = int(math.max(again - now, 0) + 1000)
 elseif op == 'bury' then
     -- Whoever is late is marked at first sight, and dead at a second one later. A beat between them takes the mark away, so that one
     -- step of the clock ends no session.

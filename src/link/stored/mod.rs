@@ -112,8 +112,9 @@ pub(crate) enum Outcome {
     /// A watch was armed: the node, and its children if they are watched.
     Armed(Node, Vec<String>),
     Paths(Vec<String>),
-    /// Sessions that may be over, and containers that have been empty for long.
-    Due(Vec<i64>, Vec<String>),
+    /// Sessions that may be over, and containers that have been empty for long; and when to look
+    /// again, if that is known.
+    Due(Vec<i64>, Vec<String>, Option<Duration>),
     /// A session that is late: when to look again, or what is left of it.
     Buried(Duration, Vec<String>),
 }

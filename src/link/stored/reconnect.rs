@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::inbox::Message;
 use super::task::{SessionTask, Stop, Unsent};
@@ -24,10 +24,22 @@ impl<S: Store> SessionTask<S> {
         last: u64,
         inbox: &mut mpsc::UnboundedReceiver<Message>,
     ) -> Result<S::Connection, &'static str> {
-        let since = Instant::now();
+        // The server gives the session up a timeout after it has last heard of it, and a fifth more
+        // later removes it. A process that was stopped gets one try.
+        let end = self.answered + self.granted * 5 / 3;
+        let end = end.max(Instant::now() + self.granted / 5);
+        let tried = timeout_at(end, self.connected(last, inbox)).await;
+        tried.unwrap_or(Err("no server has answered for so long that it is over"))
+    }
+
+    async fn connected(
+        &mut self,
+        last: u64,
+        inbox: &mut mpsc::UnboundedReceiver<Message>,
+    ) -> Result<S::Connection, &'static str> {
         let mut pause = SHORTEST_PAUSE;
         let mut number = last;
-        while since.elapsed() < self.granted * 2 {
+        loop {
             // What is asked meanwhile waits.
             loop {
                 match inbox.try_recv() {
@@ -48,7 +60,10 @@ impl<S: Store> SessionTask<S> {
             number += 1;
             match self.store.greet(self.session.id, number, limit).await {
                 Ok(greeted) => match timeout(limit, self.reattach(&greeted)).await {
-                    Ok(Ok(())) => return Ok(greeted),
+                    Ok(Ok(())) => {
+                        self.answered = Instant::now();
+                        return Ok(greeted);
+                    }
                     Ok(Err(Stop::Over(why))) => return Err(why),
                     Ok(Err(Stop::Lost(why))) => {
                         tracing::debug!(why, "no connection to {}", S::ENGINE)
@@ -60,7 +75,6 @@ impl<S: Store> SessionTask<S> {
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
-        Err("there was no server for twice its timeout")
     }
 
     async fn reattach(&self, on: &S::Connection) -> Result<(), Stop> {

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 use super::inbox::{Inbox, Message, SessionKey};
 use super::task::SessionTask;
 use super::watches::Watches;
 use super::{Outcome, Store, StoreRequest, WatchKind, unexpected};
+use crate::latch::Latch;
 use crate::link::size::{self, Envelope};
 use crate::link::{
     AccessList, Change, Code, Create, Created, Fault, Found, Link, Node, Read, Reply, SessionState,
@@ -70,6 +72,8 @@ impl StoredLink {
             state,
             connection,
             reaping: Arc::default(),
+            due: Latch::default(),
+            answered: Instant::now(),
             own: link.inbox.clone(),
             waiting: VecDeque::new(),
         };

@@ -20,7 +20,11 @@ use super::inbox::{Inbox, Message, OVER, SessionKey};
 use super::reaper;
 use super::watches::Watches;
 use super::{Outcome, Store, StoreConnection, StoreReply, StoreRequest, Trouble, WatchKind};
+use crate::latch::Latch;
 use crate::link::{Code, Fault, SessionState};
+
+/// A session that is late is looked for at most so often.
+const SHORTEST_LOOK: Duration = Duration::from_millis(200);
 
 type AnswerSender = oneshot::Sender<Result<Outcome, Fault>>;
 
@@ -53,6 +57,10 @@ pub(super) struct SessionTask<S> {
     /// One at a time removes what dead sessions have left.
     pub(super) reaping: Arc<AtomicBool>,
     pub(super) own: Inbox,
+    /// When another session may be over, as the last heartbeat has said.
+    pub(super) due: Latch<Option<Instant>>,
+    /// When the last answer came.
+    pub(super) answered: Instant,
     /// Asked while there was no connection.
     pub(super) waiting: VecDeque<Unsent>,
 }
@@ -143,6 +151,7 @@ impl<S: Store> SessionTask<S> {
                 },
                 Some(asked) = under_way.next(), if !under_way.is_empty() => {
                     heard = Instant::now();
+                    self.answered = heard;
                     // What was pushed before this answer is told before it.
                     while let Some(event) = unconstrained(on.event()).now_or_never() {
                         match event {
@@ -155,7 +164,12 @@ impl<S: Store> SessionTask<S> {
                 message = inbox.recv() => match message {
                     Some(Message::Ask { operation, answer }) => {
                         if under_way.is_empty() { heard = Instant::now() }
-                        if matches!(operation, StoreRequest::Touch) { touched = Instant::now() }
+                        match operation {
+                            StoreRequest::Touch => touched = Instant::now(),
+                            // Who is waited for may have a shorter timeout than all before.
+                            StoreRequest::Watch { .. } => self.look_soon(),
+                            _ => {}
+                        }
                         under_way.push(self.sent(on, &operation, answer));
                     }
                     Some(Message::Close) | None => {
@@ -163,9 +177,10 @@ impl<S: Store> SessionTask<S> {
                         return Stop::Over("it was closed");
                     }
                 },
-                () = sleep_until(touched + heartbeat) => {
+                () = sleep_until(self.next_touch(touched, heartbeat)) => {
                     if under_way.is_empty() { heard = Instant::now() }
                     touched = Instant::now();
+                    self.due.lock().take();
                     under_way.push(self.sent(on, &StoreRequest::Touch, None));
                 }
                 () = silent, if !under_way.is_empty() => {
@@ -237,11 +252,26 @@ impl<S: Store> SessionTask<S> {
         }
     }
 
+    /// A heartbeat of ours, or a look at a session that is due by then: a client with a long timeout
+    /// must not be late for one with a short timeout that dies.
+    fn next_touch(&self, touched: Instant, heartbeat: Duration) -> Instant {
+        let beat = touched + heartbeat;
+        let look = *self.due.lock();
+        look.map_or(beat, |due| due.max(touched + SHORTEST_LOOK).min(beat))
+    }
+
+    fn look_soon(&self) {
+        let now = Instant::now();
+        let mut due = self.due.lock();
+        *due = Some(due.map_or(now, |due| due.min(now)));
+    }
+
     /// Removes what a heartbeat has found.
     fn reaped(&self, outcome: Outcome) -> Outcome {
-        let Outcome::Due(sessions, containers) = outcome else {
+        let Outcome::Due(sessions, containers, next) = outcome else {
             return outcome;
         };
+        *self.due.lock() = next.map(|next| Instant::now() + next);
         let is_idle = sessions.is_empty() && containers.is_empty();
         if !is_idle && !self.reaping.swap(true, Ordering::Relaxed) {
             let (reaping, inbox) = (Arc::clone(&self.reaping), self.own.clone());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use testbench::daemon::{self, Daemon};
+use testbench::relay::{Relay, Way};
 use tokio::time::timeout;
 
 use super::bed::is_on_redis;
@@ -384,5 +385,50 @@ fn a_store_that_recovers_is_waited_for_unless_one_try_was_asked_for() {
             timeout(Duration::from_secs(2), late).await.is_err(),
             "it waits"
         );
+    });
+}
+
+/// A session of so long a timeout, and its way to the server.
+async fn by_a_relay(server: &Daemon, timeout: Duration) -> (Arc<dyn Link>, Relay) {
+    let way = Relay::to(server.address()).await;
+    let url = format!("redis://{}", way.address());
+    let target = RedisTarget::new(&url, timeout, true).unwrap();
+    (target.open(SOON).await.unwrap(), way)
+}
+
+/// A heartbeat of the waiter comes each ten seconds.
+#[test]
+fn a_waiter_with_a_long_timeout_sees_the_end_of_a_short_one_in_time() {
+    on_redis(&[], async |server| {
+        let (dies, way) = by_a_relay(&server, SESSION_TIMEOUT).await;
+        let (waits, _way) = by_a_relay(&server, SESSION_TIMEOUT * 15).await;
+        let ticket = ticket(&*dies, "/t-").await;
+        let (_, mut watch) = waits.watch(&ticket).await.unwrap();
+        // A healthy session is seen to be late by nobody.
+        assert!(timeout(SESSION_TIMEOUT * 2, watch.changed()).await.is_err());
+
+        way.set(Way::Silent);
+
+        let silent = Instant::now();
+        assert_eq!(told(&mut watch).await, Change::Deleted);
+        let waited = silent.elapsed();
+        let bound = SESSION_TIMEOUT * 6 / 5 + Duration::from_millis(1500);
+        assert!(waited < bound, "{waited:?}");
+    });
+}
+
+#[test]
+fn a_session_that_no_server_answers_is_over_after_less_than_twice_its_timeout() {
+    on_redis(&[], async |server| {
+        for way in [Way::Silent, Way::Refusing] {
+            let (link, relay) = by_a_relay(&server, SESSION_TIMEOUT).await;
+            relay.set(way);
+
+            let silent = Instant::now();
+            is_over(&*link).await;
+            let took = silent.elapsed();
+            assert!(took > SESSION_TIMEOUT, "{way:?}: {took:?}");
+            assert!(took < SESSION_TIMEOUT * 19 / 10, "{way:?}: {took:?}");
+        }
     });
 }

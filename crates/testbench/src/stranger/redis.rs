@@ -16,6 +16,12 @@ use super::{Change, Make, Result};
 const SCRIPT: &str = include_str!("../../../../src/link/redis/script.lua");
 /// The prefix of the keys of each root.
 const TAG: &str = "{lockkeeper}";
+/// All watches at one moment: each path with its set. The server does nothing else meanwhile.
+const WATCHES: &str = "local start, all = '{lockkeeper}:watches:', {}
+for _, key in ipairs(redis.call('KEYS', start .. '*')) do
+    all[#all + 1] = {string.sub(key, #start + 1), redis.call('SMEMBERS', key)}
+end
+return all";
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn failed(error: impl std::fmt::Display) -> Error {
@@ -58,20 +64,15 @@ impl Database {
 
     /// How many paths each session watches, and their bytes.
     pub async fn watched_by_session(&self) -> Result<BTreeMap<String, (usize, usize)>> {
-        let start = format!("{TAG}:watches:");
-        let keys: Vec<String> = self.ask(&["KEYS", "{lockkeeper}:watches:*"]).await?;
-        let mut connection = self.connect().await?;
+        let all: Vec<(String, Vec<String>)> = self.ask(&["EVAL", WATCHES, "0"]).await?;
         let mut watched = BTreeMap::<String, (usize, usize)>::new();
-        for key in keys {
-            let members = redis::cmd("SMEMBERS").arg(&key).to_owned();
-            let members: Vec<String> =
-                members.query_async(&mut connection).await.map_err(failed)?;
+        for (path, members) in all {
             // The kind of the watch, the session, and the number of the watch.
             let session = |member: &String| member[1..].split(':').next().map(str::to_owned);
             for session in members.iter().filter_map(session).collect::<BTreeSet<_>>() {
                 let (paths, bytes) = watched.entry(session).or_default();
                 *paths += 1;
-                *bytes += key.len() - start.len();
+                *bytes += path.len();
             }
         }
         Ok(watched)

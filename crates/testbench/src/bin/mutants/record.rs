@@ -70,6 +70,7 @@ pub(crate) enum On {
     Embedded,
     Zookeeper,
     Ensemble,
+    Redis,
     /// The stores of plain locks.
     Plain,
 }
@@ -80,6 +81,7 @@ impl On {
             Self::Embedded => "embedded",
             Self::Zookeeper => "zookeeper",
             Self::Ensemble => "ensemble",
+            Self::Redis => "redis",
             Self::Plain => "plain",
         }
     }
