@@ -1,6 +1,6 @@
 //! A lock and its release run in their caller's own task: none is spawned, no timer is woken.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -14,6 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::at_server::AtServer;
 use crate::bed::{Bed, Case, TTL};
+use crate::memory::Memory;
 
 pub const CASES: &[&[Case]] = &[
     crate::cases![if |_| true;
@@ -23,6 +24,7 @@ pub const CASES: &[&[Case]] = &[
     crate::cases![if |kind| kind == "memory";
         a_shorter_ttl_is_renewed_beside_a_longer_one,
         many_holds_are_renewed_at_their_times,
+        a_hold_that_was_released_is_forgotten,
         nothing_runs_after_the_last_guard_and_keeper,
     ],
     crate::cases![if |kind| ["postgres+row", "mysql+row"].contains(&kind);
@@ -38,12 +40,16 @@ type Place = (Option<Id>, u64);
 struct Asked {
     inner: PlainKeeper<dyn PlainStore>,
     by: Arc<Mutex<Vec<Place>>>,
+    secrets: Arc<Mutex<Vec<Weak<str>>>>,
 }
 
 impl Asked {
     fn new(inner: PlainKeeper<dyn PlainStore>) -> Self {
-        let by = Arc::default();
-        Self { inner, by }
+        Self {
+            inner,
+            by: Arc::default(),
+            secrets: Arc::default(),
+        }
     }
 
     fn note(&self) {
@@ -59,6 +65,8 @@ impl PlainLayer for Asked {
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<Acquired>> {
         self.note();
+        let secret = Arc::downgrade(&attempt.secret);
+        self.secrets.lock().unwrap().push(secret);
         self.inner().acquire(attempt)
     }
 
@@ -166,6 +174,19 @@ async fn many_holds_are_renewed_at_their_times(bed: Arc<Bed>, name: String) {
         assert!(guard.is_held(), "{guard:?} was renewed");
         guard.release().await.unwrap();
     }
+}
+
+/// Long before the time of its first renewal, and while its keeper lives.
+async fn a_hold_that_was_released_is_forgotten(bed: Arc<Bed>, name: String) {
+    let inner = PlainKeeper::new(Memory::default()).erased();
+    let store = Asked::new(inner);
+    let lock = PlainKeeper::new(store.clone()).mutex(&name).unwrap();
+    for _ in 0..100 {
+        lock.lock().await.unwrap().release().await.unwrap();
+    }
+    let secrets = store.secrets.lock().unwrap().clone();
+    let kept = secrets.iter().filter(|one| one.strong_count() > 0);
+    assert_eq!((secrets.len(), kept.count()), (100, 0), "{bed:?}");
 }
 
 async fn nothing_runs_after_the_last_guard_and_keeper(bed: Arc<Bed>, name: String) {
