@@ -14,11 +14,12 @@ use super::answer::{self, ScriptReply, Trouble, trouble};
 use super::inbox::SessionKey;
 use super::request::{Request, micros};
 use super::session::RedisLink;
-use super::target::{LONGEST, MARGIN, RedisTarget, Ungreeted};
+use super::target::{RedisTarget, Ungreeted};
 use crate::error::{AddressFailure, UnreachableReason};
 use crate::link::engine::Engine;
 use crate::link::size::Envelope;
 use crate::link::{Code, Fault, Link, Opener, Reply};
+use crate::protocol::epoch::{LONGEST, MARGIN};
 
 impl RedisTarget {
     async fn start(self, limit: Duration) -> Result<Arc<dyn Link>, Fault> {
@@ -34,6 +35,7 @@ impl RedisTarget {
             micros(LONGEST).into(),
             micros(MARGIN).into(),
             (if self.is_new { "1" } else { "0" }).into(),
+            self.reaping.tenths().to_string().into(),
         ];
         let session = SessionKey {
             id,

@@ -15,11 +15,8 @@ use tokio::time::timeout;
 use super::inbox::SessionKey;
 use super::request::{Keys, Request};
 use crate::error::UnreachableReason;
+use crate::protocol::epoch::Reaping;
 
-/// The largest timeout of a session, unless the root says otherwise already.
-pub(super) const LONGEST: Duration = Duration::from_secs(30);
-/// How long a cut-off primary may still answer, and how far the clock may step, together.
-pub(super) const MARGIN: Duration = Duration::from_secs(5);
 /// Requests that wait to be sent. With the crate's 50, a burst would wait in another order.
 const PIPELINED: usize = 1 << 16;
 
@@ -35,6 +32,8 @@ pub(crate) struct RedisTarget {
     pub(super) session_timeout: Duration,
     /// The root is declared to be new: nobody waits for clients of before.
     pub(super) is_new: bool,
+    /// The strictest of all clients decides.
+    pub(crate) reaping: Reaping,
     script: Arc<str>,
 }
 
@@ -86,6 +85,7 @@ impl RedisTarget {
             keys: Keys::new("lockkeeper"),
             session_timeout,
             is_new,
+            reaping: Reaping::Usual,
             script: Script::new(SCRIPT).get_hash().into(),
         })
     }
@@ -185,7 +185,7 @@ impl RedisTarget {
             self.greet(session.id, 2, limit).await.unwrap(),
         );
         let mut open = Request::new("open");
-        open.arguments = ["2000000", "30000000", "5000000", "1"]
+        open.arguments = ["2000000", "30000000", "5000000", "1", "2"]
             .map(Into::into)
             .into();
         let touch = self.keys.touch(limit);

@@ -62,15 +62,6 @@ impl Client {
         }
     }
 
-    pub(super) fn ticket(&self) -> Option<Ticket> {
-        match self.stage {
-            Stage::Waiting(ticket) | Stage::Inside(ticket) | Stage::Leaving(ticket, _) => {
-                Some(ticket)
-            }
-            _ => None,
-        }
-    }
-
     /// A heartbeat, or the request for its session, was answered in the moment in which it was
     /// sent. Any later answer gives a shorter lease.
     pub(super) fn answered(&mut self) {
