@@ -40,7 +40,7 @@ impl World {
     /// Where a new history ends all sessions, no time of theirs matters any more.
     fn forget_sessions_of_before(&mut self) {
         let rules = Rc::clone(&self.rules);
-        if rules.new_history != NewHistory::EndsThem || rules.compared == Compared::AtGreeting {
+        if rules.new_history != NewHistory::EndsSessions || rules.compared == Compared::AtGreeting {
             return;
         }
         if self.primary.is_of_before(&rules) && rules.compared == Compared::Both {

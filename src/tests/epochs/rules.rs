@@ -34,11 +34,11 @@ pub(super) enum Compared {
 /// What becomes of sessions in a new history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NewHistory {
-    EndsThem,
+    EndsSessions,
     /// All deadlines are moved, and grants go on at once.
-    ExtendsThem,
+    ExtendsDeadlines,
     /// Nobody gets a new one for the pause, and the old ones go on.
-    LeavesThem,
+    GoesOn,
 }
 
 /// For how long nobody is let in, beside the margin.
@@ -98,7 +98,7 @@ impl Rules {
     pub(super) fn whole(cut_off: Ms, clock_step: Ms) -> Self {
         Self {
             compared: Compared::Both,
-            new_history: NewHistory::EndsThem,
+            new_history: NewHistory::EndsSessions,
             pause: Pause::Longest,
             margin: ms(margin(time(cut_off * TICK), time(clock_step.max(0) * TICK)))
                 + clock_step.min(0) * TICK,

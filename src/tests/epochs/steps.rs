@@ -76,7 +76,7 @@ impl World {
         let before = self.store(at).data.meta.clone();
         let opened = self.store(at).open(&rules, caller, timeout, longest);
         let store = self.store(at);
-        if store.data.meta != before && rules.new_history == NewHistory::EndsThem {
+        if store.data.meta != before && rules.new_history == NewHistory::EndsSessions {
             let history = store.history;
             // The one that was just given is not of before.
             let of_before = |id: &u8| opened.is_err() || *id != caller.id;
@@ -107,7 +107,7 @@ impl World {
             return Ok(None);
         };
         let mut caller = *caller;
-        if rules.new_history != NewHistory::EndsThem {
+        if rules.new_history != NewHistory::EndsSessions {
             // It has connected again, and its session goes on.
             caller.history = self.store(at).history;
             self.clients[client].caller = Some(caller);
@@ -156,9 +156,9 @@ impl World {
 
     /// Reads the queue, which shows its own ticket by its number and `czxid`.
     fn enter(&mut self, client: usize, at: At) -> Result<(), String> {
-        let Some(caller) = self.call(client, at)? else {
+        if self.call(client, at)?.is_none() {
             return Ok(());
-        };
+        }
         let Stage::Waiting(mine) = self.clients[client].stage else {
             return Ok(());
         };
@@ -167,7 +167,7 @@ impl World {
             seen.data = kept.clone();
         }
         let is_mine = |ticket: &Ticket| (ticket.number, ticket.czxid) == (mine.number, mine.czxid);
-        if seen.first().is_some_and(|first| is_mine(first)) {
+        if seen.first().is_some_and(is_mine) {
             self.clients[client].stage = Stage::Inside(mine);
             let before = self.token.replace(mine.czxid);
             if before.is_some_and(|before| before >= mine.czxid) && !self.is_excused {
@@ -179,7 +179,6 @@ impl World {
             && self.rules.reads_from == ReadsFrom::Primary
         {
             // It has lost its place, but not its session.
-            debug_assert!(caller.connection < u8::MAX);
             self.clients[client].stage = Stage::Ready;
         }
         Ok(())

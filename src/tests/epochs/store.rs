@@ -124,19 +124,19 @@ impl Store {
             };
         let is_empty = self.data.meta.is_none();
         let free = match rules.new_history {
-            NewHistory::ExtendsThem if !is_empty => 0,
+            NewHistory::ExtendsDeadlines if !is_empty => 0,
             _ if is_empty && rules.trusts_uptime => pause - self.uptime,
             _ => pause,
         };
         let history = self.history;
         for row in &mut self.data.rows {
             match rules.new_history {
-                NewHistory::EndsThem => row.is_dead = true,
-                NewHistory::ExtendsThem if !row.is_dead => {
+                NewHistory::EndsSessions => row.is_dead = true,
+                NewHistory::ExtendsDeadlines if !row.is_dead => {
                     (row.history, row.due, row.mark) = (history, row.timeout, None);
                 }
-                NewHistory::ExtendsThem => {}
-                NewHistory::LeavesThem => row.history = history,
+                NewHistory::ExtendsDeadlines => {}
+                NewHistory::GoesOn => row.history = history,
             }
         }
         let last = self.data.meta.as_ref().map_or(Ms::MIN, |meta| meta.last);
@@ -185,7 +185,7 @@ impl Store {
     /// What each call of a session does first: it proves that the session lives, which moves its
     /// deadline.
     pub(super) fn call(&mut self, rules: &Rules, caller: Caller) -> Result<(), Refusal> {
-        if rules.new_history != NewHistory::EndsThem
+        if rules.new_history != NewHistory::EndsSessions
             && self.data.meta.is_some()
             && self.is_of_before(rules)
         {
