@@ -36,6 +36,7 @@ pub struct KeeperBuilder {
     pub(super) dialect: Dialect,
     pub(super) journal: usize,
     pub(super) is_new: bool,
+    pub(super) is_clock_strict: bool,
     pub(super) credentials: Vec<Credential>,
     pub(super) requires_tls: bool,
     /// `None` for the default of the credentials.
@@ -74,6 +75,7 @@ impl KeeperBuilder {
             dialect: Dialect::default(),
             journal: 0,
             is_new: false,
+            is_clock_strict: false,
             credentials: Vec::new(),
             requires_tls: false,
             acl: None,
@@ -151,6 +153,18 @@ impl KeeperBuilder {
     /// store serves at once; say so in tests, and never in a service.
     pub fn new_store(mut self, is_new: bool) -> Self {
         self.is_new = is_new;
+        self
+    }
+
+    /// Whether one forward step of the server's clock may be of any size; default `false`. It is for
+    /// Redis.
+    ///
+    /// By default a silent holder is told in time if the clock steps forward once by up to 0.3 of
+    /// the session timeout. With `true` the size does not matter, and the lock of a crashed holder
+    /// is free after 1.9 session timeouts instead of 1.2. The root keeps it: one strict client makes
+    /// all of them strict. Two forward steps soon after each other are not covered.
+    pub fn strict_clock(mut self, strict: bool) -> Self {
+        self.is_clock_strict = strict;
         self
     }
 

@@ -19,6 +19,8 @@ use crate::link::{Create, Opener, size};
 use crate::metrics;
 use crate::protocol::acl::{Acl, Credential};
 use crate::protocol::dialect::Dialect;
+#[cfg(feature = "redis")]
+use crate::protocol::epoch::Reaping;
 use crate::protocol::ticket::TicketData;
 use crate::queue::journal::JournalWriter;
 use crate::session::acls::AclCheck;
@@ -107,6 +109,10 @@ impl KeeperBuilder {
             let why = "it is of Redis: a ZooKeeper keeps what it has committed";
             return Err(Error::invalid("new store", "true", why));
         }
+        if self.is_clock_strict {
+            let why = "it is of Redis: a ZooKeeper measures time by clocks that do not step";
+            return Err(Error::invalid("strict clock", "true", why));
+        }
         self.check_tls()?;
         check_tick(self.tick, self.session_timeout)?;
         self.check_credentials()?;
@@ -147,9 +153,11 @@ impl KeeperBuilder {
             return Err(Error::invalid("connection", shown, why));
         }
         let target = redis::RedisTarget::new(given, self.session_timeout, self.is_new);
-        target
-            .map(Some)
-            .map_err(|why| Error::invalid("connect string", shown, why))
+        let mut target = target.map_err(|why| Error::invalid("connect string", shown, why))?;
+        if self.is_clock_strict {
+            target.reaping = Reaping::Strict;
+        }
+        Ok(Some(target))
     }
 
     fn check_tls(&self) -> Result<()> {

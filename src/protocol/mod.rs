@@ -7,6 +7,8 @@ pub(crate) mod acl;
 pub(crate) mod answer;
 pub(crate) mod departure;
 pub(crate) mod dialect;
+#[cfg(any(test, feature = "redis"))]
+pub(crate) mod epoch;
 pub(crate) mod exchange;
 pub(crate) mod join;
 pub(crate) mod journal_page;

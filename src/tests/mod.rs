@@ -1,8 +1,12 @@
-//! What tests of several rooms stand on: the exhaustive search, the simulated servers and their
+//! What tests of several rooms stand on: the exhaustive searches, the simulated servers and their
 //! storms, the bytes that are sent, and the claims of the fuzz targets.
 
 #[cfg(test)]
 mod contract;
+#[cfg(test)]
+mod epochs;
+#[cfg(test)]
+mod fingerprint;
 #[cfg(any(test, all(fuzzing, feature = "embedded")))]
 #[cfg_attr(
     not(fuzzing),
@@ -15,6 +19,8 @@ mod hostile;
 mod house;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod search;
 #[cfg(test)]
 mod sent;
 #[cfg(test)]

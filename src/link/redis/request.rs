@@ -92,10 +92,12 @@ impl Keys {
                 longest,
                 margin,
                 is_new,
+                reaping,
             } => {
                 let mut open = Request::new("open");
                 open.arguments = [asked, longest, margin].map(|&time| micros(time)).into();
-                open.arguments.push(u8::from(*is_new).to_string().into());
+                let more = [u8::from(*is_new).to_string(), reaping.tenths().to_string()];
+                open.arguments.extend(more.map(Into::into));
                 open
             }
             StoreRequest::Multi(writes) => self.multi(writes),

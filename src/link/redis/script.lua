@@ -34,6 +34,9 @@ if op == 'open' then
         redis.call('HSET', META, 'i', identity, 'g', int(free), 't', int(longest))
     end
     if now < free then return {'grace', {}, int(free - now)} end
+    -- How long a session is given between the first sight and the second: the strictest client decides, for all.
+    local strictest = math.max(tonumber(ARGV[10] or '2'), tonumber(redis.call('HGET', META, 'd') or '0'))
+    redis.call('HSET', META, 'd', int(strictest))
     local granted = int(math.min(asked, longest))
     redis.call('HSET', KEYS[3], 's', secret, 'i', identity, 't', granted, 'c', ARGV[4])
     redis.call('ZADD', SESSIONS, int(now + granted), session)
@@ -287,7 +290,8 @@ elseif op == 'bury' then
     if due >= now then return {'ok', {}, {'0', {}}} end
     if due >= 0 then
         local marked = redis.call('HMGET', record, 'm', 't')
-        local pause = tonumber(marked[2] or mine[3]) / 5
+        local tenths = tonumber(redis.call('HGET', META, 'd') or '2')
+        local pause = tonumber(marked[2] or mine[3]) * tenths / 10
         if not marked[1] then
             redis.call('HSET', record, 'm', int(now))
             return {'ok', {}, {int(pause), {}}}

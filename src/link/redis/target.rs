@@ -21,6 +21,7 @@ use crate::link::engine::{Engine, Weakness};
 use crate::link::stored::{
     SessionKey, Store, StoreConnection, StoreReply, StoreRequest, Trouble, Ungreeted,
 };
+use crate::protocol::epoch::Reaping;
 
 /// Requests that wait to be sent. With the crate's 50, a burst would wait in another order.
 const PIPELINED: usize = 1 << 16;
@@ -37,6 +38,8 @@ pub(crate) struct RedisTarget {
     session_timeout: Duration,
     /// The root is declared to be new: nobody waits for clients of before.
     is_new: bool,
+    /// The strictest of all clients decides.
+    pub(crate) reaping: Reaping,
     script: Arc<str>,
 }
 
@@ -81,6 +84,7 @@ impl RedisTarget {
             keys: Keys::new("lockkeeper"),
             session_timeout,
             is_new,
+            reaping: Reaping::Usual,
             script: Script::new(SCRIPT).get_hash().into(),
         })
     }
@@ -146,6 +150,10 @@ impl Store for RedisTarget {
 
     fn is_new(&self) -> bool {
         self.is_new
+    }
+
+    fn reaping(&self) -> Reaping {
+        self.reaping
     }
 
     async fn greet(
@@ -240,6 +248,7 @@ impl RedisTarget {
             longest: Duration::from_secs(30),
             margin: Duration::from_secs(5),
             is_new: true,
+            reaping: Reaping::Usual,
         };
         let create = StoreRequest::create(path, b"", crate::link::Create::Persistent);
         let mut last = String::new();

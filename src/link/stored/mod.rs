@@ -21,16 +21,13 @@ use futures_util::future::BoxFuture;
 use super::engine::{Engine, Weakness};
 use super::{Code, Created, Fault, Found, Node};
 use crate::error::UnreachableReason;
+use crate::protocol::epoch::Reaping;
 
 pub(super) use inbox::SessionKey;
 pub(super) use request::{Rearmed, StoreRequest, StoredWrite, WatchKind};
 
 /// Containers that have been empty for so long are removed, as ZooKeeper does it.
 pub(super) const EMPTY_FOR: Duration = Duration::from_secs(60);
-/// The largest timeout of a session, unless the root says otherwise already.
-const LONGEST: Duration = Duration::from_secs(30);
-/// How long a cut-off primary may still answer, and how far the clock may step, together.
-pub(super) const MARGIN: Duration = Duration::from_secs(5);
 
 /// A store's server, and what is asked of it.
 pub(crate) trait Store: Clone + fmt::Debug + Send + Sync + 'static {
@@ -42,6 +39,9 @@ pub(crate) trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     fn session_timeout(&self) -> Duration;
     /// The root is declared to be new: nobody waits for clients of before.
     fn is_new(&self) -> bool;
+    fn reaping(&self) -> Reaping {
+        Reaping::Usual
+    }
     /// Connects, and learns which history the server has. `number`: the how manieth connection of
     /// its session it is.
     fn greet(

@@ -12,13 +12,14 @@ use uuid::Uuid;
 
 use super::session::StoredLink;
 use super::{
-    LONGEST, MARGIN, Outcome, SessionKey, Store, StoreConnection, StoreReply, StoreRequest,
-    Trouble, Ungreeted, unexpected,
+    Outcome, SessionKey, Store, StoreConnection, StoreReply, StoreRequest, Trouble, Ungreeted,
+    unexpected,
 };
 use crate::error::{AddressFailure, UnreachableReason};
 use crate::link::engine::{Engine, Weakness};
 use crate::link::size::Envelope;
 use crate::link::{Code, Fault, Link, Opener, Reply};
+use crate::protocol::epoch::{LONGEST, MARGIN};
 
 async fn start<S: Store>(store: S, limit: Duration) -> Result<Arc<dyn Link>, Fault> {
     // Another one for each try: a late copy of an old request must not revive a session.
@@ -32,6 +33,7 @@ async fn start<S: Store>(store: S, limit: Duration) -> Result<Arc<dyn Link>, Fau
         longest: LONGEST,
         margin: MARGIN,
         is_new: store.is_new(),
+        reaping: store.reaping(),
     };
     let session = SessionKey {
         id,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::link::{ANY_VERSION, Create, Read, Write};
+use crate::protocol::epoch::Reaping;
 
 /// An operation, before it is known on which connection it leaves.
 #[derive(Debug, Clone)]
@@ -13,6 +14,7 @@ pub(crate) enum StoreRequest {
         longest: Duration,
         margin: Duration,
         is_new: bool,
+        reaping: Reaping,
     },
     Multi(Vec<StoredWrite>),
     Read(Vec<(WatchKind, String)>),

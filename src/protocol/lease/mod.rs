@@ -35,6 +35,9 @@ mod tests;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+/// Of the session timeout.
+pub(crate) const TENTHS: u32 = 9;
+
 /// A moment of the session's clock, which counts suspended time too: how long after the clock's
 /// zero.
 pub(crate) type Moment = Duration;
@@ -149,6 +152,11 @@ impl Lease {
     }
 
     fn end_after(&self, anchor: Moment) -> Moment {
-        anchor + self.timeout * 9 / 10
+        anchor + length(self.timeout)
     }
+}
+
+/// How long a lease lasts after its anchor was sent.
+pub(crate) fn length(timeout: Duration) -> Duration {
+    timeout * TENTHS / 10
 }

@@ -14,6 +14,7 @@ use super::{SOON, children, node, ticket, told, until};
 use crate::error::UnreachableReason;
 use crate::link::redis::RedisTarget;
 use crate::link::{Change, Code, Create, Fault, Link, Opener, SessionState};
+use crate::protocol::epoch::Reaping;
 use crate::{Engine, Error, Keeper};
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
@@ -331,6 +332,30 @@ fn the_lock_of_a_client_that_dies_goes_to_the_next_once() {
     });
 }
 
+/// The silent session is strict, and those that find it are not.
+#[test]
+fn one_strict_client_makes_all_wait_for_a_whole_lease() {
+    on_redis(&[], async |server| {
+        let way = Relay::to(server.address()).await;
+        let url_of_way = format!("redis://{}", way.address());
+        let mut strict = RedisTarget::new(&url_of_way, SESSION_TIMEOUT, true).unwrap();
+        strict.reaping = Reaping::Strict;
+        let silent = strict.open(SOON).await.unwrap();
+        let mine = ticket(&*silent, "/t-").await;
+        let usual = open(&server).await;
+
+        way.set(Way::Silent);
+        let since = Instant::now();
+        until("the ticket is gone", async || {
+            node(&*usual, &mine).await.is_none()
+        })
+        .await;
+
+        let waited = since.elapsed();
+        assert!(waited > SESSION_TIMEOUT * 3 / 2, "{waited:?}");
+    });
+}
+
 #[test]
 fn what_is_of_zookeeper_is_refused_by_name_before_any_io() {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -351,6 +376,10 @@ fn what_is_of_zookeeper_is_refused_by_name_before_any_io() {
             (on_redis().require_tls(true), "TLS is required"),
             (Keeper::builder("redis://a:1/x"), "connect string"),
             (Keeper::builder("zk1:2181").new_store(true), "new store"),
+            (
+                Keeper::builder("zk1:2181").strict_clock(true),
+                "strict clock",
+            ),
         ] {
             let error = builder.connect().await.unwrap_err();
             let text = format!("{error} {error:?}");

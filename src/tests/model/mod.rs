@@ -16,7 +16,6 @@ mod held_ticket;
 mod known;
 mod permit;
 mod referee;
-mod search;
 mod steps;
 mod store;
 mod upgrade;
@@ -27,11 +26,11 @@ use std::rc::Rc;
 
 use action::Faults;
 use client::{Job, Plan};
-use search::{Seen, search};
 use uuid::Uuid;
 use world::World;
 
 use crate::protocol::ticket::TicketData;
+use crate::tests::search::{Seen, search};
 
 /// Each fault once; so many of them together.
 fn faults(all: u8) -> Faults {

@@ -8,11 +8,12 @@ use std::rc::Rc;
 
 use super::action::{Action, Faults};
 use super::client::{Client, Job, Plan, Request, Stage};
-use super::known::{KnownClient, KnownTree, Memory, fingerprint};
+use super::known::{KnownClient, KnownTree, Memory};
 use super::permit::LIMIT;
-use super::search::Model;
 use super::store::{Tree, Write};
 use crate::protocol::exchange::Exchanging;
+use crate::tests::fingerprint::fingerprint;
+use crate::tests::search::Model;
 
 /// A client whose server lags: what that server has still to see, the oldest first.
 #[derive(Debug, Clone)]
