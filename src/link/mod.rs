@@ -13,6 +13,8 @@ mod answer;
 pub(crate) mod diagnose;
 pub(crate) mod engine;
 pub(crate) mod pacer;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 pub(crate) mod size;
@@ -66,7 +68,7 @@ pub(crate) enum Code {
     /// Nothing was changed, try again: in the server's words, as it is throttled.
     NotNow(String),
     /// For so long the store gives no session, because it may have lost what it knew.
-    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
+    #[cfg_attr(not(any(feature = "postgres", feature = "redis")), allow(dead_code))]
     Recovering(Duration),
     /// Every other code, in the server's words.
     Other(String),
