@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
@@ -37,14 +38,18 @@ pub(super) struct Lane {
     client: Client,
     heard: Latch<Instant>,
     patience: Duration,
+    /// One request after the other, if a pooler is between. With two under way, PgBouncer 1.18 may
+    /// give the answer of a client that leaves to the next one.
+    turn: Option<Mutex<()>>,
 }
 
 impl Lane {
-    pub(super) fn new(client: Client, deadline: Duration) -> Self {
+    pub(super) fn new(client: Client, deadline: Duration, is_straight: bool) -> Self {
         Self {
             client,
             heard: Latch::new(Instant::now()),
             patience: deadline.max(SHORTEST_PATIENCE),
+            turn: (!is_straight).then(Mutex::default),
         }
     }
 
@@ -56,6 +61,10 @@ impl Lane {
     ) -> Result<Vec<Row>, Trouble> {
         let parameters: Vec<(&(dyn ToSql + Sync), Type)> =
             parameters.iter().map(Parameter::typed).collect();
+        let _turn = match &self.turn {
+            Some(turn) => Some(turn.lock().await),
+            None => None,
+        };
         let since = Instant::now();
         let mut asked = std::pin::pin!(self.client.query_typed(sql, &parameters));
         loop {
@@ -99,6 +108,7 @@ impl StoreConnection for PostgresConnection {
         };
         Box::pin(async move {
             let rows = lane.query(&call.sql, &call.parameters).await?;
+            reply::check_echo(&rows, call.echo)?;
             let reply = reply::read(&rows, shape)?;
             match (&reply, polled, watch) {
                 (StoreReply::Done { events, .. }, Some(polled), _) => {

@@ -38,7 +38,7 @@ pub(super) async fn greeting(
     make_schema(&beats, &target.schema).await?;
     let hello = format!("SELECT {}.hello()", target.schema);
     let incarnation: String = cell(&ask(&beats, &hello).await?, 0)?;
-    let beats = Arc::new(Lane::new(beats, target.session_timeout));
+    let beats = Arc::new(Lane::new(beats, target.session_timeout, is_straight));
     let (work, events) = match target.wake {
         WakeUp::Notify => {
             let rhythm = target.session_timeout / 3;
@@ -58,7 +58,7 @@ pub(super) async fn greeting(
         incarnation,
         schema: Arc::clone(&target.schema),
         beats,
-        work: Arc::new(Lane::new(work, target.session_timeout)),
+        work: Arc::new(Lane::new(work, target.session_timeout, is_straight)),
         events,
     })
 }

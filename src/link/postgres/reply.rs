@@ -112,6 +112,17 @@ pub(super) fn read(rows: &[Row], shape: ReplyShape) -> Result<StoreReply, Troubl
     }
 }
 
+/// Whether it is the answer to this request: a pooler may mix answers up.
+pub(super) fn check_echo(rows: &[Row], echo: i64) -> Result<(), Trouble> {
+    for row in rows {
+        if row.try_get("echo").ok() != Some(echo) {
+            let why = "the answer is another request's: is a pooler between that mixes them up?";
+            return Err(Trouble::Lost(why.into()));
+        }
+    }
+    Ok(())
+}
+
 fn shape_of_nothing(shape: ReplyShape) -> Outcome {
     match shape {
         ReplyShape::Found(_) => Outcome::Found(Vec::new()),

@@ -6,6 +6,9 @@
 -- Locks, in this order: the row of a session, then rows of nodes by (dir, name), parents before children. A directory's row serialises what
 -- happens in that directory, and nothing else. A node's id is max(last of the rows that are locked + 1, the server's microseconds), one for each
 -- transaction, so that ids rise in each directory.
+--
+-- Functions set `enable_seqscan`, because plans that are cached while a table is small go on scanning it. They set `jit`, because the cost of a scan that
+-- cannot be helped would have each call compiled for 100 ms.
 
 SELECT pg_advisory_xact_lock(hashtextextended('%S of lockkeeper', 0));
 
@@ -131,7 +134,7 @@ END $$;
 
 -- A heartbeat that also says who is late, and which containers have been empty for long. One session in a second is told: it removes them.
 CREATE OR REPLACE FUNCTION %S.touch(a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_empty_for bigint)
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply; now bigint := %S.micros();
 BEGIN
     r.status := coalesce(%S.beat(a_incarnation, a_session, a_secret, a_connection), 'ok');
@@ -225,7 +228,7 @@ END $$;
 CREATE OR REPLACE FUNCTION %S.multi(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_lock_dirs text[], a_lock_names text[],
     a_kinds text[], a_dirs text[], a_names text[], a_up_dirs text[], a_up_names text[], a_datas bytea[], a_versions int[])
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply; done %S.reply; made %S.reply[]; id bigint; own text[] := '{}';
 BEGIN
     IF 'check' = ALL (a_kinds) THEN
@@ -266,7 +269,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION %S.look(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_kinds text[], a_dirs text[], a_names text[], a_paths text[])
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 DECLARE r %S.reply;
 BEGIN
     r.status := %S.refused(a_incarnation, a_session, a_secret, a_connection, false);
@@ -287,7 +290,7 @@ END $$;
 CREATE OR REPLACE FUNCTION %S.watch(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint,
     a_kind text, a_dir text, a_name text, a_path text, a_number bigint, a_channel text)
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply;
 BEGIN
     r.status := %S.refused(a_incarnation, a_session, a_secret, a_connection, true);
@@ -304,7 +307,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION %S.unwatch(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_path text, a_number bigint)
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply;
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
@@ -317,7 +320,7 @@ END $$;
 CREATE OR REPLACE FUNCTION %S.rearm(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_kinds text[], a_dirs text[], a_names text[], a_paths text[],
     a_numbers bigint[], a_czxids bigint[], a_lasts bigint[], a_channel text)
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply; asked record; node record;
 BEGIN
     r.status := %S.refused(a_incarnation, a_session, a_secret, a_connection, true);
@@ -343,14 +346,14 @@ BEGIN
     RETURN NEXT r;
 END $$;
 
-CREATE OR REPLACE FUNCTION %S.poll(a_session bigint) RETURNS SETOF text LANGUAGE plpgsql SET enable_seqscan = off AS $$
+CREATE OR REPLACE FUNCTION %S.poll(a_session bigint) RETURNS SETOF text LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     RETURN QUERY DELETE FROM %S.events WHERE session = a_session RETURNING event;
 END $$;
 
 CREATE OR REPLACE FUNCTION %S.ephemerals(a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_prefix text)
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 DECLARE r %S.reply;
 BEGIN
     r.status := coalesce(%S.refused(a_incarnation, a_session, a_secret, a_connection, false), 'ok');
@@ -373,7 +376,7 @@ END $$;
 -- Whoever is late is marked at first sight, and dead at a second one later. A heartbeat between them takes the mark away, so that one step
 -- of the clock ends no session.
 CREATE OR REPLACE FUNCTION %S.bury(a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_victim bigint)
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply; victim record; now bigint := %S.micros();
 BEGIN
     r.status := %S.refused(a_incarnation, a_session, a_secret, a_connection, false);
@@ -402,7 +405,7 @@ END $$;
 CREATE OR REPLACE FUNCTION %S.reap(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_victim bigint, a_lock_dirs text[], a_lock_names text[],
     a_dirs text[], a_names text[], a_up_dirs text[], a_up_names text[])
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply; done %S.reply; id bigint;
 BEGIN
     r.status := %S.refused(a_incarnation, a_session, a_secret, a_connection, false);
@@ -428,7 +431,7 @@ END $$;
 CREATE OR REPLACE FUNCTION %S.collect(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_lock_dirs text[], a_lock_names text[],
     a_dir text, a_name text, a_up_dir text, a_up_name text, a_empty_for bigint)
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply; done %S.reply; id bigint;
 BEGIN
     r.status := %S.refused(a_incarnation, a_session, a_secret, a_connection, true);
@@ -445,7 +448,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION %S.close(a_incarnation text, a_session bigint, a_secret text, a_connection bigint)
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply;
 BEGIN
     r.status := %S.refused(a_incarnation, a_session, a_secret, a_connection, false);

@@ -38,6 +38,8 @@ impl Parameter {
 pub(super) struct Call {
     pub(super) sql: String,
     pub(super) parameters: Vec<Parameter>,
+    /// It comes back with the answer.
+    pub(super) echo: i64,
 }
 
 /// The directory of a path, and its name there. The root is two empty words.
@@ -109,13 +111,27 @@ impl Call {
         let (function, more) = operation(request, on.events.channel());
         parameters.extend(more);
         let places: Vec<String> = (1..=parameters.len()).map(|at| format!("${at}")).collect();
+        // A pooler that mixes answers up is found out.
+        let echo = next_echo();
         let sql = format!(
-            "SELECT * FROM {}.{function}({})",
+            "SELECT ${}::int8 AS echo, reply.* FROM {}.{function}({}) AS reply",
+            parameters.len() + 1,
             on.schema,
             places.join(", ")
         );
-        Self { sql, parameters }
+        parameters.push(Parameter::Int8(echo));
+        Self {
+            sql,
+            parameters,
+            echo,
+        }
     }
+}
+
+/// Another one for each request of all processes, as far as chance can say.
+fn next_echo() -> i64 {
+    let (high, _) = uuid::Uuid::new_v4().as_u64_pair();
+    i64::from_be_bytes(high.to_be_bytes())
 }
 
 fn operation(request: &StoreRequest, channel: &str) -> (&'static str, Vec<Parameter>) {

@@ -6,6 +6,8 @@
 
 mod bed;
 mod links;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 mod sessions;
