@@ -90,22 +90,6 @@ impl From<TooLarge> for Fault {
     }
 }
 
-impl fmt::Display for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoNode => "no such node",
-            Self::NodeExists => "the node exists already",
-            Self::NotEmpty => "the node has children",
-            Self::BadVersion => "the version differs",
-            Self::Unauthenticated => "authentication failed",
-            Self::NoAuth(_) => "no permission",
-            Self::TooLarge(_) => "it is too large",
-            Self::Recovering(_) => "the store has started again",
-            Self::NotNow(words) | Self::Other(words) => words,
-        })
-    }
-}
-
 /// A node's data, and the parts of its stat that we use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Node {

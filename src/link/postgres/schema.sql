@@ -31,8 +31,8 @@ CREATE TABLE IF NOT EXISTS %S.meta (
 CREATE UNLOGGED TABLE IF NOT EXISTS %S.alive (one boolean PRIMARY KEY DEFAULT true CHECK (one), mark text NOT NULL);
 -- Updated by each heartbeat, and no index has what they change.
 CREATE TABLE IF NOT EXISTS %S.sessions (
-    id bigint PRIMARY KEY, secret text NOT NULL, timeout bigint NOT NULL, deadline bigint NOT NULL, connection bigint NOT NULL, marked bigint,
-    dead boolean NOT NULL DEFAULT false)
+    id bigint PRIMARY KEY, secret text NOT NULL, incarnation text NOT NULL, timeout bigint NOT NULL, deadline bigint NOT NULL, connection bigint NOT NULL,
+    marked bigint, dead boolean NOT NULL DEFAULT false)
     WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 -- The root is ('', ''), and /a is ('', 'a').
 CREATE TABLE IF NOT EXISTS %S.nodes (
@@ -78,11 +78,13 @@ DECLARE mine record;
 BEGIN
     IF a_incarnation IS DISTINCT FROM %S.incarnation() THEN RETURN 'incarnation'; END IF;
     IF a_locks THEN
-        SELECT secret, connection, dead INTO mine FROM %S.sessions WHERE id = a_session FOR KEY SHARE;
+        SELECT secret, incarnation, connection, dead INTO mine FROM %S.sessions WHERE id = a_session FOR KEY SHARE;
     ELSE
-        SELECT secret, connection, dead INTO mine FROM %S.sessions WHERE id = a_session;
+        SELECT secret, incarnation, connection, dead INTO mine FROM %S.sessions WHERE id = a_session;
     END IF;
     IF mine IS NULL OR mine.secret <> a_secret OR mine.dead THEN RETURN 'over'; END IF;
+    -- It was opened before, and data may be lost since.
+    IF mine.incarnation <> a_incarnation THEN RETURN 'incarnation'; END IF;
     -- What an earlier connection still brings comes too late: its outcome was looked up since.
     IF a_connection < mine.connection THEN RETURN 'moved'; END IF;
     RETURN NULL;
@@ -112,8 +114,8 @@ BEGIN
     IF now < opens_at THEN r.status := 'grace'; r.pzxid := opens_at - now; RETURN NEXT r; RETURN; END IF;
     r.status := 'ok';
     r.pzxid := least(a_asked, most);
-    INSERT INTO %S.sessions (id, secret, timeout, deadline, connection)
-        VALUES (a_session, a_secret, r.pzxid, now + r.pzxid, a_connection);
+    INSERT INTO %S.sessions (id, secret, incarnation, timeout, deadline, connection)
+        VALUES (a_session, a_secret, a_incarnation, r.pzxid, now + r.pzxid, a_connection);
     RETURN NEXT r;
 END $$;
 

@@ -2,8 +2,8 @@
 //!
 //! Invariants: requests leave in the order in which they were called, because client crates send
 //! only what is polled, and one task polls all, first come first. A message of a watch is told
-//! before any answer that came behind it on its connection. A request is sent once: what a lost connection had not answered has an unknown
-//! outcome.
+//! before any answer that came behind it on its connection. A request is sent once: what a lost
+//! connection had not answered has an unknown outcome.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::watches::Watches;
 use super::{Outcome, Store, StoreConnection, StoreReply, StoreRequest, Trouble, WatchKind};
 use crate::link::{Code, Fault, SessionState};
 
-type Answer = oneshot::Sender<Result<Outcome, Fault>>;
+type Answering = oneshot::Sender<Result<Outcome, Fault>>;
 
 /// Why a connection is served no longer.
 pub(super) enum Stop {
@@ -32,7 +32,7 @@ pub(super) enum Stop {
 
 /// What a request is, once it is on its way, and its answer.
 pub(super) struct Asked {
-    answer: Option<Answer>,
+    answer: Option<Answering>,
     watch: Option<(WatchKind, u64)>,
     is_heartbeat: bool,
     /// Nothing of the session follows it.
@@ -61,7 +61,7 @@ pub(super) struct SessionTask<S> {
 pub(super) struct Unsent {
     pub(super) since: Instant,
     pub(super) operation: StoreRequest,
-    pub(super) answer: Option<Answer>,
+    pub(super) answer: Option<Answering>,
 }
 
 impl<S: Store> SessionTask<S> {
@@ -94,7 +94,7 @@ impl<S: Store> SessionTask<S> {
         &self,
         on: &S::Connection,
         operation: &StoreRequest,
-        answer: Option<Answer>,
+        answer: Option<Answering>,
     ) -> Sent {
         let asked = on.ask(&self.session, operation);
         let watch = match operation {

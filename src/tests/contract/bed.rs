@@ -137,7 +137,10 @@ impl Bed {
             #[cfg(feature = "redis")]
             Servers::Redis(server) => World::Redis(server),
             #[cfg(feature = "postgres")]
-            Servers::Postgres(postgres) => World::Postgres(postgres),
+            Servers::Postgres(postgres) => {
+                ready(postgres.server.address()).await;
+                World::Postgres(postgres)
+            }
         })
     }
 
@@ -223,4 +226,15 @@ async fn postgres_link(server: SocketAddr, wake: &str) -> Arc<dyn Link> {
     let url = format!("postgres://postgres@{server}/postgres?wake={wake}");
     let target = PostgresTarget::new(&url, SESSION_TIMEOUT, true).unwrap();
     target.open(SOON).await.unwrap()
+}
+
+/// A server of PostgreSQL listens before it serves.
+#[cfg(feature = "postgres")]
+pub(super) async fn ready(server: SocketAddr) {
+    let url = format!("postgres://postgres@{server}/postgres");
+    super::until("the server serves", async || {
+        let opened = tokio_postgres::connect(&url, tokio_postgres::NoTls).await;
+        opened.is_ok()
+    })
+    .await;
 }

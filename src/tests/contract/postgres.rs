@@ -1,6 +1,7 @@
 //! What is PostgreSQL's own: histories, its rights and its schema, row locks; and recipes there.
 //!
-//! `histories.rs` and `refusals.rs` are parts of it. Without `LOCKKEEPER_TEST_ON=postgres` it does nothing: the README's commands need no server.
+//! `histories.rs` and `refusals.rs` are parts of it. Without `LOCKKEEPER_TEST_ON=postgres` it does
+//! nothing: the README's commands need no server.
 
 mod histories;
 mod refusals;
@@ -12,7 +13,7 @@ use testbench::daemon::{self, Daemon};
 use testbench::pooler::pgbouncer;
 use tokio::time::timeout;
 
-use super::bed::is_on;
+use super::bed::{is_on, ready};
 use super::{SOON, children, is_quiet, node, numbered, ticket, told};
 use crate::link::postgres::PostgresTarget;
 use crate::link::{Change, Code, Create, Fault, Link, Opener, SessionState};
@@ -31,7 +32,10 @@ fn on_postgres<F: Future<Output = ()>>(case: impl FnOnce(Daemon) -> F) {
         .enable_all()
         .build()
         .unwrap();
-    let run = async { timeout(SOON * 3, case(server)).await.expect("it ends") };
+    let run = async {
+        ready(server.address()).await;
+        timeout(SOON * 3, case(server)).await.expect("it ends");
+    };
     runtime.block_on(run);
 }
 

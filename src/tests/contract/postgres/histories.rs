@@ -13,6 +13,7 @@ fn a_restart_ends_sessions_and_grants_nothing_for_a_while() {
         server.signal(daemon::Signal::QUIT);
         server.kill();
         server.launch().unwrap();
+        ready(server.address()).await;
 
         is_over(&*link).await;
         assert_eq!(told(&mut watch).await, Change::SessionOver);
@@ -79,6 +80,7 @@ fn a_standby_is_refused() {
         let standby =
             tokio::task::spawn_blocking(move || daemon::postgres_standby(address).unwrap());
         let standby = standby.await.unwrap();
+        ready(standby.address()).await;
 
         let refused = refusal(&url(&standby)).await;
 

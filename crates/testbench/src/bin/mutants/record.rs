@@ -72,6 +72,8 @@ pub(crate) enum On {
     Ensemble,
     /// The stores of plain locks.
     Plain,
+    /// The contract of a link, on PostgreSQL.
+    Postgres,
 }
 
 impl On {
@@ -81,6 +83,7 @@ impl On {
             Self::Zookeeper => "zookeeper",
             Self::Ensemble => "ensemble",
             Self::Plain => "plain",
+            Self::Postgres => "postgres",
         }
     }
 }
