@@ -20,12 +20,12 @@ pub enum Engine {
     /// `postgres://user:password@host:5432/database` names the primary. A schema of ours,
     /// `lockkeeper` or what `?schema=` says, is made at the first connect. For that, the user needs
     /// `CREATE` on the database. If another user has made the schema before, `USAGE` on it and all
-    /// rights on its tables are enough. Transactions must be `read committed`, which is the default.
-    /// TLS is not built in: a URL that asks for it is refused.
+    /// rights on its tables are enough. Transactions must be `read committed`, as by default. TLS
+    /// is not built in: a URL that asks for it is refused.
     ///
     /// Each session has two connections, and each keeper another one for notifications.
-    /// `?wake=poll` asks for events instead, up to each 10 ms while something waits. That also works
-    /// behind a pooler that shares connections, as PgBouncer does it in transaction mode. With the
+    /// `?wake=poll` asks for events instead, up to each 10 ms while something waits. That also
+    /// works behind a pooler that shares connections, as PgBouncer does it in transaction mode. With the
     /// default `?wake=notify` such a pooler is refused.
     ///
     /// After a start, a promotion, a crash of one of its processes, or the loss of the schema, data

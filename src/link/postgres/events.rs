@@ -11,9 +11,9 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::connection::Lane;
+use super::lane::Lane;
 use super::listener::Subscription;
-use super::statement::Parameter;
+use super::parameter::Parameter;
 use crate::latch::Latch;
 use crate::link::stored::{Rearmed, StoreRequest};
 

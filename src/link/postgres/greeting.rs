@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::timeout;
 use tokio_postgres::{Client, Config, NoTls, Row};
 
-use super::connection::{Lane, PostgresConnection};
+use super::connection::PostgresConnection;
 use super::events::Events;
+use super::lane::Lane;
 use super::problem::{REMADE, ungreeted, words};
 use super::target::{PostgresTarget, WakeUp};
 use crate::error::UnreachableReason;
-use crate::link::stored::Ungreeted;
+use crate::link::engine::Engine;
+use crate::link::stored::{Store, Ungreeted};
 
 /// The version of the tables and functions that this Lockkeeper works with.
 const SCHEMA_VERSION: i32 = 1;
@@ -21,24 +24,51 @@ fn refusing(why: impl Into<String>) -> Ungreeted {
     Ungreeted::Unreachable(UnreachableReason::Refusing(why.into()))
 }
 
+impl Store for PostgresTarget {
+    type Connection = PostgresConnection;
+    const ENGINE: Engine = Engine::Postgres;
+
+    fn server(&self) -> &str {
+        &self.server
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.session_timeout
+    }
+
+    fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    async fn greet(
+        &self,
+        session: i64,
+        number: u64,
+        limit: Duration,
+    ) -> Result<PostgresConnection, Ungreeted> {
+        let greeted = timeout(limit, greeting(self, session, number, limit)).await;
+        greeted.unwrap_or(Err(Ungreeted::Unreachable(UnreachableReason::Silent)))
+    }
+}
+
 /// Connects for heartbeats, for work and for events, and learns which history the server has.
-pub(super) async fn greeting(
+async fn greeting(
     target: &PostgresTarget,
     session: i64,
     number: u64,
     limit: Duration,
 ) -> Result<PostgresConnection, Ungreeted> {
-    let (beats, is_straight) = connect_marked(&target.config).await?;
+    let (heartbeats, is_straight) = connect_marked(&target.config).await?;
     if target.wake == WakeUp::Notify && !is_straight {
         return Err(refusing(
             "a pooler is between, which loses notifications: add ?wake=poll to the URL, or name the server itself",
         ));
     }
-    check_server(&beats).await?;
-    make_schema(&beats, &target.schema).await?;
+    check_server(&heartbeats).await?;
+    make_schema(&heartbeats, &target.schema).await?;
     let hello = format!("SELECT {}.hello()", target.schema);
-    let incarnation: String = cell(&ask(&beats, &hello).await?, 0)?;
-    let beats = Arc::new(Lane::new(beats, target.session_timeout, is_straight));
+    let incarnation: String = cell(&ask(&heartbeats, &hello).await?, 0)?;
+    let heartbeats = Arc::new(Lane::new(heartbeats, target.session_timeout, is_straight));
     let (work, events) = match target.wake {
         WakeUp::Notify => {
             let rhythm = target.session_timeout / 3;
@@ -49,7 +79,7 @@ pub(super) async fn greeting(
             (work, Events::notified(events))
         }
         WakeUp::Poll => {
-            let events = Events::polled(Arc::clone(&beats), &target.schema, session);
+            let events = Events::polled(Arc::clone(&heartbeats), &target.schema, session);
             (connect(&target.config).await?, events)
         }
     };
@@ -57,7 +87,7 @@ pub(super) async fn greeting(
         number,
         incarnation,
         schema: Arc::clone(&target.schema),
-        beats,
+        heartbeats,
         work: Arc::new(Lane::new(work, target.session_timeout, is_straight)),
         events,
     })

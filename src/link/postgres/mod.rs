@@ -10,7 +10,9 @@
 mod connection;
 mod events;
 mod greeting;
+mod lane;
 mod listener;
+mod parameter;
 mod problem;
 mod reply;
 mod statement;

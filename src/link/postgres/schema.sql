@@ -269,7 +269,7 @@ BEGIN
     RETURN QUERY SELECT * FROM unnest(made);
 END $$;
 
-CREATE OR REPLACE FUNCTION %S.look(
+CREATE OR REPLACE FUNCTION %S.read(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_kinds text[], a_dirs text[], a_names text[], a_paths text[])
 RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 DECLARE r %S.reply;
@@ -288,7 +288,7 @@ BEGIN
         ORDER BY asked.place;
 END $$;
 
--- The node is locked, so that no delete goes by unseen between the look and the commit of the watch.
+-- The node is locked, so that no delete goes by unseen between the read and the commit of the watch.
 CREATE OR REPLACE FUNCTION %S.watch(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint,
     a_kind text, a_dir text, a_name text, a_path text, a_number bigint, a_channel text)

@@ -3,34 +3,18 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tokio_postgres::types::{ToSql, Type};
-
-use super::connection::PostgresConnection;
+use super::parameter::Parameter;
 use crate::link::stored::{EMPTY_FOR, Rearmed, SessionKey, StoreRequest, StoredWrite, WatchKind};
 
-#[derive(Debug)]
-pub(super) enum Parameter {
-    Text(String),
-    Int8(i64),
-    Bool(bool),
-    Texts(Vec<String>),
-    Bytes(Vec<Vec<u8>>),
-    Int4s(Vec<i32>),
-    Int8s(Vec<i64>),
-}
-
-impl Parameter {
-    pub(super) fn typed(&self) -> (&(dyn ToSql + Sync), Type) {
-        match self {
-            Self::Text(text) => (text, Type::TEXT),
-            Self::Int8(number) => (number, Type::INT8),
-            Self::Bool(is_so) => (is_so, Type::BOOL),
-            Self::Texts(texts) => (texts, Type::TEXT_ARRAY),
-            Self::Bytes(bytes) => (bytes, Type::BYTEA_ARRAY),
-            Self::Int4s(numbers) => (numbers, Type::INT4_ARRAY),
-            Self::Int8s(numbers) => (numbers, Type::INT8_ARRAY),
-        }
-    }
+/// Who asks, and where.
+pub(super) struct Asking<'a> {
+    pub(super) schema: &'a str,
+    pub(super) incarnation: &'a str,
+    pub(super) session: &'a SessionKey,
+    /// The how manieth connection of the session it is.
+    pub(super) connection: u64,
+    /// Where the server sends events to.
+    pub(super) channel: &'a str,
 }
 
 /// A call of one function.
@@ -97,18 +81,14 @@ fn int8(number: u64) -> i64 {
 }
 
 impl Call {
-    pub(super) fn new(
-        on: &PostgresConnection,
-        session: &SessionKey,
-        request: &StoreRequest,
-    ) -> Self {
+    pub(super) fn new(by: Asking<'_>, request: &StoreRequest) -> Self {
         let mut parameters = vec![
-            Parameter::Text(on.incarnation.clone()),
-            Parameter::Int8(session.id),
-            Parameter::Text(session.secret.to_string()),
-            Parameter::Int8(int8(on.number)),
+            Parameter::Text(by.incarnation.to_owned()),
+            Parameter::Int8(by.session.id),
+            Parameter::Text(by.session.secret.to_string()),
+            Parameter::Int8(int8(by.connection)),
         ];
-        let (function, more) = operation(request, on.events.channel());
+        let (function, more) = operation(request, by.channel);
         parameters.extend(more);
         let places: Vec<String> = (1..=parameters.len()).map(|at| format!("${at}")).collect();
         // A pooler that mixes answers up is found out.
@@ -116,7 +96,7 @@ impl Call {
         let sql = format!(
             "SELECT ${}::int8 AS echo, reply.* FROM {}.{function}({}) AS reply",
             parameters.len() + 1,
-            on.schema,
+            by.schema,
             places.join(", ")
         );
         parameters.push(Parameter::Int8(echo));
@@ -148,7 +128,7 @@ fn operation(request: &StoreRequest, channel: &str) -> (&'static str, Vec<Parame
             ("open", open)
         }
         StoreRequest::Multi(writes) => ("multi", multi(writes)),
-        StoreRequest::Read(reads) => ("look", look(reads)),
+        StoreRequest::Read(reads) => ("read", several(reads)),
         StoreRequest::Watch { kind, path, number } => {
             let (dir, name) = split(path);
             let words =
@@ -200,13 +180,13 @@ fn multi(writes: &[StoredWrite]) -> Vec<Parameter> {
     multi
 }
 
-fn look(reads: &[(WatchKind, String)]) -> Vec<Parameter> {
+fn several(reads: &[(WatchKind, String)]) -> Vec<Parameter> {
     let kinds = reads.iter().map(|(kind, _)| kind.word().to_owned());
     let paths = reads.iter().map(|(_, path)| path.as_str());
-    let mut look = vec![Parameter::Texts(kinds.collect())];
-    look.extend(Places::of(paths.clone()).into_parameters());
-    look.push(Parameter::Texts(paths.map(key).collect()));
-    look
+    let mut several = vec![Parameter::Texts(kinds.collect())];
+    several.extend(Places::of(paths.clone()).into_parameters());
+    several.push(Parameter::Texts(paths.map(key).collect()));
+    several
 }
 
 fn rearm(watches: &[Rearmed], channel: &str) -> Vec<Parameter> {

@@ -7,16 +7,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 
-use super::connection::PostgresConnection;
-use super::greeting::greeting;
 use super::listener::Listeners;
-use crate::error::UnreachableReason;
-use crate::link::engine::Engine;
-use crate::link::stored::{Store, Ungreeted};
 
 /// The schema of ours, unless the URL names another one.
 const SCHEMA: &str = "lockkeeper";
@@ -39,7 +33,7 @@ pub(crate) struct PostgresTarget {
     pub(super) schema: Arc<str>,
     pub(super) wake: WakeUp,
     pub(super) session_timeout: Duration,
-    is_new: bool,
+    pub(super) is_new: bool,
     pub(super) listeners: Arc<Listeners>,
 }
 
@@ -130,31 +124,4 @@ fn is_plain(name: &str) -> bool {
         && name
             .chars()
             .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
-}
-
-impl Store for PostgresTarget {
-    type Connection = PostgresConnection;
-    const ENGINE: Engine = Engine::Postgres;
-
-    fn server(&self) -> &str {
-        &self.server
-    }
-
-    fn session_timeout(&self) -> Duration {
-        self.session_timeout
-    }
-
-    fn is_new(&self) -> bool {
-        self.is_new
-    }
-
-    async fn greet(
-        &self,
-        session: i64,
-        number: u64,
-        limit: Duration,
-    ) -> Result<PostgresConnection, Ungreeted> {
-        let greeted = timeout(limit, greeting(self, session, number, limit)).await;
-        greeted.unwrap_or(Err(Ungreeted::Unreachable(UnreachableReason::Silent)))
-    }
 }

@@ -24,7 +24,7 @@ fn a_restart_ends_sessions_and_grants_nothing_for_a_while() {
     });
 }
 
-/// One process of the server crashes, and the server starts the others again with the same identity.
+/// The server starts its other processes again, and its identity stays the same.
 #[test]
 fn a_crash_of_one_process_ends_sessions_and_grants_nothing_for_a_while() {
     on_postgres(async |server| {
