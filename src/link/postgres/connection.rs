@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use super::events::Events;
 use super::lane::Lane;
 use super::reply::{self, ReplyShape};
-use super::statement::{Asking, Call};
+use super::statement::{Call, Caller};
 use crate::link::stored::{SessionKey, StoreConnection, StoreReply, StoreRequest, Trouble};
 
 pub(crate) struct PostgresConnection {
@@ -34,7 +34,7 @@ impl StoreConnection for PostgresConnection {
         request: &StoreRequest,
     ) -> BoxFuture<'static, Result<StoreReply, Trouble>> {
         let call = Call::new(
-            Asking {
+            Caller {
                 schema: &self.schema,
                 incarnation: &self.incarnation,
                 session,

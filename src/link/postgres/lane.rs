@@ -1,7 +1,7 @@
 //! One connection to PostgreSQL, on which requests are answered in their order.
 //!
-//! Invariant: a request leaves when its future is first polled. One that is not answered for long is
-//! the end of the connection.
+//! Invariant: a request leaves when its future is first polled. One that is not answered for long
+//! is the end of the connection.
 
 use std::time::Duration;
 

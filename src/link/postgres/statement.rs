@@ -7,7 +7,7 @@ use super::parameter::Parameter;
 use crate::link::stored::{EMPTY_FOR, Rearmed, SessionKey, StoreRequest, StoredWrite, WatchKind};
 
 /// Who asks, and where.
-pub(super) struct Asking<'a> {
+pub(super) struct Caller<'a> {
     pub(super) schema: &'a str,
     pub(super) incarnation: &'a str,
     pub(super) session: &'a SessionKey,
@@ -81,7 +81,7 @@ fn int8(number: u64) -> i64 {
 }
 
 impl Call {
-    pub(super) fn new(by: Asking<'_>, request: &StoreRequest) -> Self {
+    pub(super) fn new(by: Caller<'_>, request: &StoreRequest) -> Self {
         let mut parameters = vec![
             Parameter::Text(by.incarnation.to_owned()),
             Parameter::Int8(by.session.id),
