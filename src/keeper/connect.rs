@@ -10,8 +10,10 @@ use tracing::warn;
 use super::connect_string::{ConnectString, check_path};
 use super::{Keeper, KeeperBuilder};
 use crate::error::{Error, Result};
+#[cfg(feature = "postgres")]
+use crate::link::postgres::PostgresTarget;
 #[cfg(feature = "redis")]
-use crate::link::redis;
+use crate::link::redis::RedisTarget;
 use crate::link::zookeeper::Target;
 #[cfg(feature = "tls")]
 use crate::link::zookeeper::check_tls;
@@ -25,7 +27,7 @@ use crate::protocol::ticket::TicketData;
 use crate::queue::journal::JournalWriter;
 use crate::session::acls::AclCheck;
 use crate::session::clock::SystemClock;
-#[cfg(any(doc, feature = "redis"))]
+#[cfg(any(doc, feature = "postgres", feature = "redis"))]
 use crate::session::heartbeat::LeaseStrength;
 use crate::session::pool::{Access, Pool, check_tick};
 use crate::session::too_large;
@@ -94,9 +96,9 @@ impl KeeperBuilder {
         if !self.connect_timeout.is_zero() {
             check_timeout("connect timeout", self.connect_timeout)?;
         }
-        #[cfg(feature = "redis")]
-        if let Some(target) = self.redis()? {
-            return Ok((Arc::new(target), AclCheck::default()));
+        #[cfg(any(feature = "postgres", feature = "redis"))]
+        if let Some(target) = self.store()? {
+            return Ok((target, AclCheck::default()));
         }
         let target = self.zookeeper()?;
         let acls = AclCheck::new(&target.acl, &target.credentials, self.is_acl_strict);
@@ -106,7 +108,7 @@ impl KeeperBuilder {
     pub(crate) fn zookeeper(&self) -> Result<Target> {
         let ConnectString { servers, chroot } = ConnectString::parse(&self.connect_string)?;
         if self.is_new {
-            let why = "it is of Redis: a ZooKeeper keeps what it has committed";
+            let why = "it is of Redis and PostgreSQL: a ZooKeeper keeps what it has committed";
             return Err(Error::invalid("new store", "true", why));
         }
         if self.is_clock_strict {
@@ -128,12 +130,40 @@ impl KeeperBuilder {
         })
     }
 
-    #[cfg(feature = "redis")]
-    fn redis(&self) -> Result<Option<redis::RedisTarget>> {
+    /// Another store than ZooKeeper, by its scheme.
+    #[cfg(any(feature = "postgres", feature = "redis"))]
+    fn store(&self) -> Result<Option<Arc<dyn Opener>>> {
         let given = self.connect_string.trim();
-        if !given.starts_with("redis://") {
-            return Ok(None);
-        }
+        let (timeout, is_new) = (self.session_timeout, self.is_new);
+        let target: Result<Arc<dyn Opener>, String> = match given.split_once("://") {
+            #[cfg(feature = "redis")]
+            Some(("redis", _)) => {
+                self.check_store_options("Redis", given)?;
+                RedisTarget::new(given, timeout, is_new).map(|mut target| {
+                    if self.is_clock_strict {
+                        target.reaping = Reaping::Strict;
+                    }
+                    Arc::new(target) as _
+                })
+            }
+            #[cfg(feature = "postgres")]
+            Some(("postgres" | "postgresql", _)) => {
+                self.check_store_options("PostgreSQL", given)?;
+                if self.is_clock_strict {
+                    let why = "it is of Redis, and this keeper is on PostgreSQL";
+                    return Err(Error::invalid("strict clock", "true", why));
+                }
+                PostgresTarget::new(given, timeout, is_new).map(|target| Arc::new(target) as _)
+            }
+            _ => return Ok(None),
+        };
+        target
+            .map(Some)
+            .map_err(|why| Error::invalid("connect string", without_secrets(given), why))
+    }
+
+    #[cfg(any(feature = "postgres", feature = "redis"))]
+    fn check_store_options(&self, store: &str, given: &str) -> Result<()> {
         let is_of_zookeeper = [
             ("credential", !self.credentials.is_empty()),
             ("access list", self.acl.is_some()),
@@ -144,20 +174,16 @@ impl KeeperBuilder {
             ("lease strength", self.strength != LeaseStrength::default()),
         ];
         if let Some((option, _)) = is_of_zookeeper.into_iter().find(|(_, is_given)| *is_given) {
-            let why = "it is of ZooKeeper, and this keeper is on Redis: users and passwords stand in the URL there";
+            let why = format!(
+                "it is of ZooKeeper, and this keeper is on {store}: users and passwords stand in the URL there"
+            );
             return Err(Error::invalid(option, "given", why));
         }
-        let shown = given.rsplit('@').next().unwrap_or_default();
         if self.requires_tls {
-            let why = "TLS is required, and redis:// has none";
-            return Err(Error::invalid("connection", shown, why));
+            let why = format!("TLS is required, and a keeper on {store} has none");
+            return Err(Error::invalid("connection", without_secrets(given), why));
         }
-        let target = redis::RedisTarget::new(given, self.session_timeout, self.is_new);
-        let mut target = target.map_err(|why| Error::invalid("connect string", shown, why))?;
-        if self.is_clock_strict {
-            target.reaping = Reaping::Strict;
-        }
-        Ok(Some(target))
+        Ok(())
     }
 
     fn check_tls(&self) -> Result<()> {
@@ -203,6 +229,13 @@ impl KeeperBuilder {
         }
         Ok(self.root.clone())
     }
+}
+
+/// Before the `@` of a URL and behind its `?` there may be a password.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+fn without_secrets(url: &str) -> &str {
+    let rest = url.rsplit('@').next().unwrap_or_default();
+    rest.split('?').next().unwrap_or_default()
 }
 
 fn check_timeout(what: &'static str, given: Duration) -> Result<()> {

@@ -74,11 +74,16 @@ fn other_store(scheme: &str) -> String {
     if KINDS.iter().any(|(kind, _)| *kind == scheme) {
         return "it is a plain lock, which has no keeper: see `lockkeeper::compat::connect`".into();
     }
-    if scheme == "redis" {
-        return "it needs the feature `redis` of lockkeeper".into();
+    if let "postgres" | "postgresql" | "redis" = scheme {
+        let feature = if scheme == "redis" {
+            scheme
+        } else {
+            "postgres"
+        };
+        return format!("it needs the feature `{feature}` of lockkeeper");
     }
-    "a keeper is on ZooKeeper or Redis: write zk1:2181 or zookeeper://zk1:2181, or redis://r1:6379. \
-     Plain locks of other stores are in `lockkeeper::compat`"
+    "a keeper is on ZooKeeper, Redis or PostgreSQL: write zk1:2181 or zookeeper://zk1:2181, \
+     redis://r1:6379, or postgres://user@p1/database. Plain locks of other stores are in `lockkeeper::compat`"
         .into()
 }
 
@@ -172,6 +177,7 @@ mod tests {
             ("redis+setnx://me:secret@a:1", "is a plain lock"),
             ("postgres+row://me:secret@a/b", "lockkeeper::compat"),
             ("redis://me:secret@a:1", "needs the feature"),
+            ("postgres://me:secret@a/b", "needs the feature `postgres`"),
             ("http://me:secret@a", "lockkeeper::compat"),
             ("ZOOKEEPER://a:1", "a keeper is on ZooKeeper"),
             ("me:secret@a:1", "no user and password"),

@@ -96,7 +96,9 @@ impl Keeper {
     ///
     /// With the feature `redis` it may be `redis://[user:password@]host[:port][/database]`. **That
     /// engine is not finished**: its link keeps the contract that ZooKeeper's keeps, but most of
-    /// the suite has not run on it, and it knows neither TLS nor sentinels. See [`Engine`].
+    /// the suite has not run on it, and it knows neither TLS nor sentinels. See [`Engine`]. With
+    /// the feature `postgres` it may be `postgres://[user:password@]host[:port]/database`, to which
+    /// the same applies.
     ///
     /// # Errors
     ///

@@ -16,6 +16,25 @@ pub enum Engine {
     /// For 35 s none is given, because clients of before may still think that they hold locks. A
     /// connect waits for that. Options that are ZooKeeper's own are refused by name.
     Redis,
+    /// PostgreSQL, 13 and newer: `postgres://`. It needs the feature `postgres`, and is **not
+    /// finished**.
+    ///
+    /// `postgres://user:password@host:5432/database` names the primary. A schema of ours,
+    /// `lockkeeper` or what `?schema=` says, is made at the first connect. For that, the user needs
+    /// `CREATE` on the database. If another user has made the schema before, `USAGE` on it and all
+    /// rights on its tables are enough. Transactions must be `read committed`, as by default. TLS
+    /// is not built in: a URL that asks for it is refused.
+    ///
+    /// Each session has two connections, and each keeper another one for notifications.
+    /// `?wake=poll` asks for events instead, up to each 10 ms while something waits. That also
+    /// works behind a pooler that shares connections, as PgBouncer does it in transaction mode. With
+    /// the default `?wake=notify` such a pooler is refused.
+    ///
+    /// After a start, a promotion, a crash of one of its processes, or the loss of the schema, data
+    /// may be lost. Then every session is over. For 35 s none is given, because clients of before
+    /// may still think that they hold locks. A connect waits for that. Options that are ZooKeeper's
+    /// own are refused by name.
+    Postgres,
 }
 
 impl fmt::Display for Engine {
@@ -23,6 +42,7 @@ impl fmt::Display for Engine {
         f.write_str(match self {
             Self::ZooKeeper => "ZooKeeper",
             Self::Redis => "Redis",
+            Self::Postgres => "PostgreSQL",
         })
     }
 }

@@ -14,6 +14,8 @@ mod change;
 pub(crate) mod diagnose;
 pub(crate) mod engine;
 pub(crate) mod pacer;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 pub(crate) mod size;
@@ -66,7 +68,7 @@ pub(crate) enum Code {
     /// Nothing was changed, try again: in the server's words, as it is throttled.
     NotNow(String),
     /// For so long the store gives no session, because it may have lost what it knew.
-    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
+    #[cfg_attr(not(any(feature = "postgres", feature = "redis")), allow(dead_code))]
     Recovering(Duration),
     /// Every other code, in the server's words.
     Other(String),
@@ -85,22 +87,6 @@ impl Fault {
 impl From<TooLarge> for Fault {
     fn from(too_large: TooLarge) -> Self {
         Self::Answered(Code::TooLarge(too_large))
-    }
-}
-
-impl fmt::Display for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoNode => "no such node",
-            Self::NodeExists => "the node exists already",
-            Self::NotEmpty => "the node has children",
-            Self::BadVersion => "the version differs",
-            Self::Unauthenticated => "authentication failed",
-            Self::NoAuth(_) => "no permission",
-            Self::TooLarge(_) => "it is too large",
-            Self::Recovering(_) => "the store has started again",
-            Self::NotNow(words) | Self::Other(words) => words,
-        })
     }
 }
 

@@ -265,7 +265,7 @@ fn postgres_bin() -> PathBuf {
 }
 
 /// These servers refuse to run as root: then they run as a user of their own.
-fn as_user(user: &str, program: &Path) -> Command {
+pub(crate) fn as_user(user: &str, program: &Path) -> Command {
     if !rustix::process::geteuid().is_root() {
         return Command::new(program);
     }
@@ -275,7 +275,7 @@ fn as_user(user: &str, program: &Path) -> Command {
     command
 }
 
-fn own(user: &str, folder: &Path) -> Result<(), String> {
+pub(crate) fn own(user: &str, folder: &Path) -> Result<(), String> {
     if rustix::process::geteuid().is_root() {
         return prepare(Command::new("chown").arg(user).arg(folder));
     }

@@ -32,6 +32,7 @@ mod java;
 mod panics;
 pub mod plain;
 pub mod plan;
+pub mod pooler;
 pub mod ports;
 pub mod process;
 pub mod proxy;

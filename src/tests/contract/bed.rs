@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 use testbench::daemon::{self, Daemon};
+#[cfg(feature = "postgres")]
+use testbench::pooler::pgbouncer;
 use testbench::relay::{Relay, Way};
 use testbench::target::Target as On;
 use testbench::zookeeper;
@@ -25,26 +27,52 @@ pub(super) enum Servers {
     ZooKeeper(zookeeper::Servers),
     #[cfg(feature = "redis")]
     Redis(Daemon),
+    #[cfg(feature = "postgres")]
+    Postgres(Postgres),
+}
+
+/// A PostgreSQL server, and a way to it.
+#[cfg(feature = "postgres")]
+pub(super) struct Postgres {
+    server: Arc<Daemon>,
+    pooler: Option<Daemon>,
+    wake: &'static str,
 }
 
 impl Servers {
-    pub(super) fn of_run() -> Self {
+    /// The contract is tested on each of them.
+    pub(super) fn of_run() -> Vec<Self> {
         #[cfg(feature = "redis")]
-        if is_on_redis() {
-            return Self::Redis(daemon::redis(&[]).unwrap());
+        if is_on("redis") {
+            return vec![Self::Redis(daemon::redis(&[]).unwrap())];
+        }
+        #[cfg(feature = "postgres")]
+        if is_on("postgres") {
+            let server = Arc::new(daemon::postgres(&["max_connections=500"]).unwrap());
+            let pooler = pgbouncer(server.address(), "").unwrap();
+            let ways = [("notify", None), ("poll", None), ("poll", Some(pooler))];
+            let ways = ways.map(|(wake, pooler)| {
+                let server = Arc::clone(&server);
+                Self::Postgres(Postgres {
+                    server,
+                    pooler,
+                    wake,
+                })
+            });
+            return ways.into();
         }
         let on = On::from_env().unwrap();
-        match on.members() {
+        vec![match on.members() {
             None => Self::Embedded,
             Some(count) => Self::ZooKeeper(zookeeper::Servers::start(count).unwrap()),
-        }
+        }]
     }
 }
 
-/// The suites of recipes do not run on Redis yet.
-#[cfg(feature = "redis")]
-pub(super) fn is_on_redis() -> bool {
-    std::env::var("LOCKKEEPER_TEST_ON").is_ok_and(|word| word == "redis")
+/// The suites of recipes do not run on these stores yet.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(super) fn is_on(store: &str) -> bool {
+    std::env::var("LOCKKEEPER_TEST_ON").is_ok_and(|word| word == store)
 }
 
 enum World {
@@ -53,6 +81,8 @@ enum World {
     ZooKeeper(zookeeper::Servers),
     #[cfg(feature = "redis")]
     Redis(Daemon),
+    #[cfg(feature = "postgres")]
+    Postgres(Postgres),
 }
 
 pub(super) struct Bed(World);
@@ -106,16 +136,27 @@ impl Bed {
             Servers::ZooKeeper(servers) => World::ZooKeeper(servers),
             #[cfg(feature = "redis")]
             Servers::Redis(server) => World::Redis(server),
+            #[cfg(feature = "postgres")]
+            Servers::Postgres(postgres) => {
+                ready(postgres.server.address()).await;
+                World::Postgres(postgres)
+            }
         })
     }
 
     pub(super) fn engine(&self) -> &'static str {
-        match self.0 {
+        match &self.0 {
             World::Simulated(_) => "the simulated link",
             World::Embedded(_) => "the embedded server",
             World::ZooKeeper(_) => "ZooKeeper",
             #[cfg(feature = "redis")]
             World::Redis(_) => "Redis",
+            #[cfg(feature = "postgres")]
+            World::Postgres(postgres) => match (postgres.wake, &postgres.pooler) {
+                ("notify", _) => "PostgreSQL",
+                (_, None) => "PostgreSQL, polling",
+                (_, Some(_)) => "PostgreSQL, polling behind PgBouncer",
+            },
         }
     }
 
@@ -135,11 +176,18 @@ impl Bed {
             World::ZooKeeper(servers) => servers.addresses()[0],
             #[cfg(feature = "redis")]
             World::Redis(server) => server.address(),
+            #[cfg(feature = "postgres")]
+            World::Postgres(postgres) => {
+                let pooler = postgres.pooler.as_ref();
+                pooler.unwrap_or(&postgres.server).address()
+            }
         };
         let way = Relay::to(server).await;
         let link = match &self.0 {
             #[cfg(feature = "redis")]
             World::Redis(_) => redis_link(way.address()).await,
+            #[cfg(feature = "postgres")]
+            World::Postgres(postgres) => postgres_link(way.address(), postgres.wake).await,
             _ => zookeeper_link(way.address()).await,
         };
         let way = Some(way);
@@ -170,4 +218,23 @@ async fn redis_link(server: SocketAddr) -> Arc<dyn Link> {
     use crate::link::redis::RedisTarget;
     let target = RedisTarget::new(&format!("redis://{server}"), SESSION_TIMEOUT, true).unwrap();
     target.open(SOON).await.unwrap()
+}
+
+#[cfg(feature = "postgres")]
+async fn postgres_link(server: SocketAddr, wake: &str) -> Arc<dyn Link> {
+    use crate::link::postgres::PostgresTarget;
+    let url = format!("postgres://postgres@{server}/postgres?wake={wake}");
+    let target = PostgresTarget::new(&url, SESSION_TIMEOUT, true).unwrap();
+    target.open(SOON).await.unwrap()
+}
+
+/// A server of PostgreSQL listens before it serves.
+#[cfg(feature = "postgres")]
+pub(super) async fn ready(server: SocketAddr) {
+    let url = format!("postgres://postgres@{server}/postgres");
+    super::until("the server serves", async || {
+        let opened = tokio_postgres::connect(&url, tokio_postgres::NoTls).await;
+        opened.is_ok()
+    })
+    .await;
 }

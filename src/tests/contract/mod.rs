@@ -1,11 +1,13 @@
 //! What every link must do, on the simulated one and on servers: the contract of `trait Link`.
 //!
-//! `LOCKKEEPER_TEST_ON` chooses the servers, as for the suite, or `redis`. Without it the embedded
-//! server serves.
+//! `LOCKKEEPER_TEST_ON` chooses the servers, as for the suite, or `postgres` or `redis`. Without it
+//! the embedded server serves.
 //! Cases know of no engine, and no lock is used here. Each case has a part of the tree of its own.
 
 mod bed;
 mod links;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 mod sessions;
@@ -89,7 +91,9 @@ fn the_link_to_servers_keeps_the_contract() {
         .enable_all()
         .build()
         .unwrap();
-    runtime.block_on(async { keeps_contract(Bed::on(servers).await).await });
+    for servers in servers {
+        runtime.block_on(async { keeps_contract(Bed::on(servers).await).await });
+    }
 }
 
 async fn directory(link: &dyn Link, path: &str) {

@@ -9,7 +9,7 @@ use testbench::daemon::{self, Daemon};
 use testbench::relay::{Relay, Way};
 use tokio::time::timeout;
 
-use super::bed::is_on_redis;
+use super::bed::is_on;
 use super::{SOON, children, node, ticket, told, until};
 use crate::error::UnreachableReason;
 use crate::link::redis::RedisTarget;
@@ -21,7 +21,7 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs a case with a server of its own, which is started by calls that block.
 fn on_redis<F: Future<Output = ()>>(options: &[&str], case: impl FnOnce(Daemon) -> F) {
-    if !is_on_redis() {
+    if !is_on("redis") {
         return;
     }
     let server = daemon::redis(options).unwrap();

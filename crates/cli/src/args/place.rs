@@ -18,6 +18,10 @@ const DEFAULT: &str = "localhost:2181";
 const STORES: &[(&str, &str)] = &[
     #[cfg(feature = "redis")]
     ("redis", "Redis"),
+    #[cfg(feature = "postgres")]
+    ("postgres", "PostgreSQL"),
+    #[cfg(feature = "postgres")]
+    ("postgresql", "PostgreSQL"),
 ];
 
 #[derive(Clone)]
@@ -204,7 +208,7 @@ mod tests {
         for (given, word) in [
             ("rediss://me:secret@a", "redis://, redis+setnx://"),
             ("redis+set://me:secret@a", "redis+setnx://, redis+fenced://"),
-            ("postgresql://me:secret@a/b", "postgres+row://"),
+            ("postgres+x://me:secret@a/b", "postgres://, postgres+row://"),
             ("mysql+advisory://me:secret@a/b", "mysql+getlock://"),
             ("memcached://me:secret@a", "memcached+add://"),
             ("http://me:secret@a", "zookeeper:// or no scheme"),

@@ -73,6 +73,8 @@ pub(crate) enum On {
     Redis,
     /// The stores of plain locks.
     Plain,
+    /// The contract of a link, on PostgreSQL.
+    Postgres,
 }
 
 impl On {
@@ -83,6 +85,7 @@ impl On {
             Self::Ensemble => "ensemble",
             Self::Redis => "redis",
             Self::Plain => "plain",
+            Self::Postgres => "postgres",
         }
     }
 }

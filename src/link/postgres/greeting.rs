@@ -1,0 +1,193 @@
+//! How a connection to PostgreSQL is made: the checks of the server, and the schema of ours.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tokio_postgres::{Client, Config, NoTls, Row};
+
+use super::connection::PostgresConnection;
+use super::events::Events;
+use super::lane::Lane;
+use super::problem::{REMADE, ungreeted, words};
+use super::target::{PostgresTarget, WakeUp};
+use crate::error::UnreachableReason;
+use crate::link::engine::Engine;
+use crate::link::stored::{Store, Ungreeted};
+
+/// The version of the tables and functions that this Lockkeeper works with.
+const SCHEMA_VERSION: i32 = 1;
+const SCHEMA: &str = include_str!("schema.sql");
+const OLDEST: i32 = 130_000;
+
+fn refusing(why: impl Into<String>) -> Ungreeted {
+    Ungreeted::Unreachable(UnreachableReason::Refusing(why.into()))
+}
+
+impl Store for PostgresTarget {
+    type Connection = PostgresConnection;
+    const ENGINE: Engine = Engine::Postgres;
+
+    fn server(&self) -> &str {
+        &self.server
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.session_timeout
+    }
+
+    fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    async fn greet(
+        &self,
+        session: i64,
+        number: u64,
+        limit: Duration,
+    ) -> Result<PostgresConnection, Ungreeted> {
+        let greeted = timeout(limit, greeting(self, session, number, limit)).await;
+        greeted.unwrap_or(Err(Ungreeted::Unreachable(UnreachableReason::Silent)))
+    }
+}
+
+/// Connects for heartbeats, for work and for events, and learns which history the server has.
+async fn greeting(
+    target: &PostgresTarget,
+    session: i64,
+    number: u64,
+    limit: Duration,
+) -> Result<PostgresConnection, Ungreeted> {
+    let (heartbeats, is_straight) = connect_marked(&target.config).await?;
+    if target.wake == WakeUp::Notify && !is_straight {
+        return Err(refusing(
+            "a pooler is between, which loses notifications: add ?wake=poll to the URL, or name the server itself",
+        ));
+    }
+    check_server(&heartbeats).await?;
+    make_schema(&heartbeats, &target.schema).await?;
+    let hello = format!("SELECT {}.hello()", target.schema);
+    let incarnation: String = cell(&ask(&heartbeats, &hello).await?, 0)?;
+    let heartbeats = Arc::new(Lane::new(heartbeats, target.session_timeout, is_straight));
+    let (work, events) = match target.wake {
+        WakeUp::Notify => {
+            let rhythm = target.session_timeout / 3;
+            let listening = target
+                .listeners
+                .subscribe(&target.config, session, rhythm.min(limit));
+            let (work, events) = tokio::try_join!(connect(&target.config), listening)?;
+            (work, Events::notified(events))
+        }
+        WakeUp::Poll => {
+            let events = Events::polled(Arc::clone(&heartbeats), &target.schema, session);
+            (connect(&target.config).await?, events)
+        }
+    };
+    Ok(PostgresConnection {
+        number,
+        incarnation,
+        schema: Arc::clone(&target.schema),
+        heartbeats,
+        work: Arc::new(Lane::new(work, target.session_timeout, is_straight)),
+        events,
+    })
+}
+
+/// Connects. Whether no pooler is between: a setting that came with the connection is there.
+async fn connect_marked(config: &Config) -> Result<(Client, bool), Ungreeted> {
+    let marker = uuid::Uuid::new_v4().simple().to_string();
+    let given = config.get_options().unwrap_or_default();
+    let options = format!("{given} -c lockkeeper.marker={marker}");
+    match try_connect(config.clone().options(options)).await {
+        Ok(client) => {
+            let asked = "SELECT coalesce(current_setting('lockkeeper.marker', true), '')";
+            let seen: String = cell(&ask(&client, asked).await?, 0)?;
+            Ok((client, seen == marker))
+        }
+        Err(error) if words(&error).contains("startup parameter") => {
+            Ok((connect(config).await?, false))
+        }
+        Err(error) => Err(ungreeted(&error)),
+    }
+}
+
+async fn connect(config: &Config) -> Result<Client, Ungreeted> {
+    try_connect(config).await.map_err(|error| ungreeted(&error))
+}
+
+async fn try_connect(config: &Config) -> Result<Client, tokio_postgres::Error> {
+    let (client, connection) = config.connect(NoTls).await?;
+    // It ends with its client.
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(error = words(&error), "a connection to PostgreSQL ended");
+        }
+    });
+    Ok(client)
+}
+
+/// One row, without a statement that is prepared by name.
+async fn ask(client: &Client, sql: &str) -> Result<Row, Ungreeted> {
+    let rows = client.query_typed(sql, &[]).await;
+    let rows = rows.map_err(|error| ungreeted(&error))?;
+    rows.into_iter()
+        .next()
+        .ok_or_else(|| refusing("it is no PostgreSQL server"))
+}
+
+fn cell<'a, T: tokio_postgres::types::FromSql<'a>>(
+    row: &'a Row,
+    at: usize,
+) -> Result<T, Ungreeted> {
+    row.try_get(at)
+        .map_err(|error| refusing(format!("it is no PostgreSQL server ({})", words(&error))))
+}
+
+async fn check_server(client: &Client) -> Result<(), Ungreeted> {
+    let asked = "SELECT current_setting('server_version_num')::int4, pg_is_in_recovery(), \
+         current_setting('transaction_read_only') = 'on', current_setting('transaction_isolation')";
+    let row = ask(client, asked).await?;
+    if cell::<i32>(&row, 0)? < OLDEST {
+        return Err(refusing("it needs PostgreSQL 13 or newer"));
+    }
+    if cell(&row, 1)? {
+        return Err(refusing("it is a standby: name its primary"));
+    }
+    if cell(&row, 2)? {
+        return Err(refusing(
+            "transactions are read-only there: set default_transaction_read_only to off for this user",
+        ));
+    }
+    match cell::<String>(&row, 3)?.as_str() {
+        "read committed" => Ok(()),
+        other => Err(refusing(format!(
+            "its transactions are {other}: set default_transaction_isolation to read committed for this user"
+        ))),
+    }
+}
+
+/// Makes the tables and functions if they are not there, and checks their version.
+async fn make_schema(client: &Client, schema: &str) -> Result<(), Ungreeted> {
+    // A word of SQL takes a name as text without a look at rights.
+    let there = format!(
+        "SELECT count(*) FILTER (WHERE relname = 'schema_version') > 0, count(*) FROM pg_class \
+         WHERE relnamespace = to_regnamespace('{schema}') AND relname IN \
+         ('schema_version', 'meta', 'alive', 'sessions', 'nodes', 'watches', 'events')"
+    );
+    let row = ask(client, &there).await?;
+    if !cell::<bool>(&row, 0)? {
+        let made = client.batch_execute(&SCHEMA.replace("%S", schema)).await;
+        made.map_err(|error| ungreeted(&error))?;
+    } else if cell::<i64>(&row, 1)? < 7 {
+        return Err(refusing(format!(
+            "a table of the schema {schema} is not there: {REMADE}"
+        )));
+    }
+    let version = format!("SELECT version FROM {schema}.schema_version");
+    match cell::<i32>(&ask(client, &version).await?, 0)? {
+        SCHEMA_VERSION => Ok(()),
+        other => Err(refusing(format!(
+            "its schema {schema} is of version {other}, and this Lockkeeper knows version {SCHEMA_VERSION}: use the same Lockkeeper everywhere, or another schema with ?schema=NAME in the URL"
+        ))),
+    }
+}

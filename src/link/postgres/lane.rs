@@ -1,0 +1,72 @@
+//! One connection to PostgreSQL, on which requests are answered in their order.
+//!
+//! Invariant: a request leaves when its future is first polled. One that is not answered for long
+//! is the end of the connection.
+
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout_at};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Row};
+
+use super::parameter::Parameter;
+use super::problem::trouble;
+use crate::latch::Latch;
+use crate::link::stored::Trouble;
+
+/// Longer than a function of ours waits for a row.
+const SHORTEST_PATIENCE: Duration = Duration::from_secs(4);
+
+/// One connection, on which requests are answered in their order.
+#[derive(Debug)]
+pub(super) struct Lane {
+    client: Client,
+    heard: Latch<Instant>,
+    patience: Duration,
+    /// One request after the other, if a pooler is between. With two under way, PgBouncer 1.18 may
+    /// give the answer of a client that leaves to the next one.
+    turn: Option<Mutex<()>>,
+}
+
+impl Lane {
+    pub(super) fn new(client: Client, deadline: Duration, is_straight: bool) -> Self {
+        Self {
+            client,
+            heard: Latch::new(Instant::now()),
+            patience: deadline.max(SHORTEST_PATIENCE),
+            turn: (!is_straight).then(Mutex::default),
+        }
+    }
+
+    /// Sends a statement when it is first polled. It is not prepared by name.
+    pub(super) async fn query(
+        &self,
+        sql: &str,
+        parameters: &[Parameter],
+    ) -> Result<Vec<Row>, Trouble> {
+        let parameters: Vec<(&(dyn ToSql + Sync), Type)> =
+            parameters.iter().map(Parameter::typed).collect();
+        let _turn = match &self.turn {
+            Some(turn) => Some(turn.lock().await),
+            None => None,
+        };
+        let since = Instant::now();
+        let mut asked = std::pin::pin!(self.client.query_typed(sql, &parameters));
+        loop {
+            let heard = since.max(*self.heard.lock());
+            match timeout_at(heard + self.patience, &mut asked).await {
+                Ok(answered) => {
+                    *self.heard.lock() = Instant::now();
+                    return answered.map_err(|error| trouble(&error));
+                }
+                // Others are answered: it waits behind them.
+                Err(_) if *self.heard.lock() > heard => {}
+                Err(_) => {
+                    let why = format!("no answer within {:?}", self.patience);
+                    return Err(Trouble::Lost(why));
+                }
+            }
+        }
+    }
+}

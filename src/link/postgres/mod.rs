@@ -1,0 +1,21 @@
+//! The link on PostgreSQL, 13 and newer: each operation is one statement, one round trip and one
+//! transaction.
+//!
+//! Functions in a schema of ours keep nodes, sessions and watches as ZooKeeper does, and compare
+//! the server's history with each request. After a start, a crash or a promotion, data may be lost.
+//! Then every session is over, and none is given before the clients of before must have stopped.
+//! Invariants: no grant rests on what a standby says. Nothing is prepared by name, and nothing is
+//! set on a connection, so that requests pass a pooler.
+
+mod connection;
+mod events;
+mod greeting;
+mod lane;
+mod listener;
+mod parameter;
+mod problem;
+mod reply;
+mod statement;
+mod target;
+
+pub(crate) use target::PostgresTarget;

@@ -1,0 +1,28 @@
+//! A parameter of a statement, with its type: nothing is prepared, so nothing else tells it. (pure)
+
+use tokio_postgres::types::{ToSql, Type};
+
+#[derive(Debug)]
+pub(super) enum Parameter {
+    Text(String),
+    Int8(i64),
+    Bool(bool),
+    Texts(Vec<String>),
+    Bytes(Vec<Vec<u8>>),
+    Int4s(Vec<i32>),
+    Int8s(Vec<i64>),
+}
+
+impl Parameter {
+    pub(super) fn typed(&self) -> (&(dyn ToSql + Sync), Type) {
+        match self {
+            Self::Text(text) => (text, Type::TEXT),
+            Self::Int8(number) => (number, Type::INT8),
+            Self::Bool(is_so) => (is_so, Type::BOOL),
+            Self::Texts(texts) => (texts, Type::TEXT_ARRAY),
+            Self::Bytes(bytes) => (bytes, Type::BYTEA_ARRAY),
+            Self::Int4s(numbers) => (numbers, Type::INT4_ARRAY),
+            Self::Int8s(numbers) => (numbers, Type::INT8_ARRAY),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! A PostgreSQL server, and what its URL says.
+//!
+//! Invariant: what is told of a URL is without its user and password. Nothing is sent in clear
+//! where TLS was asked for.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
+
+use super::listener::Listeners;
+
+/// The schema of ours, unless the URL names another one.
+const SCHEMA: &str = "lockkeeper";
+
+/// How a session is told of its watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WakeUp {
+    /// The server sends a notification.
+    Notify,
+    /// The session asks, at growing pauses.
+    Poll,
+}
+
+/// The server, and what is asked of it.
+#[derive(Clone)]
+pub(crate) struct PostgresTarget {
+    pub(super) config: Arc<Config>,
+    /// Host, port and database.
+    pub(super) server: Arc<str>,
+    pub(super) schema: Arc<str>,
+    pub(super) wake: WakeUp,
+    pub(super) session_timeout: Duration,
+    pub(super) is_new: bool,
+    pub(super) listeners: Arc<Listeners>,
+}
+
+/// Without user and password.
+impl fmt::Debug for PostgresTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresTarget")
+            .field("server", &self.server)
+            .field("schema", &self.schema)
+            .field("wake", &self.wake)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PostgresTarget {
+    /// For `postgres://[user[:password]@]host[:port]/database`. Options of ours behind a `?` are
+    /// `wake` (`notify` or `poll`) and `schema`.
+    pub(crate) fn new(url: &str, session_timeout: Duration, is_new: bool) -> Result<Self, String> {
+        let (address, query) = url.split_once('?').unwrap_or((url, ""));
+        let (mut wake, mut schema, mut theirs) = (WakeUp::Notify, SCHEMA.to_owned(), Vec::new());
+        for part in query.split('&').filter(|part| !part.is_empty()) {
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            match (key, value) {
+                ("wake", "notify") => wake = WakeUp::Notify,
+                ("wake", "poll") => wake = WakeUp::Poll,
+                ("wake", _) => return Err("`wake` is `notify` or `poll`".into()),
+                ("schema", name) if is_plain(name) => name.clone_into(&mut schema),
+                ("schema", _) => {
+                    return Err("`schema` has a-z, 0-9 and _ only, and begins with a letter".into());
+                }
+                ("sslmode", "disable" | "prefer") => {}
+                (key, _) if key.starts_with("ssl") => {
+                    let why = format!(
+                        "`{key}` asks for TLS, which is not built in: use a tunnel, or sslmode=disable on a network that you trust"
+                    );
+                    return Err(why);
+                }
+                _ => theirs.push(part),
+            }
+        }
+        let plain = format!("{address}?{}", theirs.join("&"));
+        let mut config: Config = plain.parse().map_err(refusal)?;
+        config.ssl_mode(SslMode::Disable);
+        if config.get_application_name().is_none() {
+            config.application_name("lockkeeper");
+        }
+        let server = server_of(&config)?;
+        Ok(Self {
+            config: Arc::new(config),
+            server: server.into(),
+            schema: schema.into(),
+            wake,
+            session_timeout,
+            is_new,
+            listeners: Arc::default(),
+        })
+    }
+}
+
+/// What the crate says of a URL. It repeats no value.
+fn refusal(error: tokio_postgres::Error) -> String {
+    let source = std::error::Error::source(&error).map(ToString::to_string);
+    source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
+}
+
+fn server_of(config: &Config) -> Result<String, String> {
+    let ports = config.get_ports();
+    let hosts = config.get_hosts().iter().enumerate().map(|(at, host)| {
+        let host = match host {
+            Host::Tcp(host) => host.clone(),
+            Host::Unix(path) => path.display().to_string(),
+        };
+        let port = ports.get(at).or_else(|| ports.first()).copied();
+        format!("{host}:{}", port.unwrap_or(5432))
+    });
+    let hosts: Vec<String> = hosts.collect();
+    if hosts.is_empty() {
+        return Err("it names no host".into());
+    }
+    let base = config.get_dbname().or_else(|| config.get_user());
+    Ok(format!("{}/{}", hosts.join(","), base.unwrap_or_default()))
+}
+
+/// A name that means the same with and without quotes.
+fn is_plain(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_lowercase())
+        && name.len() < 48
+        && name
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+}

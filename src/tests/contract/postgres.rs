@@ -1,0 +1,282 @@
+//! What is PostgreSQL's own: histories, its rights and its schema, row locks; and recipes there.
+//!
+//! `histories.rs` and `refusals.rs` are parts of it. Without `LOCKKEEPER_TEST_ON=postgres` it does
+//! nothing: the README's commands need no server.
+
+mod histories;
+mod refusals;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use testbench::daemon::{self, Daemon};
+use testbench::pooler::pgbouncer;
+use tokio::time::timeout;
+
+use super::bed::{is_on, ready};
+use super::{SOON, children, is_quiet, node, numbered, ticket, told};
+use crate::link::postgres::PostgresTarget;
+use crate::link::{Change, Code, Create, Fault, Link, Opener, SessionState};
+use crate::{Engine, Error, Keeper};
+
+const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Runs a case with a server of its own, which is started by calls that block.
+fn on_postgres<F: Future<Output = ()>>(case: impl FnOnce(Daemon) -> F) {
+    if !is_on("postgres") {
+        return;
+    }
+    let server = daemon::postgres(&[]).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    let run = async {
+        ready(server.address()).await;
+        timeout(SOON * 3, case(server)).await.expect("it ends");
+    };
+    runtime.block_on(run);
+}
+
+fn url(server: &Daemon) -> String {
+    format!("postgres://postgres@{}/postgres", server.address())
+}
+
+async fn open_at(url: &str, is_new: bool) -> Result<Arc<dyn Link>, Fault> {
+    let target = PostgresTarget::new(url, SESSION_TIMEOUT, is_new).unwrap();
+    target.open(SOON).await
+}
+
+async fn open(server: &Daemon) -> Arc<dyn Link> {
+    open_at(&url(server), true).await.unwrap()
+}
+
+/// Why there is no keeper, after one try.
+async fn refusal(url: &str) -> Error {
+    let once = Keeper::builder(url).connect_timeout(Duration::ZERO);
+    once.connect().await.unwrap_err()
+}
+
+async fn client(server: &Daemon) -> tokio_postgres::Client {
+    let plain = url(server);
+    let (client, connection) = tokio_postgres::connect(&plain, tokio_postgres::NoTls)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+async fn run(server: &Daemon, sql: &str) {
+    client(server).await.batch_execute(sql).await.unwrap();
+}
+
+async fn is_over(link: &dyn Link) {
+    let mut states = link.states();
+    let over = states.wait_for(|state| matches!(state, SessionState::Over(_)));
+    timeout(SOON, over).await.expect("it is over").unwrap();
+}
+
+async fn keeper(server: &Daemon) -> Keeper {
+    let builder = Keeper::builder(url(server)).session_timeout(SESSION_TIMEOUT);
+    builder.new_store(true).connect().await.unwrap()
+}
+
+fn is_recovering(fault: &Fault) -> bool {
+    let Fault::Answered(Code::Recovering(left)) = fault else {
+        return false;
+    };
+    (Duration::from_secs(25)..=Duration::from_secs(35)).contains(left)
+}
+
+#[test]
+fn two_sessions_never_share_a_number() {
+    on_postgres(async |server| {
+        let (ours, theirs) = (open(&server).await, open(&server).await);
+        ours.create("/a", b"", Create::Persistent).await.unwrap();
+        let joins = |link: Arc<dyn Link>| async move {
+            let kind = Create::EphemeralSequential;
+            let sent: Vec<_> = (0..200).map(|_| link.create("/a/t-", b"", kind)).collect();
+            let mut made = Vec::new();
+            for sent in sent {
+                let created = sent.await.unwrap();
+                made.push((created.seq, created.czxid));
+            }
+            made
+        };
+
+        let (ours, theirs) = tokio::join!(tokio::spawn(joins(ours)), tokio::spawn(joins(theirs)));
+
+        let mut all = [ours.unwrap(), theirs.unwrap()].concat();
+        all.sort_unstable();
+        assert!(all.iter().map(|(seq, _)| *seq).eq(0..400), "{all:?}");
+        let rising = all.windows(2).all(|pair| pair[0].1 < pair[1].1);
+        assert!(rising, "ids rise with numbers");
+    });
+}
+
+/// A delete that has begun waits for the watch, or the watch for the delete. Nothing is missed.
+#[test]
+fn a_watch_that_is_armed_during_a_delete_is_told() {
+    on_postgres(async |server| {
+        let (ours, theirs) = (open(&server).await, open(&server).await);
+        for turn in 0..200 {
+            let mine = ticket(&*ours, "/t-").await;
+            let (deleted, watched) = tokio::join!(ours.delete(&mine), theirs.watch(&mine));
+            deleted.unwrap();
+            match watched {
+                Ok((_, mut watch)) => assert_eq!(told(&mut watch).await, Change::Deleted),
+                Err(fault) => assert_eq!(fault, Fault::Answered(Code::NoNode), "turn {turn}"),
+            }
+        }
+        // The same where a transaction of another program has the node meanwhile.
+        let mine = ticket(&*ours, "/t-").await;
+        let name = mine.trim_start_matches('/');
+        let other = client(&server).await;
+        let delete =
+            format!("BEGIN; DELETE FROM lockkeeper.nodes WHERE dir = '' AND name = '{name}'");
+        other.batch_execute(&delete).await.unwrap();
+        let watched = theirs.watch(&mine);
+        tokio::pin!(watched);
+        assert!(
+            timeout(super::QUIET, &mut watched).await.is_err(),
+            "it waits"
+        );
+        other.batch_execute("COMMIT").await.unwrap();
+        assert_eq!(watched.await.unwrap_err(), Fault::Answered(Code::NoNode));
+    });
+}
+
+/// A row that another program locks holds work up, and no heartbeat.
+#[test]
+fn a_lock_is_held_while_another_program_has_its_rows() {
+    on_postgres(async |server| {
+        let keeper = keeper(&server).await;
+        let guard = keeper.mutex("orders/42").unwrap().lock().await.unwrap();
+        let other = client(&server).await;
+        let rows = "BEGIN; SELECT FROM lockkeeper.nodes WHERE dir <> '' OR name <> '' FOR UPDATE";
+        other.batch_execute(rows).await.unwrap();
+
+        let lost = timeout(SESSION_TIMEOUT * 2, guard.lost()).await;
+
+        assert!(lost.is_err(), "it is held");
+        other.batch_execute("COMMIT").await.unwrap();
+        guard.release().await.unwrap();
+        keeper.close().await;
+    });
+}
+
+#[test]
+fn a_watch_is_told_once() {
+    on_postgres(async |server| {
+        let (ours, theirs) = (open(&server).await, open(&server).await);
+        let mine = ticket(&*ours, "/t-").await;
+        let (_, mut watch) = theirs.watch(&mine).await.unwrap();
+        let other = client(&server).await;
+        let left = async || {
+            let rows = other.query("SELECT FROM lockkeeper.watches", &[]).await;
+            rows.unwrap().len()
+        };
+        assert_eq!(left().await, 1);
+        ours.multi(&[crate::link::Write::set(&mine, b"new", 0)])
+            .await
+            .unwrap();
+        assert_eq!(told(&mut watch).await, Change::Changed);
+        assert_eq!(left().await, 0, "a watch that fired is gone");
+    });
+}
+
+/// A number is given to another session's node by the time that its old owner is removed.
+#[test]
+fn what_is_left_of_a_dead_session_is_removed_by_name_and_owner() {
+    on_postgres(async |server| {
+        let (ours, theirs) = (open(&server).await, open(&server).await);
+        let mine = ticket(&*ours, "/t-").await;
+        let name = mine.trim_start_matches('/');
+        let (id, other) = (theirs.session_id(), client(&server).await);
+        // Listed for the removal of our session, and then another one's.
+        run(
+            &server,
+            &format!("UPDATE lockkeeper.nodes SET owner = {id} WHERE name = '{name}'"),
+        )
+        .await;
+        let dead = ours.session_id();
+        run(
+            &server,
+            &format!("UPDATE lockkeeper.sessions SET dead = true WHERE id = {dead}"),
+        )
+        .await;
+        let row = other
+            .query_one("SELECT lockkeeper.incarnation()", &[])
+            .await
+            .unwrap();
+        let incarnation: String = row.get(0);
+        let secret = format!("SELECT secret FROM lockkeeper.sessions WHERE id = {id}");
+        let secret: String = other.query_one(&secret, &[]).await.unwrap().get(0);
+        let reap = format!(
+            "SELECT lockkeeper.reap('{incarnation}', {id}, '{secret}', 1, {dead}, '{{\"\",\"\"}}', '{{\"\",{name}}}', \
+             '{{\"\"}}', '{{{name}}}', '{{\"\"}}', '{{\"\"}}')"
+        );
+        run(&server, &reap).await;
+
+        assert_eq!(node(&*theirs, &mine).await.map(|node| node.owner), Some(id));
+    });
+}
+
+/// Opposite orders of the same directories wait for each other in one order.
+#[test]
+fn writes_in_several_directories_do_not_block_each_other_for_ever() {
+    on_postgres(async |server| {
+        let (ours, theirs) = (open(&server).await, open(&server).await);
+        for path in ["/a", "/b"] {
+            ours.create(path, b"", Create::Persistent).await.unwrap();
+        }
+        let joins = |link: Arc<dyn Link>, paths: [&'static str; 2]| async move {
+            for _ in 0..200 {
+                link.multi(&paths.map(numbered)).await.unwrap();
+            }
+        };
+        let (one, two) = tokio::join!(
+            tokio::spawn(joins(Arc::clone(&ours), ["/a/t-", "/b/t-"])),
+            // A session that is dropped takes its tickets along.
+            tokio::spawn(joins(Arc::clone(&theirs), ["/b/t-", "/a/t-"])),
+        );
+        one.unwrap();
+        two.unwrap();
+        assert_eq!(children(&*ours, "/a").await.len(), 400);
+    });
+}
+
+#[test]
+fn tasks_of_two_keepers_take_turns_with_rising_tokens() {
+    on_postgres(async |server| {
+        let keepers = [keeper(&server).await, keeper(&server).await];
+        assert_eq!(keepers[0].engine(), Engine::Postgres);
+        let turns = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let tasks = (0..8).map(|task| {
+            let lock = keepers[task % 2].mutex("orders/42").unwrap();
+            let turns = Arc::clone(&turns);
+            tokio::spawn(async move {
+                for _ in 0..25 {
+                    let guard = lock.lock().await.unwrap();
+                    // Nobody else is inside, so the latch is free.
+                    turns.try_lock().unwrap().push(guard.token());
+                    guard.release().await.unwrap();
+                }
+            })
+        });
+        for task in tasks.collect::<Vec<_>>() {
+            task.await.unwrap();
+        }
+        let turns = turns.lock().unwrap().clone();
+        assert_eq!(turns.len(), 200);
+        assert!(
+            turns.windows(2).all(|pair| pair[0] < pair[1]),
+            "tokens rise"
+        );
+        assert!(keepers[0].queue("orders/42").await.unwrap().is_empty());
+        for keeper in keepers {
+            keeper.close().await;
+        }
+    });
+}
