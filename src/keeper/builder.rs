@@ -150,20 +150,20 @@ impl KeeperBuilder {
     ///
     /// These may lose what they have answered when they start again, and a store that is empty may
     /// have been emptied. So nobody is given a session for 35 s then: clients of before may still
-    /// think that they hold locks. A store that is surely new needs no such pause. With `true` an empty
-    /// store serves at once; say so in tests, and never in a service.
+    /// think that they hold locks. A store that is surely new needs no such pause. With `true` an
+    /// empty store serves at once; say so in tests, and never in a service.
     pub fn new_store(mut self, is_new: bool) -> Self {
         self.is_new = is_new;
         self
     }
 
-    /// Whether one forward step of the server's clock may be of any size; default `false`. It is for
-    /// Redis.
+    /// Whether one forward step of the server's clock may be of any size; default `false`. It is
+    /// for Redis.
     ///
     /// By default a silent holder is told in time if the clock steps forward once by up to 0.3 of
     /// the session timeout. With `true` the size does not matter, and the lock of a crashed holder
-    /// is free after 1.9 session timeouts instead of 1.2. The root keeps it: one strict client makes
-    /// all of them strict. Two forward steps soon after each other are not covered.
+    /// is free after 1.9 session timeouts instead of 1.2. The root keeps it: one strict client
+    /// makes all of them strict. Two forward steps soon after each other are not covered.
     pub fn strict_clock(mut self, strict: bool) -> Self {
         self.is_clock_strict = strict;
         self

@@ -62,11 +62,7 @@ impl KeeperBuilder {
             acls: Arc::new(acls),
         })
         .await?;
-        if let Ok(weaknesses) = pool.weaknesses().await {
-            for weakness in weaknesses {
-                warn!(%weakness, "a setting of the store weakens the promises");
-            }
-        }
+        warn_of_weaknesses(&pool).await;
         let host = gethostname::gethostname().to_string_lossy().into_owned();
         let line = TicketData {
             host,
@@ -236,6 +232,13 @@ impl KeeperBuilder {
 fn without_secrets(url: &str) -> &str {
     let rest = url.rsplit('@').next().unwrap_or_default();
     rest.split('?').next().unwrap_or_default()
+}
+
+/// A store that cannot be asked now is asked again by operators.
+async fn warn_of_weaknesses(pool: &Pool) {
+    for weakness in pool.weaknesses().await.unwrap_or_default() {
+        warn!(%weakness, "a setting of the store weakens the promises");
+    }
 }
 
 fn check_timeout(what: &'static str, given: Duration) -> Result<()> {

@@ -24,7 +24,7 @@ use crate::latch::Latch;
 use crate::link::{Code, Fault, SessionState};
 
 /// A session that is late is looked for at most so often.
-const SHORTEST_LOOK: Duration = Duration::from_millis(200);
+const SHORTEST_SEARCH: Duration = Duration::from_millis(200);
 
 type AnswerSender = oneshot::Sender<Result<Outcome, Fault>>;
 
@@ -167,7 +167,7 @@ impl<S: Store> SessionTask<S> {
                         match operation {
                             StoreRequest::Touch => touched = Instant::now(),
                             // Who is waited for may have a shorter timeout than all before.
-                            StoreRequest::Watch { .. } => self.look_soon(),
+                            StoreRequest::Watch { .. } => self.search_soon(),
                             _ => {}
                         }
                         under_way.push(self.sent(on, &operation, answer));
@@ -252,15 +252,15 @@ impl<S: Store> SessionTask<S> {
         }
     }
 
-    /// A heartbeat of ours, or a look at a session that is due by then: a client with a long timeout
-    /// must not be late for one with a short timeout that dies.
+    /// A heartbeat of ours, or a search for a session that is due by then: a client with a long
+    /// timeout must not be late for one with a short timeout that dies.
     fn next_touch(&self, touched: Instant, heartbeat: Duration) -> Instant {
         let beat = touched + heartbeat;
-        let look = *self.due.lock();
-        look.map_or(beat, |due| due.max(touched + SHORTEST_LOOK).min(beat))
+        let due = *self.due.lock();
+        due.map_or(beat, |due| due.max(touched + SHORTEST_SEARCH).min(beat))
     }
 
-    fn look_soon(&self) {
+    fn search_soon(&self) {
         let now = Instant::now();
         let mut due = self.due.lock();
         *due = Some(due.map_or(now, |due| due.min(now)));
