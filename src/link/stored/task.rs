@@ -255,9 +255,8 @@ impl<S: Store> SessionTask<S> {
     /// A heartbeat of ours, or a search for a session that is due by then: a client with a long
     /// timeout must not be late for one with a short timeout that dies.
     fn next_touch(&self, touched: Instant, heartbeat: Duration) -> Instant {
-        let beat = touched + heartbeat;
-        let due = *self.due.lock();
-        due.map_or(beat, |due| due.max(touched + SHORTEST_SEARCH).min(beat))
+        let (ours, due) = (touched + heartbeat, *self.due.lock());
+        due.map_or(ours, |due| due.max(touched + SHORTEST_SEARCH).min(ours))
     }
 
     fn search_soon(&self) {
