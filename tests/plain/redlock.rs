@@ -25,6 +25,7 @@ crate::cases![
     a_strangers_key_at_one_server_is_not_overwritten,
     a_replica_is_refused,
     fewer_than_three_are_refused,
+    what_a_minority_granted_is_given_back,
 ];
 
 struct Five(Vec<Daemon>);
@@ -282,4 +283,26 @@ async fn a_strangers_key_at_one_server_is_not_overwritten(_bed: Arc<Bed>, name: 
     let mut get = redis::cmd("GET");
     let value: String = get.arg(&name).query_async(&mut server).await.unwrap();
     assert_eq!(value, "a stranger");
+}
+
+/// Two servers are another client's, and the third one has granted.
+async fn what_a_minority_granted_is_given_back(bed: Arc<Bed>, name: String) {
+    let lock = bed.lock(&name).await;
+    let servers: Vec<String> = bed.servers().split(',').map(str::to_owned).collect();
+    for server in &servers[..2] {
+        let client = redis::Client::open(format!("redis://{server}")).unwrap();
+        let mut redis = client.get_multiplexed_async_connection().await.unwrap();
+        let mut set = redis::cmd("SET");
+        let set = set.arg(&name).arg("a stranger").arg("PX").arg(60_000);
+        let _set: () = set.query_async(&mut redis).await.unwrap();
+    }
+    for _ in 0..10 {
+        assert!(lock.try_lock().await.unwrap().is_none());
+        let freed = timeout(
+            Duration::from_millis(500),
+            so_many_have(&servers[2..], &name, 0),
+        );
+        freed.await.expect("it is given back");
+    }
+    assert_eq!(how_many_have(&servers, &name).await, 2, "they are left");
 }
