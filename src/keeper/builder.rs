@@ -148,8 +148,8 @@ impl KeeperBuilder {
     ///
     /// These may lose what they have answered when they start again, and a store that is empty may
     /// have been emptied. So nobody is given a session for 35 s then: clients of before may still
-    /// think that they hold locks. A store that is surely new needs no such pause. With `true` an empty
-    /// store serves at once; say so in tests, and never in a service.
+    /// think that they hold locks. A store that is surely new needs no such pause. With `true` an
+    /// empty store serves at once; say so in tests, and never in a service.
     pub fn new_store(mut self, is_new: bool) -> Self {
         self.is_new = is_new;
         self

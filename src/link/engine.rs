@@ -25,8 +25,8 @@ pub enum Engine {
     ///
     /// Each session has two connections, and each keeper another one for notifications.
     /// `?wake=poll` asks for events instead, up to each 10 ms while something waits. That also
-    /// works behind a pooler that shares connections, as PgBouncer does it in transaction mode. With
-    /// the default `?wake=notify` such a pooler is refused.
+    /// works behind a pooler that shares connections, as PgBouncer does it in transaction mode.
+    /// With the default `?wake=notify` such a pooler is refused.
     ///
     /// After a start, a promotion, a crash of one of its processes, or the loss of the schema, data
     /// may be lost. Then every session is over. For 35 s none is given, because clients of before
