@@ -24,6 +24,8 @@ pub(crate) enum StoreRequest {
         number: u64,
     },
     Unwatch {
+        /// PostgreSQL finds it without.
+        #[cfg_attr(not(feature = "redis"), allow(dead_code))]
         kind: WatchKind,
         path: String,
         number: u64,
