@@ -156,13 +156,13 @@ impl KeeperBuilder {
         self
     }
 
-    /// Whether one forward step of the server's clock may be of any size; default `false`. It is for
-    /// Redis.
+    /// Whether one forward step of the server's clock may be of any size; default `false`. It is
+    /// for Redis.
     ///
     /// By default a silent holder is told in time if the clock steps forward once by up to 0.3 of
     /// the session timeout. With `true` the size does not matter, and the lock of a crashed holder
-    /// is free after 1.9 session timeouts instead of 1.2. The root keeps it: one strict client makes
-    /// all of them strict. Two forward steps soon after each other are not covered.
+    /// is free after 1.9 session timeouts instead of 1.2. The root keeps it: one strict client
+    /// makes all of them strict. Two forward steps soon after each other are not covered.
     pub fn strict_clock(mut self, strict: bool) -> Self {
         self.is_clock_strict = strict;
         self

@@ -21,14 +21,14 @@ pub(super) enum Action {
     /// Whether it is answered.
     Create(usize, At, bool),
     FindOut(usize, At),
-    Beat(usize, At),
+    Heartbeat(usize, At),
     Enter(usize, At),
     /// The next step of a departure; whether it is answered.
     Leave(usize, At, bool),
     /// Its delete has no answer, and is late or has a copy that is: whether it was done before.
     LeaveLate(usize, bool),
     Arrive(usize, At),
-    Sight(u8, At),
+    FindLate(u8, At),
     Remove(u8, At),
     Keep,
     Restart,
@@ -64,7 +64,7 @@ pub(super) fn words(world: &World, action: Action) -> String {
             format!("client {client} creates its ticket{}{answer}", on(at))
         }
         Action::FindOut(client, at) => format!("client {client} looks for its ticket{}", on(at)),
-        Action::Beat(client, at) => format!("client {client} sends a heartbeat{}", on(at)),
+        Action::Heartbeat(client, at) => format!("client {client} sends a heartbeat{}", on(at)),
         Action::Enter(client, at) => format!("client {client} reads the queue{}", on(at)),
         Action::Leave(client, at, is_answered) => {
             let answer = answer(is_answered);
@@ -75,7 +75,7 @@ pub(super) fn words(world: &World, action: Action) -> String {
         }
         Action::LeaveLate(client, true) => format!("client {client} leaves, and a copy is late"),
         Action::Arrive(late, at) => format!("late, {:?} arrives{}", world.late[late].asked, on(at)),
-        Action::Sight(id, at) => format!("session {id} is seen to be late{}", on(at)),
+        Action::FindLate(id, at) => format!("session {id} is seen to be late{}", on(at)),
         Action::Remove(id, at) => format!("what session {id} has left is removed{}", on(at)),
         Action::Keep => "this moment is kept".into(),
         Action::Restart => "the primary starts again with what was kept".into(),

@@ -208,7 +208,7 @@ impl World {
                 if row.is_dead {
                     actions.push(Action::Remove(row.id, at));
                 } else if row.due <= 0 {
-                    actions.push(Action::Sight(row.id, at));
+                    actions.push(Action::FindLate(row.id, at));
                 }
             }
         }
@@ -251,7 +251,7 @@ impl World {
             Stage::Waiting(_) | Stage::Done => {}
         }
         if client.caller.is_some() && client.stage != Stage::Done {
-            actions.push(Action::Beat(at, side));
+            actions.push(Action::Heartbeat(at, side));
         }
     }
 
