@@ -28,7 +28,7 @@ pub(super) enum Action {
     /// Its delete has no answer, and is late or has a copy that is: whether it was done before.
     LeaveLate(usize, bool),
     Arrive(usize, At),
-    Mark(u8, At),
+    FindLate(u8, At),
     Remove(u8, At),
     Keep,
     Restart,
@@ -75,7 +75,7 @@ pub(super) fn words(world: &World, action: Action) -> String {
         }
         Action::LeaveLate(client, true) => format!("client {client} leaves, and a copy is late"),
         Action::Arrive(late, at) => format!("late, {:?} arrives{}", world.late[late].asked, on(at)),
-        Action::Mark(id, at) => format!("session {id} is seen to be late{}", on(at)),
+        Action::FindLate(id, at) => format!("session {id} is seen to be late{}", on(at)),
         Action::Remove(id, at) => format!("what session {id} has left is removed{}", on(at)),
         Action::Keep => "this moment is kept".into(),
         Action::Restart => "the primary starts again with what was kept".into(),

@@ -34,7 +34,7 @@ impl World {
             Action::Leave(client, at, is_answered) => self.leave(client, at, is_answered)?,
             Action::LeaveLate(client, is_done) => self.leave_late(client, is_done)?,
             Action::Arrive(late, at) => self.arrive(late, at)?,
-            Action::Mark(id, at) => self.mark(id, at)?,
+            Action::FindLate(id, at) => self.find_late(id, at)?,
             Action::Remove(id, at) => self.store(at).remove_rest(id),
             _ => self.befall(action),
         }
@@ -290,9 +290,9 @@ impl World {
         Ok(())
     }
 
-    fn mark(&mut self, id: u8, at: At) -> Result<(), String> {
+    fn find_late(&mut self, id: u8, at: At) -> Result<(), String> {
         let rules = Rc::clone(&self.rules);
-        self.store(at).mark(&rules, id);
+        self.store(at).find_late(&rules, id);
         if !self.store(at).row(id).is_some_and(|row| row.is_dead) {
             return Ok(());
         }

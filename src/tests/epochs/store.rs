@@ -251,7 +251,7 @@ impl Store {
 
     /// Looks at a session that may be late: marks it, or ends it at a second look. How long to wait
     /// for that.
-    pub(super) fn mark(&mut self, rules: &Rules, victim: u8) -> Ms {
+    pub(super) fn find_late(&mut self, rules: &Rules, victim: u8) -> Ms {
         let Some(row) = self.row_mut(victim).filter(|row| row.due <= 0) else {
             return 0;
         };

@@ -208,7 +208,7 @@ impl World {
                 if row.is_dead {
                     actions.push(Action::Remove(row.id, at));
                 } else if row.due <= 0 {
-                    actions.push(Action::Mark(row.id, at));
+                    actions.push(Action::FindLate(row.id, at));
                 }
             }
         }
