@@ -35,11 +35,13 @@ pub(crate) enum Reaping {
     /// A silent holder is told in time if the clock steps forward by three tenths of the timeout.
     Usual,
     /// If it steps forward once, by whatever. The lock of a crashed holder is free later.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
     Strict,
 }
 
 impl Reaping {
     /// Of the session timeout. It is more than the interval of heartbeats, a sixth.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
     pub(crate) const fn tenths(self) -> u32 {
         match self {
             Self::Usual => 2,

@@ -7,7 +7,7 @@ pub(crate) mod acl;
 pub(crate) mod answer;
 pub(crate) mod departure;
 pub(crate) mod dialect;
-#[cfg(any(test, feature = "redis"))]
+#[cfg(any(test, feature = "postgres", feature = "redis"))]
 pub(crate) mod epoch;
 pub(crate) mod exchange;
 pub(crate) mod join;

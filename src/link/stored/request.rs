@@ -14,6 +14,7 @@ pub(crate) enum StoreRequest {
         longest: Duration,
         margin: Duration,
         is_new: bool,
+        #[cfg_attr(not(feature = "redis"), allow(dead_code))]
         reaping: Reaping,
     },
     Multi(Vec<StoredWrite>),

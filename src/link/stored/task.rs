@@ -25,6 +25,8 @@ use crate::link::{Code, Fault, SessionState};
 
 /// A session that is late is looked for at most so often.
 const SHORTEST_SEARCH: Duration = Duration::from_millis(200);
+/// And at least so often, because one of a short timeout may have begun since.
+const LONGEST_SEARCH: Duration = Duration::from_secs(1);
 
 type AnswerSender = oneshot::Sender<Result<Outcome, Fault>>;
 
@@ -138,6 +140,7 @@ impl<S: Store> SessionTask<S> {
             }
         }
         let (heartbeat, patience) = (self.granted / 3, self.granted * 2 / 3);
+        let heartbeat = heartbeat.min(LONGEST_SEARCH);
         let mut heard = Instant::now();
         // Other requests do not count: only a touch finds what dead sessions have left.
         let mut touched = heard;
