@@ -87,10 +87,11 @@ fn found(settings: &HashMap<String, String>, replication: &str) -> Vec<Weakness>
     if replicas > 0 && number("min-replicas-to-write") == 0 {
         let why = "a primary that is cut off from its replicas goes on granting locks beside the one that takes over: set 1";
         found.push(of("min-replicas-to-write", why.into()));
-    } else if replicas > 0 && (lag == 0 || Duration::from_secs(lag) > CUT_OFF) {
+    // A primary counts it in whole seconds, and looks once in each.
+    } else if replicas > 0 && (lag == 0 || Duration::from_secs(lag) >= CUT_OFF) {
         let why = format!(
             "a primary that is cut off grants locks for {lag} s more, and one that takes over expects {CUT_OFF:?}: set {} or less, and not 0",
-            CUT_OFF.as_secs()
+            CUT_OFF.as_secs() - 1
         );
         found.push(of("min-replicas-max-lag", why));
     }
@@ -108,7 +109,7 @@ mod tests {
             ("appendonly", "yes"),
             ("save", ""),
             ("min-replicas-to-write", "1"),
-            ("min-replicas-max-lag", "3"),
+            ("min-replicas-max-lag", "2"),
         ];
         let all = sound.iter().chain(changed);
         let settings = all.map(|&(name, value)| (name.to_owned(), value.to_owned()));
@@ -130,7 +131,7 @@ mod tests {
         let alone = [("min-replicas-to-write", "0")];
         assert!(names(&alone, 0).is_empty(), "there is no replica");
         assert_eq!(names(&alone, 1), ["min-replicas-to-write"]);
-        for lag in ["0", "4", "10"] {
+        for lag in ["0", "3", "10"] {
             let lag = [("min-replicas-max-lag", lag)];
             assert_eq!(names(&lag, 1), ["min-replicas-max-lag"]);
         }
