@@ -73,21 +73,22 @@ async fn a_thousand_tries_leave_nothing(bed: Arc<Bed>, name: String) {
     }
     let (requests, connections) = (server.requests().await, server.connections().await);
 
-    // A long ttl, or on a busy machine Redlock gives an answer up that comes, and with it the
-    // connection.
-    let patient = match bed.kind {
-        "memory" => b.clone(),
-        _ => b.clone().with_ttl(Duration::from_secs(20)).unwrap(),
+    // Redlock gives up an answer that comes late, and with it the connection: so many tries at once
+    // keep its five servers busy for longer on a slow machine.
+    let (tasks, b_of_tries) = match bed.kind {
+        "redis+redlock" => (5_u64, b.clone().with_ttl(Duration::from_secs(20)).unwrap()),
+        _ => (50, b.clone()),
     };
     let mut tries = JoinSet::new();
-    for _ in 0..50 {
-        let b = patient.clone();
+    for _ in 0..tasks {
+        let b = b_of_tries.clone();
         tries.spawn(async move {
-            for _ in 0..20 {
+            for _ in 0..1000 / tasks {
                 assert!(b.try_lock().await.unwrap().is_none());
             }
         });
     }
+    drop(b_of_tries);
     tries.join_all().await;
 
     let requests = server.requests().await - requests;
@@ -98,9 +99,16 @@ async fn a_thousand_tries_leave_nothing(bed: Arc<Bed>, name: String) {
     );
     assert!(connections <= 4, "{connections}");
     // The holder renews, and a new connection asks who it is.
-    let fewest = 1000 * requests_of_a_try(bed.kind);
+    let exactly = 1000 * requests_of_a_try(bed.kind);
     let more = 10 + 4 * connections;
-    assert!((fewest..=fewest + more).contains(&requests), "{requests}");
+    // What is under way on a connection that is given up may not arrive.
+    let lost = if bed.kind == "redis+redlock" {
+        4 * tasks * connections
+    } else {
+        0
+    };
+    let bounds = exactly - lost..=exactly + more;
+    assert!(bounds.contains(&requests), "{requests}");
     guard.release().await.unwrap();
     let next = b.try_lock().await.unwrap().expect("it is free");
     next.release().await.unwrap();
