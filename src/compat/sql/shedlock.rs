@@ -144,8 +144,9 @@ impl ShedLock {
     }
 }
 
-/// The database's clock in UTC, in PostgreSQL and in MariaDB and MySQL.
-const PG_NOW: &str = "timezone('utc', clock_timestamp())";
+/// The database's clock in UTC, in PostgreSQL, MariaDB and MySQL.
+/// The column has milliseconds and rounds, so a released lock would be held for up to half of one.
+const PG_NOW: &str = "date_trunc('milliseconds', timezone('utc', clock_timestamp()))";
 const MY_NOW: &str = "UTC_TIMESTAMP(3)";
 
 impl PlainStore for ShedLock {
