@@ -152,16 +152,20 @@ fn a_watch_that_is_armed_during_a_delete_is_told() {
 fn a_lock_is_held_while_another_program_has_its_rows() {
     on_postgres(async |server| {
         let keeper = keeper(&server).await;
-        let guard = keeper.mutex("orders/42").unwrap().lock().await.unwrap();
+        let lock = keeper.mutex("orders/42").unwrap();
+        let guard = lock.lock().await.unwrap();
         let other = client(&server).await;
         let rows = "BEGIN; SELECT FROM lockkeeper.nodes WHERE dir <> '' OR name <> '' FOR UPDATE";
         other.batch_execute(rows).await.unwrap();
+        // A ticket that waits for the row of its directory.
+        let next = tokio::spawn(async move { lock.lock().await.unwrap().release().await });
 
-        let lost = timeout(SESSION_TIMEOUT * 2, guard.lost()).await;
+        let lost = timeout(SESSION_TIMEOUT, guard.lost()).await;
 
         assert!(lost.is_err(), "it is held");
         other.batch_execute("COMMIT").await.unwrap();
         guard.release().await.unwrap();
+        next.await.unwrap().unwrap();
         keeper.close().await;
     });
 }
