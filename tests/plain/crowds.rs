@@ -74,11 +74,12 @@ async fn a_thousand_tries_leave_nothing(bed: Arc<Bed>, name: String) {
     let (requests, connections) = (server.requests().await, server.connections().await);
 
     // Redlock gives up an answer that comes late, and with it the connection: so many tries at once
-    // keep its five servers busy for longer on a slow machine.
+    // keep its servers busy for longer on a slow machine.
     let (tasks, b_of_tries) = match bed.kind {
         "redis+redlock" => (5_u64, b.clone().with_ttl(Duration::from_secs(20)).unwrap()),
         _ => (50, b.clone()),
     };
+    let begun = Instant::now();
     let mut tries = JoinSet::new();
     for _ in 0..tasks {
         let b = b_of_tries.clone();
@@ -97,7 +98,12 @@ async fn a_thousand_tries_leave_nothing(bed: Arc<Bed>, name: String) {
         "{}: 1000 tries on a held lock: {requests} requests, {connections} new connections",
         bed.kind
     );
-    assert!(connections <= 4, "{connections}");
+    // Each of two clients may find an answer of each of three servers late once in a second.
+    let given_up = match bed.kind {
+        "redis+redlock" => 6 * begun.elapsed().as_secs(),
+        _ => 0,
+    };
+    assert!(connections <= 4 + given_up, "{connections}");
     // The holder renews, and a new connection asks who it is.
     let exactly = 1000 * requests_of_a_try(bed.kind);
     let more = 10 + 4 * connections;

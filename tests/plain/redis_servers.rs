@@ -5,9 +5,11 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use lockkeeper::Error;
 use lockkeeper::compat::{PlainMutex, PlainStore, StoreProblem, connect};
 use testbench::daemon::{self, Daemon};
+use testbench::eventually;
 use testbench::relay::{Relay, Way};
 use tokio::time::{sleep, timeout};
 
@@ -24,6 +26,7 @@ crate::cases![
     a_restart_that_loses_the_data_is_told_with_the_next_renewal,
     a_server_that_is_away_for_long_ends_the_lease,
     a_connection_that_falls_silent_is_replaced,
+    requests_that_are_given_up_one_after_the_other_replace_it_once,
 ];
 
 async fn lock_on(bed: &Bed, server: &Daemon, name: &str) -> PlainMutex<dyn PlainStore> {
@@ -226,4 +229,52 @@ async fn a_connection_that_falls_silent_is_replaced(bed: Arc<Bed>, name: String)
     sleep(TTL * 3).await;
     assert!(guard.is_held(), "renewed on another connection");
     guard.release().await.unwrap();
+}
+
+async fn requests_that_are_given_up_one_after_the_other_replace_it_once(
+    bed: Arc<Bed>,
+    name: String,
+) {
+    let server = daemon::redis(&[]).unwrap();
+    let client = redis::Client::open(format!("redis://{}", server.address())).unwrap();
+    let mut asker = client.get_multiplexed_async_connection().await.unwrap();
+    for _ in 0..20 {
+        let relay = Relay::to(server.address()).await;
+        let keeper = connect(&url(&bed, relay.address())).await.unwrap();
+        let lock = keeper.mutex(&name).unwrap();
+        lock.lock().await.unwrap().release().await.unwrap();
+        let before = connections(&mut asker).await;
+        // What falls silent stays so; other connections are served again.
+        relay.set(Way::Silent);
+        sleep(TTL / 10).await;
+        relay.set(Way::Open);
+        sleep(TTL / 10).await;
+
+        // The longer the ttl, the longer an answer is waited for.
+        let tries = (1..=5).map(|number| {
+            let lock = lock.clone().with_ttl(TTL / 2 * (1 + number)).unwrap();
+            async move { lock.try_lock().await.map(drop) }
+        });
+        let tries = join_all(tries).await;
+
+        // On a busy machine it was not silent in time.
+        if tries.iter().all(Result::is_err) {
+            let limit = Duration::from_secs(5);
+            let opened =
+                || async { (connections(&mut asker.clone()).await > before).then_some(()) };
+            eventually("another connection", limit, opened).await;
+            assert_eq!(connections(&mut asker).await - before, 1);
+            return;
+        }
+    }
+    panic!("it never fell silent");
+}
+
+async fn connections(asker: &mut redis::aio::MultiplexedConnection) -> u64 {
+    let told: redis::InfoDict = redis::cmd("INFO")
+        .arg("stats")
+        .query_async(asker)
+        .await
+        .unwrap();
+    told.get("total_connections_received").unwrap()
 }

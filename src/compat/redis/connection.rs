@@ -34,20 +34,34 @@ struct Shared {
     client: Client,
     /// Host, port and database.
     server: String,
-    current: Mutex<Option<MultiplexedConnection>>,
+    current: Mutex<Current>,
     is_replacing: AtomicBool,
 }
 
-/// A request that has no answer yet. If it is given up so, its connection may be dead without a
-/// sign of it, and another one is opened. Until that one answers, requests stay in their order on
-/// the old one: the server may only be slow.
-struct Unanswered<'a>(Option<&'a Connection>);
+#[derive(Debug, Default)]
+struct Current {
+    connection: Option<MultiplexedConnection>,
+    /// How many were opened: a request that ends late says nothing about the one after its own.
+    opened: u64,
+}
+
+/// A request that has no answer yet, and the number of its connection. If it is given up so, that
+/// one may be dead without a sign of it, and another one is opened. Until that one answers,
+/// requests stay in their order on the old one: the server may only be slow.
+struct Unanswered<'a>(Option<(&'a Connection, u64)>);
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        if let (Some(connection), Ok(runtime)) = (self.0, Handle::try_current()) {
-            runtime.spawn(connection.clone().replace());
+        if let (Some((connection, number)), Ok(runtime)) = (self.0, Handle::try_current()) {
+            runtime.spawn(connection.clone().replace(number));
         }
+    }
+}
+
+impl Current {
+    fn set(&mut self, opened: MultiplexedConnection) -> MultiplexedConnection {
+        self.opened += 1;
+        self.connection.insert(opened).clone()
     }
 }
 
@@ -59,7 +73,7 @@ impl Connection {
         Ok(Self(Arc::new(Shared {
             server: format!("{}/{}", info.addr(), info.redis_settings().db()),
             client,
-            current: Mutex::new(None),
+            current: Mutex::default(),
             is_replacing: AtomicBool::new(false),
         })))
     }
@@ -91,51 +105,66 @@ impl Connection {
     }
 
     pub(super) async fn call<T: FromRedisValue>(&self, command: &redis::Cmd) -> StoreResult<T> {
-        let mut connection = self.get().await?;
-        self.judge(command.query_async(&mut connection)).await
+        let (mut connection, number) = self.get().await?;
+        let answer = command.query_async(&mut connection);
+        self.judge(number, answer).await
     }
 
     pub(super) async fn script<T: FromRedisValue>(
         &self,
         script: &ScriptInvocation<'_>,
     ) -> StoreResult<T> {
-        let mut connection = self.get().await?;
-        self.judge(script.invoke_async(&mut connection)).await
+        let (mut connection, number) = self.get().await?;
+        let answer = script.invoke_async(&mut connection);
+        self.judge(number, answer).await
     }
 
-    async fn judge<T>(&self, answer: impl Future<Output = RedisResult<T>>) -> StoreResult<T> {
-        let mut unanswered = Unanswered(Some(self));
+    async fn judge<T>(
+        &self,
+        number: u64,
+        answer: impl Future<Output = RedisResult<T>>,
+    ) -> StoreResult<T> {
+        let mut unanswered = Unanswered(Some((self, number)));
         let answer = answer.await;
         unanswered.0 = None;
         match answer {
             Ok(value) => Ok(value),
             Err(error) => {
                 if error.is_unrecoverable_error() || error.is_io_error() {
-                    // The next request opens another one.
-                    self.0.current.lock().await.take();
+                    let mut current = self.0.current.lock().await;
+                    if current.opened == number {
+                        // The next request opens another one.
+                        current.connection = None;
+                    }
                 }
                 Err(problem(&error))
             }
         }
     }
 
-    /// The connection, opened if there is none.
-    async fn get(&self) -> StoreResult<MultiplexedConnection> {
+    /// The connection and its number, opened if there is none.
+    async fn get(&self) -> StoreResult<(MultiplexedConnection, u64)> {
         let mut current = self.0.current.lock().await;
-        if let Some(connection) = &*current {
-            return Ok(connection.clone());
-        }
-        Ok(current.insert(self.connect().await?).clone())
+        let connection = match &current.connection {
+            Some(connection) => connection.clone(),
+            None => {
+                let opened = self.connect().await?;
+                current.set(opened)
+            }
+        };
+        Ok((connection, current.opened))
     }
 
-    /// Opens another connection in place of the one that is there, if the server answers on it.
-    async fn replace(self) {
+    /// Opens another connection in place of this one, if it is still there and the server answers.
+    async fn replace(self, number: u64) {
         if self.0.is_replacing.swap(true, Ordering::Relaxed) {
             return;
         }
-        match self.connect().await {
-            Ok(opened) => *self.0.current.lock().await = Some(opened),
-            Err(problem) => tracing::debug!(%problem, "no other connection"),
+        if self.0.current.lock().await.opened == number {
+            match self.connect().await {
+                Ok(opened) => drop(self.0.current.lock().await.set(opened)),
+                Err(problem) => tracing::debug!(%problem, "no other connection"),
+            }
         }
         self.0.is_replacing.store(false, Ordering::Relaxed);
     }
