@@ -23,6 +23,7 @@ pub const CASES: &[&[Case]] = &[
     ],
     crate::cases![if |kind| kind.ends_with("+row");
         a_column_of_another_shape_is_named,
+        a_table_that_is_changed_meanwhile_still_holds_locks,
         another_server_behind_the_port_is_told,
         what_is_wrong_with_a_url_is_told_without_its_password,
     ],
@@ -158,6 +159,28 @@ async fn a_column_of_another_shape_is_named(bed: Arc<Bed>, _name: String) {
             panic!("{problem}");
         };
         assert!(why.contains(column), "{why}");
+    }
+}
+
+/// PostgreSQL refuses a prepared statement whose columns were given other types.
+async fn a_table_that_is_changed_meanwhile_still_holds_locks(bed: Arc<Bed>, name: String) {
+    let table = with_table(&bed, "changing");
+    crate::sql::create(bed.kind, &table).await.unwrap();
+    let lock = connect(&table).await.unwrap().mutex(&name).unwrap();
+    for _ in 0..3 {
+        lock.lock().await.unwrap().release().await.unwrap();
+    }
+    let guard = lock.lock().await.unwrap();
+    let change = match is_postgres(&bed) {
+        true => "ALTER TABLE changing ALTER COLUMN token TYPE integer",
+        false => "ALTER TABLE changing MODIFY COLUMN token integer NOT NULL",
+    };
+    bed.database().execute(change).await;
+
+    guard.check().await.unwrap();
+    guard.release().await.unwrap();
+    for _ in 0..3 {
+        lock.lock().await.unwrap().release().await.unwrap();
     }
 }
 

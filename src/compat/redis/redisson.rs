@@ -39,7 +39,7 @@ static ACQUIRE: LazyLock<Script> = LazyLock::new(|| {
          free = free and string.sub(field, 37) == ARGV[3] end end \
          if not free then return {kind, redis.call('pttl', KEYS[1])} end \
          redis.call('hset', KEYS[1], ARGV[1], 1) \
-         if redis.call('pttl', KEYS[1]) < tonumber(ARGV[2]) then \
+         if kind == 'none' or redis.call('pttl', KEYS[1]) < tonumber(ARGV[2]) then \
          redis.call('pexpire', KEYS[1], ARGV[2]) end return {'none', 0}",
     )
 });
@@ -53,8 +53,7 @@ static RENEW: LazyLock<Script> = LazyLock::new(|| {
 });
 static RELEASE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
-        "if redis.call('type', KEYS[1]).ok ~= 'hash' then return 0 end \
-         if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then return 0 end \
+        "if redis.pcall('hdel', KEYS[1], ARGV[1]) ~= 1 then return 0 end \
          if redis.call('exists', KEYS[1]) == 0 then \
          redis.call('publish', KEYS[2], ARGV[2]) end return 1",
     )

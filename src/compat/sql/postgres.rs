@@ -1,15 +1,16 @@
 //! One connection to PostgreSQL.
 //!
-//! Invariants: it is to a server that writes. Its statements are not prepared by name, so they also
-//! pass a pooler.
+//! Invariants: it is to a server that writes. Behind a pooler, no statement is prepared by name:
+//! the next one may go to another connection.
 
+use std::collections::HashMap;
 use std::error::Error as _;
 
 use bytes::BytesMut;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{Format, FromSql, IsNull, ToSql, Type, to_sql_checked};
-use tokio_postgres::{Client, Config, NoTls, Row};
+use tokio_postgres::{Client, Config, NoTls, Row, RowStream, Statement};
 
 use super::rows::SqlRows;
 use super::url::{SqlUrl, refused};
@@ -23,6 +24,8 @@ pub(super) struct PostgresSession {
     client: Client,
     /// No pooler is between.
     pub(super) is_straight: bool,
+    /// Prepared statements.
+    prepared: HashMap<String, Statement>,
 }
 
 /// The options of a URL, and the server's name without user and password.
@@ -65,6 +68,7 @@ impl PostgresSession {
         let mut session = Self {
             client,
             is_straight: false,
+            prepared: HashMap::new(),
         };
         let asked = "SELECT current_setting('transaction_read_only'), \
                      current_setting('lockkeeper.marker', true)";
@@ -81,20 +85,39 @@ impl PostgresSession {
     }
 
     pub(super) async fn run(&self, sql: &str, params: &[&str]) -> StoreResult<SqlRows> {
-        use futures_util::TryStreamExt;
         let params: Vec<Text<'_>> = params.iter().map(|param| Text(param)).collect();
         let params = params
             .iter()
             .map(|param| (param as &(dyn ToSql + Sync), Type::UNKNOWN));
         let rows = self.client.query_typed_raw(sql, params).await;
-        let rows = rows.map_err(|error| problem(&error))?;
-        let mut answer = SqlRows::default();
-        let mut rows = std::pin::pin!(rows);
-        while let Some(row) = rows.try_next().await.map_err(|error| problem(&error))? {
-            answer.rows.push(cells(&row)?);
+        read(rows.map_err(|error| problem(&error))?).await
+    }
+
+    /// Runs a statement that will come again, outside of a transaction: to plan it takes longer
+    /// than to run it.
+    pub(super) async fn run_again(&mut self, sql: &str, params: &[&str]) -> StoreResult<SqlRows> {
+        if !self.is_straight {
+            return self.run(sql, params).await;
         }
-        answer.affected = rows.rows_affected().unwrap_or(0);
-        Ok(answer)
+        let statement = match self.prepared.get(sql) {
+            Some(statement) => statement.clone(),
+            None => {
+                let statement = self.client.prepare(sql).await;
+                let statement = statement.map_err(|error| problem(&error))?;
+                self.prepared.insert(sql.to_owned(), statement.clone());
+                statement
+            }
+        };
+        let texts = params.iter().map(|param| Text(param));
+        match self.client.query_raw(&statement, texts).await {
+            // The table was changed, or something else on this connection has ended all that was
+            // prepared. Nothing has happened.
+            Err(error) if is_outdated(&error) => {
+                self.prepared.clear();
+                self.run(sql, params).await
+            }
+            rows => read(rows.map_err(|error| problem(&error))?).await,
+        }
     }
 
     pub(super) async fn batch(&self, sql: &str) -> StoreResult<()> {
@@ -112,6 +135,24 @@ async fn connect(config: &Config) -> StoreResult<Client> {
         }
     });
     Ok(client)
+}
+
+async fn read(rows: RowStream) -> StoreResult<SqlRows> {
+    use futures_util::TryStreamExt;
+    let mut answer = SqlRows::default();
+    let mut rows = std::pin::pin!(rows);
+    while let Some(row) = rows.try_next().await.map_err(|error| problem(&error))? {
+        answer.rows.push(cells(&row)?);
+    }
+    answer.affected = rows.rows_affected().unwrap_or(0);
+    Ok(answer)
+}
+
+/// Whether a prepared statement cannot be used as it is.
+fn is_outdated(error: &tokio_postgres::Error) -> bool {
+    error
+        .code()
+        .is_some_and(|code| matches!(code.code(), "0A000" | "26000"))
 }
 
 /// A parameter in its text form: the server knows its type.

@@ -107,7 +107,7 @@ impl SqlServer {
         let params: Vec<String> = params.iter().map(|&param| param.to_owned()).collect();
         let statement = async move {
             let params: Vec<&str> = params.iter().map(|param| &**param).collect();
-            let answer = timeout(STATEMENT_TIMEOUT, session.run(&sql, &params)).await;
+            let answer = timeout(STATEMENT_TIMEOUT, session.run_again(&sql, &params)).await;
             // A connection without an answer would keep its turn for ever.
             let answer = answer.map_err(|_| StoreProblem::NoAnswer)?;
             server.put_back(session);

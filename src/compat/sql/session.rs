@@ -27,6 +27,17 @@ impl SqlSession {
         }
     }
 
+    /// Runs one statement of a few that come again and again, outside of a transaction. MariaDB's
+    /// client prepares each.
+    pub(super) async fn run_again(&mut self, sql: &str, params: &[&str]) -> StoreResult<SqlRows> {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(session) => session.run_again(sql, params).await,
+            #[cfg(feature = "mysql")]
+            Self::MySql(session) => session.run(sql, params).await,
+        }
+    }
+
     /// Runs a statement that has neither parameters nor rows.
     pub(super) async fn batch(&mut self, sql: &str) -> StoreResult<()> {
         match self {
