@@ -756,8 +756,10 @@ async fn one_sweep_settles_every_create_whose_reply_was_lost(world: World) {
     let guards = timeout(SOON * 10, locking).await.unwrap().unwrap();
 
     let swept = sweeps() - before;
+    // Those that hear of it while a list is asked wait for the next one.
+    let most = (count as u64 / 500).max(4);
     assert!(
-        (1..=4).contains(&swept),
+        (1..=most).contains(&swept),
         "{swept} lists for {count} creates"
     );
     for guard in guards.iter().step_by(50) {

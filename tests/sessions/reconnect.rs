@@ -154,18 +154,28 @@ async fn a_silent_server_does_not_hide_a_healthy_one(world: World) {
         world.servers()[0],
         world.chroot()
     );
-    let began = Instant::now();
+    let connects = async |address: &str| {
+        let began = Instant::now();
+        let keepers = join_all((0..World::times(20, 500)).map(|_| {
+            Keeper::builder(address)
+                .session_timeout(Duration::from_secs(4))
+                .connect()
+        }))
+        .await;
+        for keeper in keepers {
+            keeper.unwrap().close().await;
+        }
+        began.elapsed()
+    };
+    // What a busy machine takes for so many.
+    let direct = format!("{}{}", world.servers()[0], world.chroot());
+    let healthy = connects(&direct).await;
 
-    let keepers = join_all((0..World::times(20, 500)).map(|_| {
-        Keeper::builder(&address)
-            .session_timeout(Duration::from_secs(4))
-            .connect()
-    }))
-    .await;
+    let elapsed = connects(&address).await;
 
-    for keeper in keepers {
-        keeper.unwrap().close().await;
-    }
-    let elapsed = began.elapsed();
-    assert!(elapsed < Duration::from_secs(4), "{elapsed:?}");
+    let limit = Duration::from_secs(4) + 2 * healthy;
+    assert!(
+        elapsed < limit,
+        "{elapsed:?}, and {healthy:?} without the other"
+    );
 }
