@@ -229,36 +229,3 @@ impl StoreConnection for Greeted {
         }
     }
 }
-
-#[cfg(test)]
-impl RedisTarget {
-    /// What is answered to a create that comes on a session's first connection after the session
-    /// has moved to its second one.
-    pub(crate) async fn late_create(&self, limit: Duration, path: &str) -> String {
-        let session = SessionKey {
-            id: 7,
-            secret: "secret".into(),
-        };
-        let (first, second) = (
-            self.greet(session.id, 1, limit).await.unwrap(),
-            self.greet(session.id, 2, limit).await.unwrap(),
-        );
-        let open = StoreRequest::Open {
-            asked: Duration::from_secs(2),
-            longest: Duration::from_secs(30),
-            margin: Duration::from_secs(5),
-            is_new: true,
-            reaping: Reaping::Usual,
-        };
-        let create = StoreRequest::create(path, b"", crate::link::Create::Persistent);
-        let mut last = String::new();
-        for (on, operation) in [
-            (&first, &open),
-            (&second, &StoreRequest::Touch),
-            (&first, &create),
-        ] {
-            last = format!("{:?}", on.ask(&session, operation).await.unwrap());
-        }
-        last
-    }
-}

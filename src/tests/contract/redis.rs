@@ -1,6 +1,8 @@
 //! What is Redis's own: histories, late connections, keys of strangers; and recipes there.
 //!
-//! Without `LOCKKEEPER_TEST_ON=redis` it does nothing: the README's commands need no server.
+//! `by_hand.rs` is a part of it. Without `LOCKKEEPER_TEST_ON=redis` it does nothing: the README's commands need no server.
+
+mod by_hand;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -135,19 +137,6 @@ fn a_replica_is_refused_and_its_promotion_is_another_history() {
 
         let refused = refusal(&replica).await;
         assert!(is_recovering(&refused), "{refused:?}");
-    });
-}
-
-/// A request that was under way when its session moved does nothing any more.
-#[test]
-fn what_an_earlier_connection_brings_late_is_refused() {
-    on_redis(&[], async |server| {
-        let target = RedisTarget::new(&url(&server), SESSION_TIMEOUT, true).unwrap();
-        let late = target.late_create(SOON, "/late").await;
-
-        assert!(late.contains("Moved"), "{late}");
-        let link = open(&server).await;
-        assert_eq!(node(&*link, "/late").await, None);
     });
 }
 
