@@ -118,7 +118,7 @@ impl StoredLink {
                 other => return Err(unexpected(&other)),
             };
             let watch = Watch::new(async move {
-                let armed = armed;
+                // No second name for it, which would take its room twice in each waiter.
                 let change = told.await.unwrap_or(Change::SessionOver);
                 drop(armed);
                 change
