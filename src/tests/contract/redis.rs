@@ -122,6 +122,13 @@ fn a_replica_is_refused_and_its_promotion_is_another_history() {
             daemon::redis(&["--replicaof", "127.0.0.1", &port]).unwrap()
         });
         let replica = replica.await.unwrap();
+        // The first replica gives its primary another history.
+        until("the replica follows", async || {
+            let told = ask(&replica, &["INFO", "replication"]).await;
+            let told: String = redis::from_redis_value(told).unwrap();
+            told.contains("master_link_status:up")
+        })
+        .await;
         let link = open(&primary).await;
         link.create("/a", b"", Create::Persistent).await.unwrap();
         let refused = Keeper::builder(url(&replica)).connect_timeout(Duration::ZERO);
