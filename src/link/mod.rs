@@ -177,6 +177,12 @@ pub(crate) enum Write<'a> {
         path: &'a str,
         version: i32,
     },
+    /// Of a ticket with this `czxid`. A store that can compare it removes no later node of that
+    /// name; ZooKeeper cannot.
+    DeleteTicket {
+        path: &'a str,
+        czxid: i64,
+    },
 }
 
 /// At any version of the node.
@@ -188,7 +194,7 @@ impl<'a> Write<'a> {
             Self::Check { .. } => Right::Read,
             Self::Create { .. } | Self::Ephemeral { .. } => Right::Create,
             Self::Set { .. } => Right::Write,
-            Self::Delete { .. } => Right::Delete,
+            Self::Delete { .. } | Self::DeleteTicket { .. } => Right::Delete,
         }
     }
 
@@ -228,6 +234,10 @@ pub(crate) trait Link: Send + Sync + fmt::Debug {
     fn session_timeout(&self) -> Duration;
     fn create<'a>(&'a self, path: &'a str, data: &[u8], kind: Create) -> Reply<'a, Created>;
     fn delete(&self, path: &str) -> Reply<'_, ()>;
+    /// As `delete`, of a ticket with this `czxid` alone where the store can compare it.
+    fn delete_ticket(&self, path: &str, _czxid: i64) -> Reply<'_, ()> {
+        self.delete(path)
+    }
     /// Reads a node and watches it. On a missing node no watch is left.
     fn watch(&self, path: &str) -> Reply<'_, (Node, Watch)>;
     /// Lists the names of a directory's children, and watches the list. On a missing node no watch

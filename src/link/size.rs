@@ -70,7 +70,9 @@ impl Envelope {
     pub(crate) fn writes(&self, writes: &[Write<'_>]) -> usize {
         let parts = writes.iter().map(|write| {
             let body = match *write {
-                Write::Check { path, .. } | Write::Delete { path, .. } => self.path(path) + VERSION,
+                Write::Check { path, .. }
+                | Write::Delete { path, .. }
+                | Write::DeleteTicket { path, .. } => self.path(path) + VERSION,
                 Write::Create { path, data } | Write::Ephemeral { path, data, .. } => {
                     self.node(path, data)
                 }

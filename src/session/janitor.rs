@@ -190,7 +190,8 @@ impl Janitor {
 /// The writes by which a ticket leaves.
 pub(crate) fn writes<'a>(id: &'a TicketId, path: &'a str, plan: &'a ReleasePlan) -> Vec<Write<'a>> {
     let directory = &*id.directory;
-    let last = Write::delete(path);
+    let czxid = id.czxid;
+    let last = Write::DeleteTicket { path, czxid };
     match plan {
         ReleasePlan::Plain => vec![last],
         ReleasePlan::Unmarked { version } => {
@@ -212,7 +213,7 @@ fn send<'a>(
     plan: &'a ReleasePlan,
 ) -> Reply<'a, ()> {
     match plan {
-        ReleasePlan::Plain => link.delete(path),
+        ReleasePlan::Plain => link.delete_ticket(path, id.czxid),
         plan => {
             let reply = link.multi(&writes(id, path, plan));
             Box::pin(async move { reply.await.map(drop) })

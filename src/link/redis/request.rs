@@ -126,10 +126,15 @@ impl Keys {
         let mut multi = Request::new("multi");
         for write in writes {
             multi.keys.extend(self.of_write(&write.path));
+            let data = match write.czxid {
+                0 => write.data.clone(),
+                // A delete has no data. A late copy of it must not remove another ticket.
+                czxid => czxid.to_string().into(),
+            };
             multi.arguments.extend([
                 write.kind.word().into(),
                 write.path.as_str().into(),
-                write.data.clone(),
+                data,
                 write.version.to_string().into(),
             ]);
         }

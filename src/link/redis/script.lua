@@ -52,7 +52,6 @@ if connection < last then return {'moved'} end
 if deadline >= 0 then
     if connection > last then redis.call('HSET', KEYS[3], 'c', ARGV[4]) end
     redis.call('ZADD', SESSIONS, int(now + mine[3]), session)
-    if deadline < now then redis.call('HDEL', KEYS[3], 'm') end
 elseif op ~= 'reap' or ARGV[6] ~= session then
     -- A session that was closed may only remove what is left of it.
     return {'over'}
@@ -122,10 +121,12 @@ local function at_version(node, version)
     if version ~= -1 and version ~= node[3] then return 'version' end
 end
 
-local function delete(keys, path, version)
+-- With a czxid only that ticket: a request that comes twice must not remove one that has taken the name since.
+local function delete(keys, path, version, czxid)
     local dir, name = split(path)
     local _, directory = split(dir)
     local node = get(keys[1], name)
+    if node and czxid ~= '' and int(node[2]) ~= czxid then return 'no node' end
     local refusal = at_version(node, version) or node[8] > 0 and 'not empty'
     if refusal then return refusal end
     local parent = get(keys[2], directory or '')
@@ -208,7 +209,7 @@ if op == 'multi' then
         local keys = {KEYS[key], KEYS[key + 1], KEYS[key + 2], KEYS[key + 3]}
         local refusal, made
         if kind == 'delete' then
-            refusal = delete(keys, path, version)
+            refusal = delete(keys, path, version, data)
         elseif kind == 'set' then
             refusal = set(keys, path, data, version)
         elseif kind == 'check' then
@@ -283,17 +284,17 @@ elseif op == 'touch' then
     if redis.call('ZCOUNT', SESSIONS, '-inf', int(now)) > 0 then again = math.min(again, math.max(resting, now)) end
     result[3] = int(math.max(again - now, 0) + 1000)
 elseif op == 'bury' then
-    -- Whoever is late is marked at first sight, and dead at a second one later. A beat between them takes the mark away, so that one
-    -- step of the clock ends no session.
+    -- Whoever is late is marked at first sight, and dead at a second one later, so that one step of the clock ends no session. The mark
+    -- is of one deadline, which each request moves: a mark of before counts for nothing, wherever the clock has gone meanwhile.
     local victim, record, nodes = ARGV[6], KEYS[6], KEYS[7]
     local due = tonumber(redis.call('ZSCORE', SESSIONS, victim) or now)
     if due >= now then return {'ok', {}, {'0', {}}} end
     if due >= 0 then
-        local marked = redis.call('HMGET', record, 'm', 't')
+        local marked = redis.call('HMGET', record, 'm', 't', 'md')
         local tenths = tonumber(redis.call('HGET', META, 'd') or '2')
         local pause = tonumber(marked[2] or mine[3]) * tenths / 10
-        if not marked[1] then
-            redis.call('HSET', record, 'm', int(now))
+        if not marked[1] or marked[3] ~= int(due) then
+            redis.call('HSET', record, 'm', int(now), 'md', int(due))
             return {'ok', {}, {int(pause), {}}}
         end
         local left = tonumber(marked[1]) + pause - now
@@ -309,7 +310,7 @@ elseif op == 'reap' then
             local keys = {KEYS[key], KEYS[key + 1], KEYS[key + 2], KEYS[key + 3]}
             local _, name = split(ARGV[at])
             local node = get(keys[1], name)
-            if node and node[4] == victim then delete(keys, ARGV[at], -1) end
+            if node and node[4] == victim then delete(keys, ARGV[at], -1, '') end
             owned[#owned + 1] = {'SREM', victim, ARGV[at]}
             key = key + 4
         end
@@ -320,7 +321,7 @@ elseif op == 'collect' then
     local keys = {KEYS[6], KEYS[7], KEYS[8], KEYS[9]}
     local _, name = split(ARGV[6])
     local node = get(keys[1], name)
-    if node and node[7] == 1 then delete(keys, ARGV[6], -1) end
+    if node and node[7] == 1 then delete(keys, ARGV[6], -1, '') end
     redis.call('ZREM', EMPTY, ARGV[6])
     commit()
 elseif op == 'close' then

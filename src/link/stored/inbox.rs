@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::{Outcome, StoreRequest};
 use crate::link::Fault;
@@ -20,6 +20,8 @@ pub(crate) struct SessionKey {
 
 pub(super) enum Message {
     Ask {
+        /// When it was called.
+        since: Instant,
         operation: StoreRequest,
         answer: Option<oneshot::Sender<Result<Outcome, Fault>>>,
     },
@@ -40,11 +42,7 @@ impl Inbox {
         operation: StoreRequest,
     ) -> impl Future<Output = Result<Outcome, Fault>> + Send + use<> {
         let (answer, answered) = oneshot::channel();
-        let answer = Some(answer);
-        let is_sent = self
-            .messages
-            .send(Message::Ask { operation, answer })
-            .is_ok();
+        let is_sent = self.send(operation, Some(answer));
         let deadline = self.deadline;
         async move {
             if !is_sent {
@@ -60,7 +58,19 @@ impl Inbox {
 
     /// Sends a request of which no answer is wanted.
     pub(super) fn tell(&self, operation: StoreRequest) {
-        let answer = None;
-        self.messages.send(Message::Ask { operation, answer }).ok();
+        self.send(operation, None);
+    }
+
+    fn send(
+        &self,
+        operation: StoreRequest,
+        answer: Option<oneshot::Sender<Result<Outcome, Fault>>>,
+    ) -> bool {
+        let asked = Message::Ask {
+            since: Instant::now(),
+            operation,
+            answer,
+        };
+        self.messages.send(asked).is_ok()
     }
 }

@@ -33,6 +33,9 @@ pub(super) const EMPTY_FOR: Duration = Duration::from_secs(60);
 pub(crate) trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     type Connection: StoreConnection;
     const ENGINE: Engine;
+    /// So many requests of a session are under way at most. The others wait in its inbox, where one
+    /// takes a fraction of the memory that a request on its way takes.
+    const UNDER_WAY: usize = usize::MAX;
 
     /// Its address, without user and password.
     fn server(&self) -> &str;

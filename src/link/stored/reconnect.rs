@@ -43,8 +43,11 @@ impl<S: Store> SessionTask<S> {
             // What is asked meanwhile waits.
             loop {
                 match inbox.try_recv() {
-                    Ok(Message::Ask { operation, answer }) => {
-                        let since = Instant::now();
+                    Ok(Message::Ask {
+                        since,
+                        operation,
+                        answer,
+                    }) => {
                         let waiting = Unsent {
                             since,
                             operation,

@@ -52,6 +52,9 @@ pub(crate) struct StoredWrite {
     pub(crate) path: String,
     pub(crate) data: Vec<u8>,
     pub(crate) version: i32,
+    /// Of the ticket that is deleted; 0 for any node.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
+    pub(crate) czxid: i64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +110,7 @@ pub(crate) struct Rearmed {
 }
 
 impl StoreRequest {
-    pub(super) fn multi(writes: &[Write<'_>]) -> Self {
+    pub(crate) fn multi(writes: &[Write<'_>]) -> Self {
         let writes = writes.iter().map(|write| match *write {
             Write::Check { path, version } => {
                 StoredWrite::new(WriteKind::Check, path, b"", version)
@@ -129,6 +132,7 @@ impl StoreRequest {
             Write::Delete { path, version } => {
                 StoredWrite::new(WriteKind::Delete, path, b"", version)
             }
+            Write::DeleteTicket { path, czxid } => StoredWrite::delete(path, czxid),
         });
         Self::Multi(writes.collect())
     }
@@ -142,14 +146,9 @@ impl StoreRequest {
         Self::Multi(vec![StoredWrite::new(kind, path, data, 0)])
     }
 
-    pub(super) fn delete(path: &str) -> Self {
-        let version = ANY_VERSION;
-        Self::Multi(vec![StoredWrite::new(
-            WriteKind::Delete,
-            path,
-            b"",
-            version,
-        )])
+    /// `czxid`: 0 for any node of that name.
+    pub(crate) fn delete(path: &str, czxid: i64) -> Self {
+        Self::Multi(vec![StoredWrite::delete(path, czxid)])
     }
 
     pub(super) fn read(reads: &[Read<'_>]) -> Self {
@@ -177,6 +176,12 @@ impl StoredWrite {
             path: path.to_owned(),
             data: data.to_vec(),
             version,
+            czxid: 0,
         }
+    }
+
+    fn delete(path: &str, czxid: i64) -> Self {
+        let any = Self::new(WriteKind::Delete, path, b"", ANY_VERSION);
+        Self { czxid, ..any }
     }
 }

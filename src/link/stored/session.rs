@@ -118,7 +118,7 @@ impl StoredLink {
                 other => return Err(unexpected(&other)),
             };
             let watch = Watch::new(async move {
-                let armed = armed;
+                // No second name for it, which would take its room twice in each waiter.
                 let change = told.await.unwrap_or(Change::SessionOver);
                 drop(armed);
                 change
@@ -192,7 +192,11 @@ impl Link for StoredLink {
     }
 
     fn delete(&self, path: &str) -> Reply<'_, ()> {
-        let answered = self.inbox.ask(StoreRequest::delete(path));
+        self.delete_ticket(path, 0)
+    }
+
+    fn delete_ticket(&self, path: &str, czxid: i64) -> Reply<'_, ()> {
+        let answered = self.inbox.ask(StoreRequest::delete(path, czxid));
         Box::pin(async move { answered.await.map(drop).map_err(alone) })
     }
 

@@ -164,8 +164,11 @@ impl<S: Store> SessionTask<S> {
                     }
                     if let Some(stop) = self.answer(asked) { return stop }
                 }
-                message = inbox.recv() => match message {
-                    Some(Message::Ask { operation, answer }) => {
+                message = inbox.recv(), if under_way.len() < S::UNDER_WAY => match message {
+                    // Its caller has been told that nothing is known.
+                    Some(Message::Ask { since, answer: Some(_), .. })
+                        if since.elapsed() >= deadline => {}
+                    Some(Message::Ask { operation, answer, .. }) => {
                         if under_way.is_empty() { heard = Instant::now() }
                         match operation {
                             StoreRequest::Touch => touched = Instant::now(),

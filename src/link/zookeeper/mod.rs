@@ -24,7 +24,7 @@ use zookeeper_client as zk;
 
 use super::size::Envelope;
 use super::{
-    AccessList, Create, Created, Fault, Found, Link, Node, Opener, Read, Reply, Right,
+    ANY_VERSION, AccessList, Create, Created, Fault, Found, Link, Node, Opener, Read, Reply, Right,
     SessionState, Watch, Write, size,
 };
 use answer::{acl, all, change, created, creates, entry, fault, found, node, refusal};
@@ -146,6 +146,7 @@ impl ZooKeeper {
                     version,
                 } => writer.add_set_data(path, data, Some(version))?,
                 Write::Delete { path, version } => writer.add_delete(path, Some(version))?,
+                Write::DeleteTicket { path, .. } => writer.add_delete(path, Some(ANY_VERSION))?,
             }
         }
         Ok(writer)

@@ -15,6 +15,7 @@ use crate::protocol::lease::Moment;
 use crate::protocol::mark::ReleasePlan;
 use crate::protocol::ticket::{Ticket, TicketData};
 use crate::protocol::walk::REMOVED;
+use crate::session::janitor::TicketId;
 use crate::session::{Failure, node_in};
 
 /// Another ticket in exchange for the one that is there: both and whatever belongs to it in one
@@ -113,7 +114,7 @@ impl TicketPlace {
     /// there. Asked for again, the same exchange goes on where it was.
     pub(crate) async fn exchange(&mut self, exchange: Exchange<'_>) -> Result<Exchanged, Failure> {
         if self.exchanging() == Exchanging::Old {
-            let old = self.path().ok_or(Failure::Lost(REMOVED))?;
+            let old = self.id().ok_or(Failure::Lost(REMOVED))?;
             let done = self.send_exchange(&exchange, &old).await?;
             let answer = done.as_ref().err().map_or(Answer::Done, Answer::from);
             self.answer_for(Exchanging::answered(answer));
@@ -138,7 +139,7 @@ impl TicketPlace {
     async fn send_exchange(
         &mut self,
         exchange: &Exchange<'_>,
-        old: &str,
+        old: &TicketId,
     ) -> Result<Result<Vec<String>, Fault>, Failure> {
         let session = Arc::clone(&self.session);
         let link = session.link().map_err(Failure::Ended)?;
@@ -149,7 +150,8 @@ impl TicketPlace {
             data: exchange.data,
             is_sequential: exchange.is_sequential,
         });
-        writes.push(Write::delete(old));
+        let (old, czxid) = (old.path(), old.czxid);
+        writes.push(Write::DeleteTicket { path: &old, czxid });
         // Armed before anything is sent: building the request sends it.
         let (roll, directory) = (&session.janitor.roll, Arc::clone(exchange.directory));
         self.coming = Some(Box::new(roll.coming(directory, exchange.attempt)));

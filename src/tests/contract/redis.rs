@@ -1,6 +1,8 @@
 //! What is Redis's own: histories, late connections, keys of strangers; and recipes there.
 //!
-//! Without `LOCKKEEPER_TEST_ON=redis` it does nothing: the README's commands need no server.
+//! `by_hand.rs` is a part of it. Without `LOCKKEEPER_TEST_ON=redis` it does nothing: the README's commands need no server.
+
+mod by_hand;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -120,6 +122,13 @@ fn a_replica_is_refused_and_its_promotion_is_another_history() {
             daemon::redis(&["--replicaof", "127.0.0.1", &port]).unwrap()
         });
         let replica = replica.await.unwrap();
+        // The first replica gives its primary another history.
+        until("the replica follows", async || {
+            let told = ask(&replica, &["INFO", "replication"]).await;
+            let told: String = redis::from_redis_value(told).unwrap();
+            told.contains("master_link_status:up")
+        })
+        .await;
         let link = open(&primary).await;
         link.create("/a", b"", Create::Persistent).await.unwrap();
         let refused = Keeper::builder(url(&replica)).connect_timeout(Duration::ZERO);
@@ -135,19 +144,6 @@ fn a_replica_is_refused_and_its_promotion_is_another_history() {
 
         let refused = refusal(&replica).await;
         assert!(is_recovering(&refused), "{refused:?}");
-    });
-}
-
-/// A request that was under way when its session moved does nothing any more.
-#[test]
-fn what_an_earlier_connection_brings_late_is_refused() {
-    on_redis(&[], async |server| {
-        let target = RedisTarget::new(&url(&server), SESSION_TIMEOUT, true).unwrap();
-        let late = target.late_create(SOON, "/late").await;
-
-        assert!(late.contains("Moved"), "{late}");
-        let link = open(&server).await;
-        assert_eq!(node(&*link, "/late").await, None);
     });
 }
 

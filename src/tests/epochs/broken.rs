@@ -2,7 +2,7 @@
 //!
 //! So no rule can be dropped, or rot, without a test that says so.
 
-use super::rules::{AfterDelete, Compared, Faults, NewHistory, Pause, Rules, TICK};
+use super::rules::{AfterDelete, Compared, Faults, Named, NewHistory, Pause, Rules, TICK};
 use super::world::World;
 use super::{Scenario, faults};
 use crate::protocol::epoch::Reaping;
@@ -240,7 +240,7 @@ fn rule_6_what_is_late_does_nothing() {
         ..Rules::whole(0, 0)
     };
     let by_number = Rules {
-        deletes_name_owner: false,
+        deletes_name: Named::Number,
         ..Rules::whole(0, 0)
     };
     let goes_on = Rules {
@@ -257,10 +257,10 @@ fn rule_6_what_is_late_does_nothing() {
     let scenario = Scenario::new(name, goes_on, late.clone());
     breaks(&scenario.of(&[(5, 2), (5, 1)]), TOGETHER);
     let copied = Rules {
-        has_copies: true,
+        deletes_name: Named::Number,
         ..Rules::of_redis(0, 0)
     };
-    let name = "6, on Redis, a request arrives twice";
+    let name = "6, on Redis, deletes name a number, and one arrives twice";
     breaks(
         &Scenario::new(name, copied, late).of(&[(3, 1), (3, 1)]),
         TOGETHER,

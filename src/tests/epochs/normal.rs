@@ -109,6 +109,11 @@ impl World {
                 change(ticket);
             }
         }
+        for late in &mut self.late {
+            if let Asked::Delete { ticket } = &mut late.asked {
+                change(ticket);
+            }
+        }
     }
 
     /// Numbers without those that nobody names.
@@ -116,22 +121,12 @@ impl World {
         let mut seen = vec![0];
         self.each_ticket(|ticket| seen.push(ticket.number));
         seen.extend(self.all_data().map(|data| data.next));
-        for late in &self.late {
-            if let Asked::Delete { number } = late.asked {
-                seen.push(number);
-            }
-        }
         seen.sort_unstable();
         seen.dedup();
         let rank = |number: u8| u8::try_from(seen.binary_search(&number).unwrap()).unwrap();
         self.each_ticket(|ticket| ticket.number = rank(ticket.number));
         for data in self.all_data_mut() {
             data.next = rank(data.next);
-        }
-        for late in &mut self.late {
-            if let Asked::Delete { number } = &mut late.asked {
-                *number = rank(*number);
-            }
         }
     }
 

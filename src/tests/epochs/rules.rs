@@ -60,6 +60,16 @@ pub(super) enum AfterDelete {
     GoOn,
 }
 
+/// Which ticket a delete removes, beside its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Named {
+    Number,
+    /// Of this session.
+    Owner,
+    /// With this `czxid`.
+    Czxid,
+}
+
 /// From where a client reads whether its turn has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReadsFrom {
@@ -81,7 +91,7 @@ pub(super) struct Rules {
     /// Between the first sight and the second, if it is not what the rule says.
     pub(super) reap_pause: Option<Ms>,
     pub(super) has_new_ids: bool,
-    pub(super) deletes_name_owner: bool,
+    pub(super) deletes_name: Named,
     pub(super) after_delete: AfterDelete,
     /// A request may arrive twice.
     pub(super) has_copies: bool,
@@ -107,7 +117,7 @@ impl Rules {
             reaping: Reaping::Usual,
             reap_pause: None,
             has_new_ids: true,
-            deletes_name_owner: true,
+            deletes_name: Named::Owner,
             after_delete: AfterDelete::NewSession,
             has_copies: true,
             reads_from: ReadsFrom::Primary,
@@ -117,12 +127,11 @@ impl Rules {
     }
 
     /// As the script for Redis does it. It lets no earlier connection do anything once the session
-    /// has moved, and a request is sent once. So a delete names no owner.
+    /// has moved. So a session goes on after a delete without an answer.
     pub(super) fn of_redis(cut_off: Ms, clock_step: Ms) -> Self {
         Self {
-            deletes_name_owner: false,
+            deletes_name: Named::Czxid,
             after_delete: AfterDelete::NewConnection,
-            has_copies: false,
             ..Self::whole(cut_off, clock_step)
         }
     }

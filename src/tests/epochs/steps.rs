@@ -201,8 +201,8 @@ impl World {
             return Ok(());
         };
         if matches!(departure.step(), DepartureStep::Delete(_)) {
-            let owner = self.rules.deletes_name_owner.then_some(caller.id);
-            let is_done = self.store(at).delete(ticket.number, owner);
+            let rules = Rc::clone(&self.rules);
+            let is_done = self.store(at).delete(&rules, ticket);
             if !is_answered {
                 self.faults.unanswered -= 1;
                 self.faults.all -= 1;
@@ -240,14 +240,13 @@ impl World {
         let Some(caller) = self.clients[client].caller else {
             return Ok(());
         };
-        let number = ticket.number;
-        self.is_late(caller, Asked::Delete { number });
+        self.is_late(caller, Asked::Delete { ticket });
         if is_done {
             if self.call(client, At::Primary)?.is_none() {
                 return Ok(());
             }
-            let owner = self.rules.deletes_name_owner.then_some(caller.id);
-            self.store(At::Primary).delete(number, owner);
+            let rules = Rc::clone(&self.rules);
+            self.store(At::Primary).delete(&rules, ticket);
         }
         self.delete_unanswered(client, ticket, departure);
         Ok(())
@@ -280,10 +279,9 @@ impl World {
             Asked::Open { timeout } => {
                 self.has_opened(caller, timeout, at)?;
             }
-            Asked::Delete { number } => {
+            Asked::Delete { ticket } => {
                 if self.store(at).call(&rules, caller).is_ok() {
-                    let owner = rules.deletes_name_owner.then_some(caller.id);
-                    self.store(at).delete(number, owner);
+                    self.store(at).delete(&rules, ticket);
                 }
             }
         }

@@ -5,7 +5,7 @@
 //! the time of day are one state. `script.rs` plays random calls here and on a real server and
 //! compares the answers. Invariant: a call decides first and writes then.
 
-use super::rules::{Compared, Ms, NewHistory, Pause, Rules};
+use super::rules::{Compared, Ms, Named, NewHistory, Pause, Rules};
 
 /// What a server has been through: another run after each start, another replication after each
 /// start and each promotion.
@@ -47,7 +47,7 @@ pub(super) struct Row {
     pub(super) connection: u8,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Ticket {
     pub(super) number: u8,
     pub(super) czxid: Ms,
@@ -207,10 +207,8 @@ impl Store {
             return Err(Refusal::Over);
         }
         row.connection = caller.connection;
-        if row.due <= 0 {
-            row.mark = None;
-        }
-        row.due = row.timeout;
+        // A mark is of one deadline, which has moved now.
+        (row.due, row.mark) = (row.timeout, None);
         Ok(())
     }
 
@@ -238,14 +236,19 @@ impl Store {
         tickets.find(|ticket| ticket.number == number)
     }
 
-    /// Removes a ticket by its number, of this owner if one is named. Whether there was one.
-    pub(super) fn delete(&mut self, number: u8, owner: Option<u8>) -> bool {
-        let found = self.ticket(number);
-        if found.is_none_or(|ticket| owner.is_some_and(|owner| owner != ticket.owner)) {
+    /// Removes a ticket, as far as its name tells which. Whether there was one.
+    pub(super) fn delete(&mut self, rules: &Rules, mine: Ticket) -> bool {
+        let is_named = |found: &Ticket| match rules.deletes_name {
+            Named::Number => true,
+            Named::Owner => found.owner == mine.owner,
+            Named::Czxid => found.czxid == mine.czxid,
+        };
+        if !self.ticket(mine.number).is_some_and(is_named) {
             return false;
         }
         self.transaction();
-        self.data.tickets.retain(|ticket| ticket.number != number);
+        let tickets = &mut self.data.tickets;
+        tickets.retain(|ticket| ticket.number != mine.number);
         true
     }
 

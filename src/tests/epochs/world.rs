@@ -9,13 +9,13 @@ use std::rc::Rc;
 use super::action::{Action, At};
 use super::client::{Client, Stage};
 use super::rules::{Faults, Ms, ReadsFrom, Rules, TICK};
-use super::store::{Caller, Data, History, Meta, Store};
+use super::store::{Caller, Data, History, Meta, Store, Ticket};
 
 /// A request that its client has given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Asked {
     Open { timeout: Ms },
-    Delete { number: u8 },
+    Delete { ticket: Ticket },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -185,6 +185,11 @@ impl World {
         }
         for client in &mut self.clients {
             client.pass();
+        }
+        for late in &mut self.late {
+            if let Asked::Delete { ticket } = &mut late.asked {
+                ticket.czxid -= TICK;
+            }
         }
         self.token = self.token.map(|token| token.saturating_sub(TICK));
     }

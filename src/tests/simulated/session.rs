@@ -282,6 +282,7 @@ fn actions(writes: &[Write<'_>]) -> Vec<Action> {
             path: path.to_owned(),
             version,
         },
+        Write::DeleteTicket { path, .. } => Action::delete(path),
         Write::Check { path, version } => Action::Check {
             path: path.to_owned(),
             version,

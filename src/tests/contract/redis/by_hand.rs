@@ -1,0 +1,205 @@
+//! What the script answers to requests that are sent one at a time: late ones, and those of sessions
+//! that are late, ended or somebody else's.
+
+use std::time::Duration;
+
+use testbench::daemon::Daemon;
+use tokio::time::sleep;
+
+use super::{SESSION_TIMEOUT, ask, on_redis, open, url};
+use crate::link::redis::{ByHand, RedisTarget};
+use crate::link::{Create, Write};
+use crate::tests::contract::{node, ticket};
+
+const OURS: i64 = 7;
+const THEIRS: i64 = 8;
+
+/// A connection of a session, which is opened by the first one.
+async fn session(server: &Daemon, id: i64, connection: u64) -> ByHand {
+    let target = RedisTarget::new(&url(server), SESSION_TIMEOUT, true).unwrap();
+    let session = target.by_hand(id, "secret", connection).await;
+    if connection == 1 {
+        let opened = session.open().await;
+        assert!(opened.contains("Granted"), "{opened}");
+    }
+    session
+}
+
+/// The server's clock steps, as a session's times see it.
+async fn step(server: &Daemon, id: i64, seconds: i64) {
+    let (id, back) = (id.to_string(), (-seconds * 1_000_000).to_string());
+    ask(server, &["ZINCRBY", "{lockkeeper}:sessions", &back, &id]).await;
+    let record = format!("{{lockkeeper}}:session:{id}");
+    for mark in ["m", "md"] {
+        if ask(server, &["HEXISTS", &record, mark]).await == redis::Value::Int(1) {
+            ask(server, &["HINCRBY", &record, mark, &back]).await;
+        }
+    }
+}
+
+/// Whether a look at a session left it alive, to be looked at again.
+fn is_left(looked: &str) -> bool {
+    assert!(looked.contains("Buried("), "{looked}");
+    !looked.contains("Buried(0ns")
+}
+
+/// A request that was under way when its session moved does nothing any more.
+#[test]
+fn what_an_earlier_connection_brings_late_is_refused() {
+    on_redis(&[], async |server| {
+        let first = session(&server, OURS, 1).await;
+        session(&server, OURS, 2).await.touch().await;
+
+        let late = first.create("/late", Create::Persistent).await;
+
+        assert!(late.contains("Moved"), "{late}");
+        assert_eq!(node(&*open(&server).await, "/late").await, None);
+    });
+}
+
+/// A proxy has sent it again, after the directory was made anew.
+#[test]
+fn a_delete_that_comes_twice_removes_no_later_ticket_of_its_name() {
+    on_redis(&[], async |server| {
+        let (ours, link) = (session(&server, OURS, 1).await, open(&server).await);
+        link.create("/a", b"", Create::Persistent).await.unwrap();
+        ours.create("/a/t-", Create::EphemeralSequential).await;
+        let path = "/a/t-0000000000";
+        let czxid = node(&*link, path).await.unwrap().czxid;
+        let first = ours.delete_ticket(path, czxid).await;
+        assert!(first.contains("Done"), "{first}");
+        link.delete("/a").await.unwrap();
+        link.create("/a", b"", Create::Persistent).await.unwrap();
+        assert_eq!(ticket(&*link, "/a/t-").await, path);
+
+        let again = ours.delete_ticket(path, czxid).await;
+
+        assert!(again.contains("NoNode"), "{again}");
+        let there = node(&*link, path).await.unwrap();
+        assert_eq!(there.owner, link.session_id());
+    });
+}
+
+#[test]
+fn a_session_that_is_late_is_ended_at_a_second_sight_only() {
+    on_redis(&[], async |server| {
+        let ours = session(&server, OURS, 1).await;
+        let theirs = session(&server, THEIRS, 1).await;
+        step(&server, THEIRS, 10).await;
+
+        for sight in ["first", "second, at once"] {
+            let looked = ours.bury(THEIRS).await;
+            assert!(is_left(&looked), "{sight}: {looked}");
+        }
+        // A fifth of its timeout.
+        sleep(SESSION_TIMEOUT / 5 + Duration::from_millis(20)).await;
+        let looked = ours.bury(THEIRS).await;
+
+        assert!(!is_left(&looked), "{looked}");
+        let answered = theirs.touch().await;
+        assert!(answered.contains("Over"), "{answered}");
+    });
+}
+
+#[test]
+fn a_mark_from_before_a_heartbeat_ends_nobody_when_the_clock_steps_again() {
+    on_redis(&[], async |server| {
+        let ours = session(&server, OURS, 1).await;
+        let theirs = session(&server, THEIRS, 1).await;
+        step(&server, THEIRS, 10).await;
+        assert!(is_left(&ours.bury(THEIRS).await));
+        step(&server, THEIRS, -10).await;
+        theirs.touch().await;
+
+        // By more than the pause after the first sight.
+        step(&server, THEIRS, 11).await;
+        let looked = ours.bury(THEIRS).await;
+
+        assert!(is_left(&looked), "{looked}");
+        let answered = theirs.touch().await;
+        assert!(answered.contains("Done"), "{answered}");
+    });
+}
+
+#[test]
+fn a_session_that_was_ended_does_nothing_any_more() {
+    on_redis(&[], async |server| {
+        let ours = session(&server, OURS, 1).await;
+        let id = OURS.to_string();
+        ask(&server, &["ZADD", "{lockkeeper}:sessions", "-1", &id]).await;
+
+        let answered = ours.create("/a", Create::Persistent).await;
+
+        assert!(answered.contains("Over"), "{answered}");
+        assert_eq!(node(&*open(&server).await, "/a").await, None);
+    });
+}
+
+#[test]
+fn a_session_is_nobodys_without_its_secret() {
+    on_redis(&[], async |server| {
+        session(&server, OURS, 1).await;
+        let target = RedisTarget::new(&url(&server), SESSION_TIMEOUT, true).unwrap();
+
+        let stranger = target.by_hand(OURS, "guessed", 2).await;
+        let answered = stranger.create("/a", Create::Persistent).await;
+
+        assert!(answered.contains("Over"), "{answered}");
+    });
+}
+
+#[test]
+fn what_is_left_of_a_dead_session_is_removed_by_name_and_owner() {
+    on_redis(&[], async |server| {
+        let (ours, link) = (session(&server, OURS, 1).await, open(&server).await);
+        session(&server, THEIRS, 1).await;
+        let path = ticket(&*link, "/t-").await;
+        let id = THEIRS.to_string();
+        ask(&server, &["ZADD", "{lockkeeper}:sessions", "-1", &id]).await;
+
+        ours.reap(THEIRS, &path).await;
+
+        assert!(node(&*link, &path).await.is_some());
+    });
+}
+
+/// Before 7.2 a message would come before the answer.
+#[test]
+fn a_session_is_told_once_and_in_the_answer_of_what_it_does_itself() {
+    on_redis(&[], async |server| {
+        let ours = session(&server, OURS, 1).await;
+        ours.create("/a", Create::Persistent).await;
+        ours.watch("/a", 3).await;
+
+        let writes = [Write::set("/a", b"new", 0), Write::delete("/a")];
+        let answered = ours.multi(&writes).await;
+
+        assert!(answered.contains("events: [\"c3\"]"), "{answered}");
+    });
+}
+
+#[test]
+fn a_request_that_comes_to_another_history_does_nothing() {
+    on_redis(&["--enable-debug-command", "yes"], async |server| {
+        let ours = session(&server, OURS, 1).await;
+
+        ask(&server, &["DEBUG", "CHANGE-REPL-ID"]).await;
+
+        for answered in [ours.open().await, ours.touch().await] {
+            assert!(answered.contains("OtherIncarnation"), "{answered}");
+        }
+    });
+}
+
+#[test]
+fn ids_rise_when_the_clock_has_gone_back() {
+    on_redis(&[], async |server| {
+        let link = open(&server).await;
+        let ahead = "4000000000000000";
+        ask(&server, &["HSET", "{lockkeeper}:meta", "z", ahead]).await;
+
+        let made = link.create("/a", b"", Create::Persistent).await.unwrap();
+
+        assert_eq!(made.czxid, 4_000_000_000_000_001);
+    });
+}
