@@ -11,8 +11,9 @@ use super::events::Events;
 use super::lane::Lane;
 use super::problem::{REMADE, ungreeted, words};
 use super::target::{PostgresTarget, WakeUp};
+use super::weaknesses;
 use crate::error::UnreachableReason;
-use crate::link::engine::Engine;
+use crate::link::engine::{Engine, Weakness};
 use crate::link::stored::{Store, Ungreeted};
 
 /// The version of the tables and functions that this Lockkeeper works with.
@@ -38,6 +39,10 @@ impl Store for PostgresTarget {
 
     fn is_new(&self) -> bool {
         self.is_new
+    }
+
+    async fn weaknesses(&self, limit: Duration) -> Result<Vec<Weakness>, UnreachableReason> {
+        weaknesses::ask(self, limit).await
     }
 
     async fn greet(
@@ -94,7 +99,7 @@ async fn greeting(
 }
 
 /// Connects. Whether no pooler is between: a setting that came with the connection is there.
-async fn connect_marked(config: &Config) -> Result<(Client, bool), Ungreeted> {
+pub(super) async fn connect_marked(config: &Config) -> Result<(Client, bool), Ungreeted> {
     let marker = uuid::Uuid::new_v4().simple().to_string();
     let given = config.get_options().unwrap_or_default();
     let options = format!("{given} -c lockkeeper.marker={marker}");
