@@ -61,7 +61,7 @@ impl Matching {
             Some(Operation::SYNC) => [Operation::SYNC, Operation::PING].contains(&self.operation),
             Some(other) => [Operation::ANY, other].contains(&self.operation),
         };
-        is_op && self.is_mentioned(&protocol.paths(request))
+        is_op && self.is_mentioned(&protocol.mentioned(request))
     }
 
     fn is_mentioned(&self, body: &[u8]) -> bool {

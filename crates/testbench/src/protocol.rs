@@ -68,11 +68,12 @@ impl Protocol {
         }
     }
 
-    /// Where the paths of a request are to be looked for.
-    pub fn paths(self, request: &[u8]) -> Vec<u8> {
-        match self {
-            Self::Redis => request.to_vec(),
-            Self::Postgres => pg::asks(request).map_or_else(Vec::new, |asked| asked.paths()),
+    /// What a request mentions: all its bytes, and its paths as a whole.
+    pub fn mentioned(self, request: &[u8]) -> Vec<u8> {
+        let mut mentioned = request.to_vec();
+        if let (Self::Postgres, Some(asked)) = (self, pg::asks(request)) {
+            mentioned.extend(asked.paths());
         }
+        mentioned
     }
 }

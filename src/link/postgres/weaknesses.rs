@@ -45,59 +45,58 @@ pub(super) async fn ask(
     }
 }
 
+/// What each costs, and what to set.
+const WHY: [(&str, &str); 7] = [
+    (
+        "fsync",
+        "a crash of the machine may destroy the database, or take committed locks and tokens back in silence: set on",
+    ),
+    (
+        "full_page_writes",
+        "a crash of the machine may leave pages half written, and locks with them: set on",
+    ),
+    (
+        "synchronous_commit",
+        "a crash loses the last commits that were answered, and tokens rise after it only if the clock did: set on",
+    ),
+    (
+        "synchronous_standby_names",
+        "a primary that is cut off from its standbys goes on granting locks beside the one that takes over: name a standby, with synchronous_commit on",
+    ),
+    (
+        "statement_timeout",
+        "a heartbeat or a release that waits for a row is cancelled, and locks are lost early: set 0 or 4s and more for this user",
+    ),
+    (
+        "idle_session_timeout",
+        "the server ends connections of sessions that are only waiting: set 0 for this user",
+    ),
+    (
+        "pooler",
+        "a pooler is between: waiters ask for their turn up to 100 times a second instead of being told, and each session asks one thing at a time. Name the server itself, without wake=poll",
+    ),
+];
+
 /// What is wrong with these settings. (pure)
 fn found(settings: &HashMap<String, String>, is_straight: bool) -> Vec<Weakness> {
     let setting = |name: &str| settings.get(name).map_or("", String::as_str);
     let number = |name: &str| setting(name).parse().unwrap_or(0_u64);
-    let commit = setting("synchronous_commit");
-    let has_standby = number("standbys") > 0;
-    let mut found = Vec::new();
-    let mut weak = |is_weak: bool, name: &str, why: &str| {
-        if is_weak {
-            let (setting, why) = (name.to_owned(), why.to_owned());
-            found.push(Weakness { setting, why });
+    let is_weak = |name: &str| match name {
+        "pooler" => !is_straight,
+        "statement_timeout" => (1..LONGEST_STATEMENT).contains(&number(name)),
+        "idle_session_timeout" => number(name) > 0,
+        "synchronous_standby_names" => {
+            let is_local = matches!(setting("synchronous_commit"), "off" | "local");
+            number("standbys") > 0 && (setting(name).is_empty() || is_local)
         }
+        _ => setting(name) == "off",
     };
-
-    weak(
-        setting("fsync") == "off",
-        "fsync",
-        "a crash of the machine may destroy the database, or take committed locks and tokens back in silence: set on",
-    );
-    weak(
-        setting("full_page_writes") == "off",
-        "full_page_writes",
-        "a crash of the machine may leave pages half written, and locks with them: set on",
-    );
-    weak(
-        commit == "off",
-        "synchronous_commit",
-        "a crash loses the last commits that were answered, and tokens rise after it only if the clock did: set on",
-    );
-    weak(
-        has_standby
-            && (setting("synchronous_standby_names").is_empty()
-                || matches!(commit, "off" | "local")),
-        "synchronous_standby_names",
-        "a primary that is cut off from its standbys goes on granting locks beside the one that takes over: name a standby, with synchronous_commit on",
-    );
-    let statement = number("statement_timeout");
-    weak(
-        statement > 0 && statement < LONGEST_STATEMENT,
-        "statement_timeout",
-        "a heartbeat or a release that waits for a row is cancelled, and locks are lost early: set 0 or 4s and more for this user",
-    );
-    weak(
-        number("idle_session_timeout") > 0,
-        "idle_session_timeout",
-        "the server ends connections of sessions that are only waiting: set 0 for this user",
-    );
-    weak(
-        !is_straight,
-        "pooler",
-        "a pooler is between: waiters ask for their turn up to 100 times a second instead of being told, and each session asks one thing at a time. Name the server itself, without wake=poll",
-    );
-    found
+    let weak = WHY.iter().filter(|(name, _)| is_weak(name));
+    let weak = weak.map(|&(name, why)| Weakness {
+        setting: name.to_owned(),
+        why: why.to_owned(),
+    });
+    weak.collect()
 }
 
 #[cfg(test)]
