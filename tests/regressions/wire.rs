@@ -3,8 +3,8 @@
 //! The proxies of the testbench match a request by its content; this one goes by its place in the
 //! order. It knows only which frames are requests: the first frame of each side is the handshake,
 //! and a negative number is a ping, an event or the client's own. On other stores, requests are
-//! numbered here, and what keeps up a connection or a session is a ping. It never makes up a byte, nor
-//! reorders any.
+//! numbered here, and what keeps up a connection or a session is a ping. It never makes up a byte,
+//! nor reorders any.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;

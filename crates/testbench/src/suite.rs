@@ -1,9 +1,9 @@
 //! The `main` of a suite: starts the servers, runs the cases, counts them and stops the servers.
 //!
-//! `LOCKKEEPER_TEST_ON` selects the server: `embedded` (default), `zookeeper`, `ensemble`, `redis`
-//! or `postgres`. It never skips in silence. The last line counts the cases for other servers, and a
-//! run on another store names each case that is ZooKeeper's own, with its reason. The run fails if a
-//! count differs from the one in the suite's `main`, or if a real server cannot be started.
+//! `LOCKKEEPER_TEST_ON` selects the server: `embedded` (default), `zookeeper`, `ensemble`,
+//! `redis` or `postgres`. It never skips in silence. The last line counts the cases for others, and
+//! a run on another store names each case that is ZooKeeper's own, with its reason. The run fails
+//! if a count differs from the one in the suite's `main`, or if a real server cannot be started.
 
 use std::any::Any;
 use std::cmp::Reverse;

@@ -42,7 +42,16 @@ impl Store for PostgresTarget {
     }
 
     async fn weaknesses(&self, limit: Duration) -> Result<Vec<Weakness>, UnreachableReason> {
-        weaknesses::ask(self, limit).await
+        let asked = timeout(limit, async {
+            let (client, is_straight) = connect_marked(&self.config).await?;
+            weaknesses::ask(&client, is_straight).await
+        });
+        match asked.await {
+            Err(_) => Err(UnreachableReason::Silent),
+            Ok(Err(Ungreeted::Unauthenticated(why))) => Err(UnreachableReason::Refusing(why)),
+            Ok(Err(Ungreeted::Unreachable(reason))) => Err(reason),
+            Ok(Ok(found)) => Ok(found),
+        }
     }
 
     async fn greet(
@@ -99,7 +108,7 @@ async fn greeting(
 }
 
 /// Connects. Whether no pooler is between: a setting that came with the connection is there.
-pub(super) async fn connect_marked(config: &Config) -> Result<(Client, bool), Ungreeted> {
+async fn connect_marked(config: &Config) -> Result<(Client, bool), Ungreeted> {
     let marker = uuid::Uuid::new_v4().simple().to_string();
     let given = config.get_options().unwrap_or_default();
     let options = format!("{given} -c lockkeeper.marker={marker}");

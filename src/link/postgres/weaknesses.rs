@@ -3,14 +3,10 @@
 //! It asks on a connection of its own, and changes nothing. Everybody may read these settings.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio_postgres::Client;
 
-use super::greeting::connect_marked;
 use super::problem::ungreeted;
-use super::target::PostgresTarget;
-use crate::error::UnreachableReason;
 use crate::link::engine::Weakness;
 use crate::link::stored::Ungreeted;
 
@@ -23,26 +19,14 @@ const SETTINGS: &str = "SELECT name, setting FROM pg_settings WHERE name IN \
 /// A function of ours waits so long for a row, and needs some time beside that.
 const LONGEST_STATEMENT: u64 = 4_000;
 
-pub(super) async fn ask(
-    target: &PostgresTarget,
-    limit: Duration,
-) -> Result<Vec<Weakness>, UnreachableReason> {
-    let asked = timeout(limit, async {
-        let (client, is_straight) = connect_marked(&target.config).await?;
-        let rows = client.query_typed(SETTINGS, &[]).await;
-        let rows = rows.map_err(|error| ungreeted(&error))?;
-        let settings = rows.iter().filter_map(|row| {
-            let (name, setting) = (row.try_get(0).ok()?, row.try_get(1).ok()?);
-            Some((name, setting))
-        });
-        Ok::<_, Ungreeted>(found(&settings.collect(), is_straight))
+pub(super) async fn ask(client: &Client, is_straight: bool) -> Result<Vec<Weakness>, Ungreeted> {
+    let rows = client.query_typed(SETTINGS, &[]).await;
+    let rows = rows.map_err(|error| ungreeted(&error))?;
+    let settings = rows.iter().filter_map(|row| {
+        let (name, setting) = (row.try_get(0).ok()?, row.try_get(1).ok()?);
+        Some((name, setting))
     });
-    match asked.await {
-        Err(_) => Err(UnreachableReason::Silent),
-        Ok(Err(Ungreeted::Unauthenticated(why))) => Err(UnreachableReason::Refusing(why)),
-        Ok(Err(Ungreeted::Unreachable(reason))) => Err(reason),
-        Ok(Ok(found)) => Ok(found),
-    }
+    Ok(found(&settings.collect(), is_straight))
 }
 
 /// What each costs, and what to set.
