@@ -6,9 +6,9 @@ use proc_macro::{TokenStream, TokenTree};
 ///
 /// `#[case]` runs on every server. `#[case(zookeeper, why = "..")]` runs on all that speak
 /// ZooKeeper's protocol, and says why it is theirs. `#[case(embedded)]` runs on the embedded one
-/// alone, `#[case(embedded, redis)]` on these two, `#[case(redis)]` and `#[case(postgres)]` on one
-/// store alone, `#[case(real)]` on real ZooKeeper servers alone. `alone` keeps other cases from running beside it; `within = 90`
-/// is its limit in seconds, instead of 60.
+/// alone, `#[case(embedded, redis)]` on these two, `#[case(redis)]` and `#[case(postgres)]` on
+/// one store alone, `#[case(real)]` on real ZooKeeper servers alone. `alone` keeps other cases
+/// from running beside it; `within = 90` is its limit in seconds, instead of 60.
 #[proc_macro_attribute]
 pub fn case(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let (mut places, mut why, mut is_alone, mut limit) =
