@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         embedded: 233,
         embedded_and_redis: 0,
         redis: 0,
+        postgres: 0,
         real: 20,
     };
     suite::run(

@@ -181,6 +181,10 @@ pub(crate) enum Write<'a> {
     /// name; ZooKeeper cannot.
     DeleteTicket {
         path: &'a str,
+        #[cfg_attr(
+            not(any(feature = "postgres", feature = "redis")),
+            allow(dead_code, reason = "only stores compare it")
+        )]
         czxid: i64,
     },
 }

@@ -2,10 +2,11 @@
 //!
 //! The proxies of the testbench match a request by its content; this one goes by its place in the
 //! order. It knows only which frames are requests: the first frame of each side is the handshake,
-//! and a negative number is a ping, an event or the client's own. On Redis, requests are numbered
-//! here, and what keeps up a connection or a session is a ping. It never makes up a byte, nor
-//! reorders any.
+//! and a negative number is a ping, an event or the client's own. On other stores, requests are
+//! numbered here, and what keeps up a connection or a session is a ping. It never makes up a byte,
+//! nor reorders any.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +16,8 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use testbench::{World, frames, resp};
+use testbench::protocol::{Protocol, Way};
+use testbench::{World, frames};
 
 /// A wire to the first server of a world. It ends with the case.
 pub(crate) struct Wire {
@@ -38,6 +40,8 @@ struct Line {
     weather: watch::Sender<Weather>,
     plan: Mutex<Option<Plan>>,
     connections: AtomicUsize,
+    /// Sessions of stores, and which of their connections they have got.
+    attached: Mutex<HashSet<(i64, i64)>>,
     requests: AtomicUsize,
     /// Connections that are relayed just now.
     open: watch::Sender<usize>,
@@ -69,10 +73,10 @@ impl Wire {
         let address = listener.local_addr().expect("it is bound");
         let (line, server) = (Arc::<Line>::default(), world.servers()[0]);
         let relayed = Arc::clone(&line);
-        let is_redis = world.is_redis();
+        let protocol = world.protocol();
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
-                tokio::spawn(relay(near, server, is_redis, Arc::clone(&relayed)));
+                tokio::spawn(relay(near, server, protocol, Arc::clone(&relayed)));
             }
         });
         Self {
@@ -176,6 +180,12 @@ impl Line {
         Some(loss)
     }
 
+    /// Whether it is the first request of a session on that connection.
+    fn is_new(&self, session: (i64, i64)) -> bool {
+        let mut attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
+        attached.insert(session)
+    }
+
     /// Waits until the weather lets through what it keeps back by this.
     async fn clear_of(&self, keeps_back: impl Fn(&Weather) -> bool) {
         let mut weather = self.weather.subscribe();
@@ -185,7 +195,7 @@ impl Line {
 }
 
 /// Relays one connection until either side, the weather or a loss ends it.
-async fn relay(near: TcpStream, server: SocketAddr, is_redis: bool, line: Arc<Line>) {
+async fn relay(near: TcpStream, server: SocketAddr, protocol: Option<Protocol>, line: Arc<Line>) {
     let mut weather = line.weather.subscribe();
     let cuts = weather.borrow().cuts;
     let is_over = |weather: &Weather| weather.is_down || weather.cuts != cuts;
@@ -204,8 +214,8 @@ async fn relay(near: TcpStream, server: SocketAddr, is_redis: bool, line: Arc<Li
     // The number of the request whose reply is to be lost.
     let doomed = Mutex::new(None);
     line.open.send_modify(|open| *open += 1);
-    let redis = Numbers::default();
-    let numbers = is_redis.then_some(&redis);
+    let numbers = protocol.map(Numbers::new);
+    let numbers = numbers.as_ref();
     tokio::select! {
         _ = requests(from_client, to_server, &line, &doomed, numbers) => {}
         _ = replies(from_server, to_client, &line, &doomed, numbers) => {}
@@ -219,19 +229,21 @@ async fn requests(
     mut to: OwnedWriteHalf,
     line: &Line,
     doomed: &Mutex<Option<i32>>,
-    redis: Option<&Numbers>,
+    store: Option<&Numbers>,
 ) -> Option<()> {
     let is_deaf = |weather: &Weather| weather.is_deaf;
     let mut from = Frames::new(from);
     line.clear_of(is_deaf).await;
-    if redis.is_none() {
-        to.write_all(&from.next(redis).await?).await.ok()?;
+    if store.is_none() {
+        to.write_all(&from.next(store, Way::ToServer).await?)
+            .await
+            .ok()?;
     }
     let mut is_doomed = false;
     loop {
-        let frame = from.next(redis).await?;
-        let number = match redis {
-            Some(numbers) => numbers.of_request(&frame),
+        let frame = from.next(store, Way::ToServer).await?;
+        let number = match store {
+            Some(numbers) => numbers.of_request(&frame, line),
             None => number(&frame)?,
         };
         if number >= 0 {
@@ -257,15 +269,15 @@ async fn replies(
     mut to: OwnedWriteHalf,
     line: &Line,
     doomed: &Mutex<Option<i32>>,
-    redis: Option<&Numbers>,
+    store: Option<&Numbers>,
 ) -> Option<()> {
     let is_mute = |weather: &Weather| weather.is_mute;
     let mut from = Frames::new(from);
     line.clear_of(is_mute).await;
     let mut is_greeted = false;
     loop {
-        let frame = from.next(redis).await?;
-        let number = match redis {
+        let frame = from.next(store, Way::ToClient).await?;
+        let number = match store {
             Some(numbers) => numbers.of_reply(&frame),
             None if is_greeted => number(&frame),
             None => None,
@@ -275,41 +287,55 @@ async fn replies(
         }
         line.clear_of(is_mute).await;
         to.write_all(&frame).await.ok()?;
-        // On Redis, the first answer of the script.
-        if !is_greeted && redis.is_none_or(|numbers| numbers.is_attached(number)) {
+        // On other stores, the first answer to the session's new connection.
+        if !is_greeted && store.is_none_or(|numbers| numbers.is_attached(number)) {
             is_greeted = true;
             line.connections.fetch_add(1, Ordering::SeqCst);
         }
     }
 }
 
-/// The numbers of requests and replies on a connection to Redis, where they have none.
-#[derive(Default)]
+/// The numbers of requests and replies on a connection to a store, where they have none.
 struct Numbers {
+    protocol: Protocol,
     requests: AtomicI32,
     replies: AtomicI32,
-    /// The first request of the session.
+    /// The first request of the session, if no other connection had it.
     first: AtomicI32,
 }
 
 impl Numbers {
+    fn new(protocol: Protocol) -> Self {
+        Self {
+            protocol,
+            requests: AtomicI32::default(),
+            replies: AtomicI32::default(),
+            first: AtomicI32::default(),
+        }
+    }
+
     /// Negative for what keeps up a connection or a session.
-    fn of_request(&self, request: &[u8]) -> i32 {
-        if !resp::is_answered(request) {
+    fn of_request(&self, request: &[u8], line: &Line) -> i32 {
+        if !self.protocol.is_answered(request) {
             return -1;
         }
         let number = self.requests.fetch_add(1, Ordering::SeqCst) + 1;
-        if resp::asks(request).is_some() {
+        let session = self.protocol.session(request);
+        if session.is_some_and(|session| line.is_new(session)) {
             let first = &self.first;
             first
                 .compare_exchange(0, number, Ordering::SeqCst, Ordering::SeqCst)
                 .ok();
         }
-        if resp::is_upkeep(request) { -1 } else { number }
+        if self.protocol.is_upkeep(request) {
+            -1
+        } else {
+            number
+        }
     }
 
     fn of_reply(&self, frame: &[u8]) -> Option<i32> {
-        let is_reply = !resp::is_message(frame);
+        let is_reply = !self.protocol.is_message(frame);
         is_reply.then(|| self.replies.fetch_add(1, Ordering::SeqCst) + 1)
     }
 
@@ -330,11 +356,11 @@ impl Frames {
         Self { from, buffer }
     }
 
-    async fn next(&mut self, redis: Option<&Numbers>) -> Option<Vec<u8>> {
+    async fn next(&mut self, store: Option<&Numbers>, way: Way) -> Option<Vec<u8>> {
         loop {
-            let taken = match redis {
+            let taken = match store {
                 _ if self.buffer.is_empty() => None,
-                Some(_) => resp::take(&mut self.buffer),
+                Some(numbers) => numbers.protocol.take(&mut self.buffer, way),
                 None => frames::take(&mut self.buffer),
             };
             if taken.is_some() {

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         embedded: 16,
         embedded_and_redis: 0,
         redis: 4,
+        postgres: 5,
         real: 16,
     };
     suite::run(Some(counts), &[interop::members::child])

@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         embedded: 1,
         embedded_and_redis: 0,
         redis: 0,
+        postgres: 0,
         real: 1,
     };
     suite::run(Some(counts), &[])

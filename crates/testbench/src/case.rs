@@ -27,6 +27,8 @@ pub enum Where {
     EmbeddedAndRedis,
     /// Redis alone has what it is about.
     Redis,
+    /// PostgreSQL alone has what it is about.
+    Postgres,
     /// It needs the real ZooKeeper.
     Real,
 }

@@ -33,7 +33,12 @@ impl Daemon {
     /// Starts it on a free port, and waits until it listens. `package` is the package that has the
     /// program.
     pub fn start(package: &str, recipe: Recipe) -> Result<Self, String> {
-        let folder = tempfile::tempdir().map_err(|error| format!("no folder: {error}"))?;
+        Self::start_in(&std::env::temp_dir(), package, recipe)
+    }
+
+    /// The same with its folder in that one.
+    pub fn start_in(parent: &Path, package: &str, recipe: Recipe) -> Result<Self, String> {
+        let folder = tempfile::tempdir_in(parent).map_err(|error| format!("no folder: {error}"))?;
         let port = ports::free(1).map_err(|error| format!("no port: {error}"))?[0];
         let mut daemon = Self {
             recipe,
@@ -158,13 +163,37 @@ pub fn memcached(more: &[&str]) -> Result<Daemon, String> {
 /// A PostgreSQL server with a superuser `postgres` and its database, without a password. `more` is
 /// added to its configuration.
 pub fn postgres(more: &[&str]) -> Result<Daemon, String> {
-    let init = |bin: &Path, data: &Path| {
-        let mut init = as_user("postgres", &bin.join("initdb"));
-        init.args(["-U", "postgres", "-A", "trust", "-N", "-E", "UTF8", "-D"]);
-        init.arg(data);
-        init
+    postgres_with(&std::env::temp_dir(), more, initdb)
+}
+
+/// The same with all its promises, and quick: its data is in memory, where there is a folder for
+/// that.
+pub fn postgres_in_memory(more: &[&str]) -> Result<Daemon, String> {
+    let memory = Path::new("/dev/shm");
+    let parent = if memory.is_dir() {
+        memory.to_owned()
+    } else {
+        std::env::temp_dir()
     };
-    postgres_with(more, init)
+    let server = postgres_with(&parent, &[more, &["fsync=on"]].concat(), initdb)?;
+    // It listens before it serves.
+    let port = server.address().port().to_string();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut asked = Command::new(postgres_bin().join("pg_isready"));
+        match prepare(asked.args(["-q", "-h", "127.0.0.1", "-p", &port])) {
+            Ok(()) => return Ok(server),
+            Err(why) if Instant::now() > deadline => return Err(why),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+fn initdb(bin: &Path, data: &Path) -> Command {
+    let mut init = as_user("postgres", &bin.join("initdb"));
+    init.args(["-U", "postgres", "-A", "trust", "-N", "-E", "UTF8", "-D"]);
+    init.arg(data);
+    init
 }
 
 /// A standby that follows a server of [`postgres`], which is at this address.
@@ -176,16 +205,18 @@ pub fn postgres_standby(primary: SocketAddr) -> Result<Daemon, String> {
         copy.arg(data);
         copy
     };
-    postgres_with(&[], copy)
+    postgres_with(&std::env::temp_dir(), &[], copy)
 }
 
 /// `fill` makes the data, given the folders of the programs and of the data.
 fn postgres_with(
+    parent: &Path,
     more: &[&str],
     fill: impl Fn(&Path, &Path) -> Command + Send + Sync + 'static,
 ) -> Result<Daemon, String> {
     let more: Vec<String> = more.iter().map(|&word| word.to_owned()).collect();
-    Daemon::start(
+    Daemon::start_in(
+        parent,
         "postgresql",
         Box::new(move |folder, port| {
             let bin = postgres_bin();

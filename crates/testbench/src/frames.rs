@@ -3,7 +3,7 @@
 //! It reads lengths, xids and operation codes, and decodes as little of a body as it can. A path is
 //! searched in the bytes, so that it is found in a transaction too.
 
-use super::resp;
+use super::protocol::Protocol;
 
 /// A kind of request, by its codes on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,14 +54,14 @@ impl Matching {
         is_op && self.is_mentioned(request.get(8..).unwrap_or_default())
     }
 
-    /// The same for a request to Redis, which is a whole frame.
-    pub fn takes_redis(&self, request: &[u8]) -> bool {
-        let is_op = match resp::operation(request) {
+    /// The same for a whole request to another store.
+    pub fn takes_of(&self, protocol: Protocol, request: &[u8]) -> bool {
+        let is_op = match protocol.operation(request) {
             None => false,
             Some(Operation::SYNC) => [Operation::SYNC, Operation::PING].contains(&self.operation),
             Some(other) => [Operation::ANY, other].contains(&self.operation),
         };
-        is_op && self.is_mentioned(request)
+        is_op && self.is_mentioned(&protocol.mentioned(request))
     }
 
     fn is_mentioned(&self, body: &[u8]) -> bool {

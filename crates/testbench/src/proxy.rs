@@ -9,7 +9,7 @@ mod connection;
 mod each;
 mod held;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,15 +25,9 @@ pub use self::held::Held;
 use self::held::Latch;
 use super::events::Nanos;
 use super::frames::Matching;
+use super::protocol::Protocol;
+pub use super::protocol::Way;
 use super::{eventually, ports};
-
-/// A direction, or both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    ToServer,
-    ToClient,
-    Both,
-}
 
 impl Way {
     const EACH: [Self; 2] = [Self::ToServer, Self::ToClient];
@@ -63,8 +57,8 @@ enum Order {
 enum Kind {
     /// Sessions of ZooKeeper's clients, frame by frame.
     Frames,
-    /// Sessions of the link to Redis, frame by frame.
-    Redis,
+    /// Sessions of the link to another store, piece by piece.
+    Store(Protocol),
     /// Any bytes.
     Bytes,
     /// Members of an ensemble that elect a leader. Each member announces its port to the other.
@@ -122,6 +116,8 @@ struct State {
 struct Open {
     cut: mpsc::UnboundedSender<Order>,
     task: JoinHandle<()>,
+    /// The session that has asked on it last, and which of its connections it is.
+    session: Option<(i64, i64)>,
 }
 
 impl Shared {
@@ -144,9 +140,9 @@ impl Proxy {
         Self::start(server, Kind::Frames).expect("a port for a proxy")
     }
 
-    /// A proxy before a Redis server.
-    pub fn before_redis(server: SocketAddr) -> Self {
-        Self::start(server, Kind::Redis).expect("a port for a proxy")
+    /// A proxy before the server of another store.
+    pub fn before_store(server: SocketAddr, protocol: Protocol) -> Self {
+        Self::start(server, Kind::Store(protocol)).expect("a port for a proxy")
     }
 
     /// A proxy that passes bytes of any protocol.
@@ -193,9 +189,14 @@ impl Proxy {
         self.address
     }
 
-    /// How many connections are open.
+    /// How many connections of sessions are open. To PostgreSQL, each consists of several.
     pub fn connections(&self) -> usize {
-        self.shared.state().open.len()
+        let state = self.shared.state();
+        if self.shared.kind != Kind::Store(Protocol::Postgres) {
+            return state.open.len();
+        }
+        let sessions = state.open.values().filter_map(|open| open.session);
+        sessions.collect::<HashSet<_>>().len()
     }
 
     /// How often something was written in this direction.
@@ -219,7 +220,7 @@ impl Proxy {
             .map(|(_, open)| open)
             .collect();
         let count = open.len();
-        for Open { cut, task } in open {
+        for Open { cut, task, .. } in open {
             // It may have ended by itself.
             cut.send(Order::End(end)).unwrap_or_default();
             task.await.expect("a connection of the proxy ends well");
@@ -314,7 +315,7 @@ impl Proxy {
         Held(latch)
     }
 
-    /// Leaves out the reply to the next such request; the connection goes on. On Redis, where
+    /// Leaves out the reply to the next such request; the connection goes on. On stores whose
     /// replies have no number, all that is behind it is left out too.
     pub fn drop_reply(&self, to: Matching) {
         self.rule(to, Deed::Drop);
@@ -374,12 +375,13 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         let mut state = shared.state();
         state.next += 1;
         let id = state.next;
-        let serving = connection::serve(client, shared.clone(), commands);
+        let serving = connection::serve(id, client, shared.clone(), commands);
         let theirs = shared.clone();
         let task = tokio::spawn(async move {
             serving.await;
             drop(theirs.state().open.remove(&id));
         });
-        state.open.insert(id, Open { cut, task });
+        let session = None;
+        state.open.insert(id, Open { cut, task, session });
     }
 }

@@ -55,6 +55,20 @@ pub fn asks(request: &[u8]) -> Option<Vec<&[u8]>> {
     words.get(3 + keys + 4..).map(<[_]>::to_vec)
 }
 
+/// The session that a request is of, and which of its connections it is.
+pub fn session(request: &[u8]) -> Option<(i64, i64)> {
+    let words = words(request);
+    asks(request)?;
+    let keys: usize = std::str::from_utf8(words[2]).ok()?.parse().ok()?;
+    let number = |at: usize| {
+        std::str::from_utf8(words.get(3 + keys + at)?)
+            .ok()?
+            .parse()
+            .ok()
+    };
+    Some((number(1)?, number(3)?))
+}
+
 /// Whether it keeps the session alive, or belongs to the connection.
 pub fn is_upkeep(request: &[u8]) -> bool {
     asks(request).is_none_or(|asks| matches!(asks.first(), Some(&(b"touch" | b"open" | b"rearm"))))

@@ -59,6 +59,7 @@ impl Field {
             Target::Embedded => World::on_embedded().await,
             Target::Zookeeper | Target::Ensemble => World::on_real(servers()).await,
             Target::Redis => World::on_redis(servers()[0]).await,
+            Target::Postgres => World::on_postgres(servers()[0]).await,
         }
     }
 }

@@ -2,8 +2,9 @@
 //! server.
 //!
 //! It speaks as ZooKeeper's client does, and answers with its types. It uses none of Lockkeeper's
-//! code but the script that every client of a Redis root runs.
+//! code but the script and the functions that every client of a root runs on its store.
 
+mod postgres;
 mod redis;
 
 use std::fmt;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionId, Stat};
 
+pub use self::postgres::{Schema, SchemaSession};
 pub use self::redis::{Database, Session};
 
 type Result<T> = std::result::Result<T, Error>;
@@ -42,7 +44,7 @@ pub enum Change<'a> {
 }
 
 impl Make {
-    /// The word of the script.
+    /// The word of the script and of the functions.
     fn word(self) -> &'static str {
         match self {
             Self::Persistent => "create",
@@ -73,6 +75,7 @@ impl fmt::Display for Number {
 pub enum Stranger {
     ZooKeeper(Client),
     Redis(Arc<Session>),
+    Postgres(Arc<SchemaSession>),
 }
 
 impl Stranger {
@@ -80,7 +83,7 @@ impl Stranger {
     pub fn zookeeper(&self) -> &Client {
         match self {
             Self::ZooKeeper(client) => client,
-            Self::Redis(_) => panic!("a case that needs ZooKeeper's own client says so"),
+            _ => panic!("a case that needs ZooKeeper's own client says so"),
         }
     }
 
@@ -88,6 +91,7 @@ impl Stranger {
         match self {
             Self::ZooKeeper(client) => client.session_id(),
             Self::Redis(session) => SessionId(session.id()),
+            Self::Postgres(session) => SessionId(session.id()),
         }
     }
 
@@ -95,7 +99,7 @@ impl Stranger {
     pub async fn sync(&self, path: &str) -> Result<()> {
         match self {
             Self::ZooKeeper(client) => client.sync(path).await,
-            Self::Redis(_) => Ok(()),
+            Self::Redis(_) | Self::Postgres(_) => Ok(()),
         }
     }
 
@@ -106,6 +110,10 @@ impl Stranger {
                 Ok((created.0, Number(created.1.into_i64())))
             }
             Self::Redis(session) => {
+                let (stat, number) = session.create(path, data, *make).await?;
+                Ok((stat, Number(number)))
+            }
+            Self::Postgres(session) => {
                 let (stat, number) = session.create(path, data, *make).await?;
                 Ok((stat, Number(number)))
             }
@@ -131,6 +139,7 @@ impl Stranger {
         match self {
             Self::ZooKeeper(client) => client.delete(path, version).await,
             Self::Redis(session) => session.write("delete", path, b"", version).await,
+            Self::Postgres(session) => session.write("delete", path, b"", version).await,
         }
     }
 
@@ -139,6 +148,7 @@ impl Stranger {
         let client = match self {
             Self::ZooKeeper(client) => client,
             Self::Redis(session) => return session.commit(changes).await,
+            Self::Postgres(session) => return session.commit(changes).await,
         };
         let mut writer = client.new_multi_writer();
         for change in changes {
@@ -160,6 +170,10 @@ impl Stranger {
                 session.write("set", path, data, version).await?;
                 session.node(path).await.map(|(_, stat)| stat)
             }
+            Self::Postgres(session) => {
+                session.write("set", path, data, version).await?;
+                session.node(path).await.map(|(_, stat)| stat)
+            }
         }
     }
 
@@ -167,17 +181,18 @@ impl Stranger {
         match self {
             Self::ZooKeeper(client) => client.get_data(path).await,
             Self::Redis(session) => session.node(path).await,
+            Self::Postgres(session) => session.node(path).await,
         }
     }
 
     pub async fn check_stat(&self, path: &str) -> Result<Option<Stat>> {
-        match self {
-            Self::ZooKeeper(client) => client.check_stat(path).await,
-            Self::Redis(session) => match session.node(path).await {
-                Ok((_, stat)) => Ok(Some(stat)),
-                Err(Error::NoNode) => Ok(None),
-                Err(error) => Err(error),
-            },
+        if let Self::ZooKeeper(client) = self {
+            return client.check_stat(path).await;
+        }
+        match self.get_data(path).await {
+            Ok((_, stat)) => Ok(Some(stat)),
+            Err(Error::NoNode) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -185,6 +200,7 @@ impl Stranger {
         match self {
             Self::ZooKeeper(client) => client.list_children(path).await,
             Self::Redis(session) => session.names(path).await,
+            Self::Postgres(session) => session.names(path).await,
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The `main` of a suite: starts the servers, runs the cases, counts them and stops the servers.
 //!
-//! `LOCKKEEPER_TEST_ON` selects the server: `embedded` (default), `zookeeper`, `ensemble` or
-//! `redis`. It never skips in silence. The last line counts the cases for other servers, and a run
-//! on Redis names each case that is ZooKeeper's own, with its reason. The run fails if a count
-//! differs from the one in the suite's `main`, or if a real server cannot be started.
+//! `LOCKKEEPER_TEST_ON` selects the server: `embedded` (default), `zookeeper`, `ensemble`,
+//! `redis` or `postgres`. It never skips in silence. The last line counts the cases for others, and
+//! a run on another store names each case that is ZooKeeper's own, with its reason. The run fails
+//! if a count differs from the one in the suite's `main`, or if a real server cannot be started.
 
 use std::any::Any;
 use std::cmp::Reverse;
@@ -29,6 +29,7 @@ pub struct Counts {
     pub embedded: usize,
     pub embedded_and_redis: usize,
     pub redis: usize,
+    pub postgres: usize,
     pub real: usize,
 }
 
@@ -41,6 +42,7 @@ impl Counts {
             embedded: count(|place| place == Where::Embedded),
             embedded_and_redis: count(|place| place == Where::EmbeddedAndRedis),
             redis: count(|place| place == Where::Redis),
+            postgres: count(|place| place == Where::Postgres),
             real: count(|place| place == Where::Real),
         }
     }
@@ -137,6 +139,12 @@ fn start(target: Target, field: &runner::Field) -> Result<Option<Started>, Strin
         Target::Redis => {
             // A database for each case.
             let server = daemon::redis(&["--databases", "10000", "--appendonly", "yes"])?;
+            field.play_on(vec![server.address()]);
+            Some(Box::new(server))
+        }
+        Target::Postgres => {
+            // A schema for each case; and each session has two connections.
+            let server = daemon::postgres_in_memory(&["max_connections=2000"])?;
             field.play_on(vec![server.address()]);
             Some(Box::new(server))
         }

@@ -10,6 +10,7 @@ pub enum Target {
     Zookeeper,
     Ensemble,
     Redis,
+    Postgres,
 }
 
 impl Target {
@@ -20,8 +21,9 @@ impl Target {
             Some("zookeeper") => Ok(Self::Zookeeper),
             Some("ensemble") => Ok(Self::Ensemble),
             Some("redis") => Ok(Self::Redis),
+            Some("postgres") => Ok(Self::Postgres),
             _ => Err(format!(
-                "LOCKKEEPER_TEST_ON is {word:?}: say embedded (the default), zookeeper (one server), ensemble (three) or redis"
+                "LOCKKEEPER_TEST_ON is {word:?}: say embedded (the default), zookeeper (one server), ensemble (three), redis or postgres"
             )),
         }
     }
@@ -29,7 +31,7 @@ impl Target {
     /// The number of JVMs.
     pub fn members(self) -> Option<usize> {
         match self {
-            Self::Embedded | Self::Redis => None,
+            Self::Embedded | Self::Redis | Self::Postgres => None,
             Self::Zookeeper => Some(1),
             Self::Ensemble => Some(3),
         }
@@ -38,10 +40,11 @@ impl Target {
     pub fn takes(self, place: Where) -> bool {
         match place {
             Where::Every => true,
-            Where::ZooKeeper(_) => self != Self::Redis,
+            Where::ZooKeeper(_) => !matches!(self, Self::Redis | Self::Postgres),
             Where::Embedded => self == Self::Embedded,
             Where::EmbeddedAndRedis => matches!(self, Self::Embedded | Self::Redis),
             Where::Redis => self == Self::Redis,
+            Where::Postgres => self == Self::Postgres,
             Where::Real => matches!(self, Self::Zookeeper | Self::Ensemble),
         }
     }

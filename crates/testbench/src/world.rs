@@ -2,7 +2,7 @@
 //!
 //! On the embedded server each case has a server of its own. The real servers are shared by all
 //! cases of a run: what they say of themselves (`mntr`, `wchs`) counts the neighbours too. On Redis
-//! each case has a database of its own.
+//! each case has a database of its own, and on PostgreSQL a schema.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,8 +15,10 @@ use tokio::time::timeout;
 use uuid::Uuid;
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
+use super::protocol::Protocol;
 use super::proxy::Proxy;
-use super::stranger::{Database, Session, Stranger};
+use super::stored::Stored;
+use super::stranger::{Database, Schema, Stranger};
 use super::{eventually, words};
 
 /// Cheap to clone; it ends with the case.
@@ -29,23 +31,23 @@ struct Inner {
     leader: SocketAddr,
     chroot: String,
     embedded: Option<EmbeddedServer>,
-    redis: Option<Database>,
+    stored: Option<Stored>,
 }
 
-/// The databases that cases of this run have taken.
+/// The databases or schemas that cases of this run have taken.
 static DATABASES: AtomicUsize = AtomicUsize::new(0);
 
 impl World {
-    /// What a user would pass to `Keeper::connect`: `127.0.0.1:p1[,..]/it-<uuid>`, or
-    /// `redis://127.0.0.1:p/<database>`.
+    /// What a user would pass to `Keeper::connect`: `127.0.0.1:p1[,..]/it-<uuid>`, or the
+    /// URL of a database or a schema.
     pub fn connect_string(&self) -> String {
         self.connect_string_at(&self.0.servers)
     }
 
     /// The same for connections to these addresses, behind which are the servers.
     pub fn connect_string_at(&self, addresses: &[SocketAddr]) -> String {
-        match &self.0.redis {
-            Some(database) => database.at(addresses[0]),
+        match &self.0.stored {
+            Some(stored) => stored.at(addresses[0]),
             None => format!("{}{}", hosts(addresses), self.0.chroot),
         }
     }
@@ -57,16 +59,16 @@ impl World {
 
     pub(crate) fn proxy_before(&self, server: usize) -> Proxy {
         let server = self.0.servers[server];
-        match &self.0.redis {
-            Some(_) => Proxy::before_redis(server),
+        match self.protocol() {
+            Some(protocol) => Proxy::before_store(server, protocol),
             None => Proxy::before(server),
         }
     }
 
     /// Ends a session at the server, as if its client had been silent for too long.
     pub async fn expire(&self, session: i64) {
-        match (&self.0.redis, &self.0.embedded) {
-            (Some(database), _) => database.expire(session).await.unwrap(),
+        match (&self.0.stored, &self.0.embedded) {
+            (Some(stored), _) => stored.expire(session).await.unwrap(),
             (None, Some(server)) => assert!(server.faults().expire_session(session), "it lives"),
             (None, None) => {
                 panic!("a case that expires sessions says that it is not for real ones")
@@ -76,8 +78,18 @@ impl World {
 
     /// The case's database, for `redis` cases.
     pub fn redis(&self) -> &Database {
-        let database = self.0.redis.as_ref();
-        database.expect("a case that asks Redis is registered under `redis`")
+        match &self.0.stored {
+            Some(Stored::Redis(database)) => database,
+            _ => panic!("a case that asks Redis is registered under `redis`"),
+        }
+    }
+
+    /// The case's schema, for `postgres` cases.
+    pub fn postgres(&self) -> &Schema {
+        match &self.0.stored {
+            Some(Stored::Postgres(schema)) => schema,
+            _ => panic!("a case that asks PostgreSQL is registered under `postgres`"),
+        }
     }
 
     pub fn servers(&self) -> &[SocketAddr] {
@@ -89,8 +101,9 @@ impl World {
         &self.0.chroot
     }
 
-    pub fn is_redis(&self) -> bool {
-        self.0.redis.is_some()
+    /// How a store beside ZooKeeper is spoken to.
+    pub fn protocol(&self) -> Option<Protocol> {
+        self.0.stored.as_ref().map(Stored::protocol)
     }
 
     pub fn is_embedded(&self) -> bool {
@@ -109,11 +122,8 @@ impl World {
     /// at the leader, so that it sees what others were told is done, which a follower may learn
     /// later.
     pub async fn raw(&self) -> Stranger {
-        match &self.0.redis {
-            Some(database) => {
-                let session = Session::open(database).await;
-                Stranger::Redis(Arc::new(session.expect("a session on Redis")))
-            }
+        match &self.0.stored {
+            Some(stored) => stored.stranger().await.expect("a session on the store"),
             None => Stranger::ZooKeeper(self.zookeeper().await),
         }
     }
@@ -121,7 +131,7 @@ impl World {
     /// The same where it speaks ZooKeeper's protocol.
     pub async fn zookeeper(&self) -> Client {
         assert!(
-            self.0.redis.is_none(),
+            self.0.stored.is_none(),
             "a case that needs ZooKeeper says so"
         );
         connect(&format!("{}{}", self.0.leader, self.0.chroot))
@@ -146,8 +156,8 @@ impl World {
     /// How many paths of this world each session watches, and their bytes, by the servers' own
     /// word.
     pub async fn watched_by_session(&self) -> BTreeMap<String, (usize, usize)> {
-        if let Some(database) = &self.0.redis {
-            return database.watched_by_session().await.unwrap();
+        if let Some(stored) = &self.0.stored {
+            return stored.watched().await.unwrap();
         }
         let mut watched: BTreeMap<String, (usize, usize)> = BTreeMap::new();
         let mut session = String::new();
@@ -195,15 +205,26 @@ impl World {
     /// In a database of its own, whose root is new.
     pub(crate) async fn on_redis(server: SocketAddr) -> Result<Self, String> {
         let number = DATABASES.fetch_add(1, Ordering::Relaxed);
-        let database = Database { server, number };
-        let opened = Session::open(&database).await;
-        drop(opened.map_err(|error| format!("no session on Redis: {error}"))?);
+        Self::on(server, Stored::Redis(Database { server, number })).await
+    }
+
+    /// In a schema of its own, whose root is new.
+    pub(crate) async fn on_postgres(server: SocketAddr) -> Result<Self, String> {
+        let number = DATABASES.fetch_add(1, Ordering::Relaxed);
+        Self::on(server, Stored::Postgres(Schema { server, number })).await
+    }
+
+    async fn on(server: SocketAddr, stored: Stored) -> Result<Self, String> {
+        stored
+            .make()
+            .await
+            .map_err(|error| format!("no session on the store: {error}"))?;
         Ok(Self(Arc::new(Inner {
             servers: vec![server],
             leader: server,
             chroot: String::new(),
             embedded: None,
-            redis: Some(database),
+            stored: Some(stored),
         })))
     }
 
@@ -245,14 +266,14 @@ impl World {
             leader,
             chroot,
             embedded,
-            redis: None,
+            stored: None,
         })))
     }
 
     /// Ends the world. After a failed case its nodes stay, for inspection on the server.
     pub(crate) async fn close(self, passed: bool) {
         // A database that was emptied would end the sessions of tasks that still run.
-        if self.is_redis() {
+        if self.0.stored.is_some() {
             return;
         }
         if let (true, false) = (passed, self.is_embedded()) {

@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         embedded: 26,
         embedded_and_redis: 0,
         redis: 0,
+        postgres: 0,
         real: 3,
     };
     suite::run(Some(counts), &[])

@@ -11,8 +11,9 @@ use super::events::Events;
 use super::lane::Lane;
 use super::problem::{REMADE, ungreeted, words};
 use super::target::{PostgresTarget, WakeUp};
+use super::weaknesses;
 use crate::error::UnreachableReason;
-use crate::link::engine::Engine;
+use crate::link::engine::{Engine, Weakness};
 use crate::link::stored::{Store, Ungreeted};
 
 /// The version of the tables and functions that this Lockkeeper works with.
@@ -38,6 +39,19 @@ impl Store for PostgresTarget {
 
     fn is_new(&self) -> bool {
         self.is_new
+    }
+
+    async fn weaknesses(&self, limit: Duration) -> Result<Vec<Weakness>, UnreachableReason> {
+        let asked = timeout(limit, async {
+            let (client, is_straight) = connect_marked(&self.config).await?;
+            weaknesses::ask(&client, is_straight).await
+        });
+        match asked.await {
+            Err(_) => Err(UnreachableReason::Silent),
+            Ok(Err(Ungreeted::Unauthenticated(why))) => Err(UnreachableReason::Refusing(why)),
+            Ok(Err(Ungreeted::Unreachable(reason))) => Err(reason),
+            Ok(Ok(found)) => Ok(found),
+        }
     }
 
     async fn greet(

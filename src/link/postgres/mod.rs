@@ -17,5 +17,6 @@ mod problem;
 mod reply;
 mod statement;
 mod target;
+mod weaknesses;
 
 pub(crate) use target::PostgresTarget;

@@ -60,8 +60,7 @@ impl ReplyShape {
             Self::Due => Outcome::Due(
                 get::<Option<_>>(first, "ids")?.unwrap_or_default(),
                 list(first, "names")?,
-                // The next that is due is found by the usual heartbeats.
-                None,
+                Some(micros(first)?),
             ),
             Self::Buried => Outcome::Buried(micros(first)?, list(first, "names")?),
             Self::Nothing => Outcome::Nothing,

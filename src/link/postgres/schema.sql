@@ -116,6 +116,7 @@ BEGIN
     r.pzxid := least(a_asked, most);
     INSERT INTO %S.sessions (id, secret, incarnation, timeout, deadline, connection)
         VALUES (a_session, a_secret, a_incarnation, r.pzxid, now + r.pzxid, a_connection);
+    UPDATE %S.meta SET due = least(due, now + r.pzxid);
     RETURN NEXT r;
 END $$;
 
@@ -130,24 +131,28 @@ BEGIN
     UPDATE %S.sessions SET deadline = %S.micros() + timeout, connection = a_connection, marked = NULL
         WHERE id = a_session AND connection <= a_connection AND NOT dead;
     IF NOT FOUND THEN RETURN %S.refused(a_incarnation, a_session, a_secret, a_connection, false); END IF;
-    PERFORM set_config('synchronous_commit', 'off', true);
+    -- Where a standby may take over, it waits for it: a primary that is cut off must not keep sessions.
+    IF current_setting('synchronous_standby_names') = '' THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
     RETURN NULL;
 END $$;
 
--- A heartbeat that also says who is late, and which containers have been empty for long. One session in a second is told: it removes them.
+-- A heartbeat that also says who is late, and which containers have been empty for long. One session at a time is told: it
+-- removes them. All are told when to ask again: when the next one may be late.
 CREATE OR REPLACE FUNCTION %S.touch(a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_empty_for bigint)
 RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply; now bigint := %S.micros();
 BEGIN
     r.status := coalesce(%S.beat(a_incarnation, a_session, a_secret, a_connection), 'ok');
     IF r.status = 'ok' THEN
-        UPDATE %S.meta SET due = now + 1000000
+        UPDATE %S.meta SET due = greatest(now + 200000, least(now + 1000000,
+                (SELECT min(deadline) FROM %S.sessions WHERE NOT dead AND deadline >= now)))
             WHERE one IN (SELECT one FROM %S.meta WHERE due <= now FOR UPDATE SKIP LOCKED);
         IF FOUND THEN
             r.ids := ARRAY(SELECT id FROM %S.sessions WHERE dead OR deadline < now LIMIT 100);
             r.names := ARRAY(SELECT dir || '/' || name FROM %S.nodes
                 WHERE is_container AND children = 0 AND counter > 0 AND pzxid < now - a_empty_for LIMIT 100);
         END IF;
+        SELECT greatest(due - now, 0) INTO r.pzxid FROM %S.meta;
     END IF;
     RETURN NEXT r;
 END $$;

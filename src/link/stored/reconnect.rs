@@ -40,25 +40,7 @@ impl<S: Store> SessionTask<S> {
         let mut pause = SHORTEST_PAUSE;
         let mut number = last;
         loop {
-            // What is asked meanwhile waits.
-            loop {
-                match inbox.try_recv() {
-                    Ok(Message::Ask {
-                        since,
-                        operation,
-                        answer,
-                    }) => {
-                        let waiting = Unsent {
-                            since,
-                            operation,
-                            answer,
-                        };
-                        self.waiting.push_back(waiting);
-                    }
-                    Ok(Message::Close) => return Err("it was closed"),
-                    Err(_) => break,
-                }
-            }
+            self.hold_back(inbox)?;
             let limit = (self.granted / 3).max(Duration::from_millis(200));
             number += 1;
             match self.store.greet(self.session.id, number, limit).await {
@@ -78,6 +60,29 @@ impl<S: Store> SessionTask<S> {
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+
+    /// What is asked meanwhile waits.
+    fn hold_back(
+        &mut self,
+        inbox: &mut mpsc::UnboundedReceiver<Message>,
+    ) -> Result<(), &'static str> {
+        while let Ok(message) = inbox.try_recv() {
+            let Message::Ask {
+                since,
+                operation,
+                answer,
+            } = message
+            else {
+                return Err("it was closed");
+            };
+            self.waiting.push_back(Unsent {
+                since,
+                operation,
+                answer,
+            });
+        }
+        Ok(())
     }
 
     async fn reattach(&self, on: &S::Connection) -> Result<(), Stop> {

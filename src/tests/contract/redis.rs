@@ -1,6 +1,7 @@
 //! What is Redis's own: histories, late connections, keys of strangers; and recipes there.
 //!
-//! `by_hand.rs` is a part of it. Without `LOCKKEEPER_TEST_ON=redis` it does nothing: the README's commands need no server.
+//! `by_hand.rs` is a part of it. Without `LOCKKEEPER_TEST_ON=redis` it does nothing: the README's
+//! commands need no server.
 
 mod by_hand;
 

@@ -29,7 +29,7 @@ async fn a_kept_place_goes_back_when_its_time_is_over(world: World) {
 
 /// Whether anything is watched, children too, at any server of this world.
 async fn is_watched(world: &World) -> bool {
-    if world.is_redis() {
+    if world.protocol().is_some() {
         return !world.watched_by_session().await.is_empty();
     }
     let said = world.words_of_all("mntr").await;

@@ -152,7 +152,7 @@ pub(super) const DOCTOR: &str = "\
   mixed     tickets in one queue that do not see each other: of other recipes or libraries
   numbers   a directory that has given nearly all of its 2147483647 numbers
   many      a session that holds more than --many locks
-  setting   a setting of the store (Redis) that weakens the promises: what it costs, and what to set
+  setting   a setting of the store (Redis, PostgreSQL) that weakens the promises: what it costs, and what to set
   open      a lock's directory, limit or journal whose access list allows more than --acl does (auth::cdrwa if only --auth is
             given): the identities that it lets in can forge the lock; users are compared by their names
 

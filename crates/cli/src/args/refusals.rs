@@ -100,13 +100,6 @@ pub(super) fn check_place(arguments: &Arguments, matches: &ArgMatches) -> Result
             "`init` is for another store (--servers redis://host:6379): ZooKeeper keeps what it has committed, so it needs none",
         )),
         Place::ZooKeeper(_) => Ok(()),
-        Place::Store { engine, .. }
-            if matches!(order, Order::Bench(_)) && *engine == "PostgreSQL" =>
-        {
-            Err(refused(format!(
-                "`bench` has no baseline for {engine} yet: use ZooKeeper or Redis"
-            )))
-        }
         Place::Store { engine, .. } => check_options(OF_ZOOKEEPER, engine, matches),
         Place::Plain { kind, .. } => check_plain(kind, order, matches),
     }

@@ -45,6 +45,8 @@ pub struct Reach {
 /// A store, with a part of it for one workload.
 pub trait RawStore: Sized {
     type Lane: RawLane;
+    /// What becomes of it if it cannot be removed.
+    const LEFT: &'static str = "the servers remove it within minutes";
 
     /// Makes the part, which must not be there yet.
     fn open(reach: &Reach, path: &str) -> impl Future<Output = Result<Self>>;

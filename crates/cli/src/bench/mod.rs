@@ -11,6 +11,9 @@ mod interrupts;
 mod order;
 #[doc(hidden)]
 pub mod ours;
+#[cfg(feature = "postgres")]
+#[doc(hidden)]
+pub mod postgres_dir;
 mod progress;
 #[cfg(feature = "redis")]
 #[doc(hidden)]
@@ -37,6 +40,8 @@ use bench_dir::{BenchDir, RawError, RawStore, Reach};
 use interrupts::Interrupts;
 pub(crate) use order::Order;
 use ours::Ours;
+#[cfg(feature = "postgres")]
+use postgres_dir::PostgresDir;
 use progress::Progress;
 #[cfg(feature = "redis")]
 use redis_dir::RedisDir;
@@ -58,6 +63,11 @@ impl From<Failure> for Stop {
 pub(crate) async fn run(server: &Server, order: &Order, as_json: bool) -> Result<u8, Failure> {
     let mut interrupts = Interrupts::listen()?;
     let measured = match &server.place {
+        #[cfg(feature = "postgres")]
+        Place::Store {
+            engine: "PostgreSQL",
+            ..
+        } => measure::<PostgresDir>(server, order, &mut interrupts).await,
         #[cfg(feature = "redis")]
         Place::Store { .. } => measure::<RedisDir>(server, order, &mut interrupts).await,
         _ => measure::<BenchDir>(server, order, &mut interrupts).await,
@@ -74,6 +84,10 @@ pub(crate) async fn run(server: &Server, order: &Order, as_json: bool) -> Result
 pub(crate) fn is_denied(error: &(dyn Error + 'static)) -> bool {
     let library = error.downcast_ref::<lockkeeper::Error>();
     let baseline = error.downcast_ref::<RawError>();
+    #[cfg(feature = "postgres")]
+    if postgres_dir::is_denied(error) {
+        return true;
+    }
     library.is_some_and(lockkeeper::Error::is_denied) || baseline.is_some_and(RawError::is_denied)
 }
 
@@ -114,9 +128,7 @@ async fn measure<S: RawStore>(
             Err(stop)
         }
         (Err(signal), _) => {
-            report::say(format_args!(
-                "{path} may be left; the servers remove it within minutes"
-            ));
+            report::say(format_args!("{path} may be left; {}", S::LEFT));
             Err(Stop::Signal(signal))
         }
     }

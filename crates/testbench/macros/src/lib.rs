@@ -6,9 +6,9 @@ use proc_macro::{TokenStream, TokenTree};
 ///
 /// `#[case]` runs on every server. `#[case(zookeeper, why = "..")]` runs on all that speak
 /// ZooKeeper's protocol, and says why it is theirs. `#[case(embedded)]` runs on the embedded one
-/// alone, `#[case(embedded, redis)]` on these two, `#[case(redis)]` on Redis alone, `#[case(real)]`
-/// on real ZooKeeper servers alone. `alone` keeps other cases from running beside it; `within = 90`
-/// is its limit in seconds, instead of 60.
+/// alone, `#[case(embedded, redis)]` on these two, `#[case(redis)]` and `#[case(postgres)]` on
+/// one store alone, `#[case(real)]` on real ZooKeeper servers alone. `alone` keeps other cases
+/// from running beside it; `within = 90` is its limit in seconds, instead of 60.
 #[proc_macro_attribute]
 pub fn case(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let (mut places, mut why, mut is_alone, mut limit) =
@@ -26,12 +26,12 @@ pub fn case(arguments: TokenStream, item: TokenStream) -> TokenStream {
             ["within", "=", seconds] => (*seconds).clone_into(&mut limit),
             ["why", "=", text] => why = Some((*text).to_owned()),
             ["alone"] => is_alone = "true",
-            [place @ ("zookeeper" | "embedded" | "redis" | "real")] => {
+            [place @ ("zookeeper" | "embedded" | "redis" | "postgres" | "real")] => {
                 places.push((*place).to_owned());
             }
             _ => {
                 return error(&format!(
-                    "`{}`: say zookeeper, embedded, redis, real, alone, why = \"..\" or within = SECONDS",
+                    "`{}`: say zookeeper, embedded, redis, postgres, real, alone, why = \"..\" or within = SECONDS",
                     words.join(" ")
                 ));
             }
@@ -44,6 +44,7 @@ pub fn case(arguments: TokenStream, item: TokenStream) -> TokenStream {
         (["embedded"], None) => "Embedded".to_owned(),
         (["embedded", "redis"], None) => "EmbeddedAndRedis".to_owned(),
         (["redis"], None) => "Redis".to_owned(),
+        (["postgres"], None) => "Postgres".to_owned(),
         (["real"], None) => "Real".to_owned(),
         _ => return error("`zookeeper` has its `why`, and no other place has one"),
     };

@@ -19,7 +19,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::held::Latch;
 use super::{Deed, End, Kind, Order, Passage, Shared, State, Way};
 use crate::events::now;
-use crate::{frames, resp};
+use crate::frames;
+use crate::protocol::Protocol;
 
 /// Something on its way to the other side, not before its time.
 struct Parcel {
@@ -32,14 +33,17 @@ struct Parcel {
 
 /// The state that both directions share.
 struct Dialogue {
+    /// The number of the connection.
+    id: u64,
     /// What happens to the reply with this xid.
     deeds: std::sync::Mutex<HashMap<i32, Deed>>,
-    /// The numbers of requests to Redis that are mere signs of life.
+    /// The numbers of requests to a store that are mere signs of life.
     upkeep: std::sync::Mutex<HashSet<i32>>,
     cut: Notify,
 }
 
 pub(crate) async fn serve(
+    id: u64,
     mut client: TcpStream,
     shared: Arc<Shared>,
     mut orders: UnboundedReceiver<Order>,
@@ -62,6 +66,7 @@ pub(crate) async fn serve(
     client.set_nodelay(true).unwrap_or_default();
     server.set_nodelay(true).unwrap_or_default();
     let dialogue = Dialogue {
+        id,
         deeds: std::sync::Mutex::default(),
         upkeep: std::sync::Mutex::default(),
         cut: Notify::new(),
@@ -167,7 +172,7 @@ async fn read(
         .await
         .is_ok_and(|count| count > 0)
     {
-        while let Some(mut bytes) = form.take(&mut buffer) {
+        while let Some(mut bytes) = form.take(&mut buffer, way) {
             let is_answer = way == Way::ToClient && form.is_answer(&bytes, dialogue);
             let parcel = |bytes, latch| {
                 let due = Instant::now() + shared.passage.borrow().delay[way as usize];
@@ -183,7 +188,9 @@ async fn read(
             match deed(way, &mut form, &mut bytes, shared, dialogue) {
                 None => parcel(bytes, None),
                 // What comes behind it would be taken for it.
-                Some(Deed::Drop) if shared.kind == Kind::Redis => std::future::pending().await,
+                Some(Deed::Drop) if matches!(shared.kind, Kind::Store(_)) => {
+                    std::future::pending().await
+                }
                 Some(Deed::Drop) => {}
                 Some(Deed::Hold(latch)) => parcel(bytes, Some(latch)),
                 Some(Deed::Duplicate) => {
@@ -204,7 +211,7 @@ enum Form {
     First,
     Frames,
     /// The number of the last request, or of the last reply.
-    Redis(i32),
+    Store(Protocol, i32),
     Bytes,
     /// The first message of an election is still to come.
     Introduction(u16),
@@ -214,21 +221,20 @@ impl Form {
     fn of(kind: Kind, way: Way) -> Self {
         match (kind, way) {
             (Kind::Frames, _) => Self::First,
-            (Kind::Redis, _) => Self::Redis(0),
+            (Kind::Store(protocol), _) => Self::Store(protocol, 0),
             (Kind::Election { announced }, Way::ToServer) => Self::Introduction(announced),
             _ => Self::Bytes,
         }
     }
 
     /// The next piece, when all of it is there.
-    fn take(&mut self, buffer: &mut Vec<u8>) -> Option<Vec<u8>> {
+    fn take(&mut self, buffer: &mut Vec<u8>, way: Way) -> Option<Vec<u8>> {
         if *self == Self::First && frames::is_word(buffer) {
             *self = Self::Bytes;
         }
         match *self {
             Self::First | Self::Frames => frames::take(buffer),
-            Self::Redis(_) if buffer.is_empty() => None,
-            Self::Redis(_) => resp::take(buffer),
+            Self::Store(protocol, _) => protocol.take(buffer, way),
             Self::Bytes if buffer.is_empty() => None,
             Self::Bytes => Some(std::mem::take(buffer)),
             Self::Introduction(announced) => {
@@ -246,17 +252,18 @@ impl Form {
             Self::First | Self::Frames => {
                 piece.get(4..).and_then(frames::xid) != Some(frames::PING)
             }
-            Self::Redis(last) => {
+            Self::Store(protocol, last) => {
                 let mut upkeep = dialogue.upkeep.lock().expect("nothing panics with it");
-                !resp::is_message(piece) && !upkeep.remove(&(last + 1))
+                !protocol.is_message(piece) && !upkeep.remove(&(last + 1))
             }
             Self::Bytes | Self::Introduction(_) => false,
         }
     }
 }
 
-/// What happens to this frame of a session on Redis.
-fn deed_on_redis(
+/// What happens to this piece of a session on a store.
+fn deed_on_store(
+    protocol: Protocol,
     way: Way,
     last: &mut i32,
     frame: &[u8],
@@ -264,8 +271,8 @@ fn deed_on_redis(
     dialogue: &Dialogue,
 ) -> Option<Deed> {
     let is_counted = match way {
-        Way::ToClient => !resp::is_message(frame),
-        _ => resp::is_answered(frame),
+        Way::ToClient => !protocol.is_message(frame),
+        _ => protocol.is_answered(frame),
     };
     if !is_counted {
         return None;
@@ -275,12 +282,17 @@ fn deed_on_redis(
     if way == Way::ToClient {
         return deeds.remove(last);
     }
-    if resp::is_upkeep(frame) {
+    if protocol.is_upkeep(frame) {
         let mut upkeep = dialogue.upkeep.lock().expect("nothing panics with it");
         upkeep.insert(*last);
     }
-    let rules = &mut shared.state().rules;
-    let rule = rules.iter().position(|(what, _)| what.takes_redis(frame))?;
+    let State { rules, open, .. } = &mut *shared.state();
+    if let (Some(session), Some(open)) = (protocol.session(frame), open.get_mut(&dialogue.id)) {
+        open.session = Some(session);
+    }
+    let rule = rules
+        .iter()
+        .position(|(what, _)| what.takes_of(protocol, frame))?;
     deeds.insert(*last, rules.remove(rule).1);
     None
 }
@@ -310,8 +322,8 @@ fn deed(
     shared: &Shared,
     dialogue: &Dialogue,
 ) -> Option<Deed> {
-    if let Form::Redis(last) = form {
-        return deed_on_redis(way, last, piece, shared, dialogue);
+    if let Form::Store(protocol, last) = form {
+        return deed_on_store(*protocol, way, last, piece, shared, dialogue);
     }
     if *form == Form::First {
         *form = Form::Frames;

@@ -100,3 +100,22 @@ fn a_store_that_was_emptied_ends_sessions_and_grants_nothing_for_a_while() {
         is_over(&*link).await;
     });
 }
+
+/// Commits wait for ever then, as on a primary that is cut off from its standby. Another one may
+/// have taken over.
+#[test]
+fn a_primary_without_the_standby_that_its_commits_wait_for_keeps_no_session() {
+    on_postgres(async |server| {
+        let link = open(&server).await;
+        ticket(&*link, "/t-").await;
+
+        run(
+            &server,
+            "ALTER SYSTEM SET synchronous_standby_names = 'gone'",
+        )
+        .await;
+        run(&server, "SELECT pg_reload_conf()").await;
+
+        is_over(&*link).await;
+    });
+}

@@ -1,5 +1,5 @@
-//! What the script answers to requests that are sent one at a time: late ones, and those of sessions
-//! that are late, ended or somebody else's.
+//! What the script answers to requests that are sent one at a time: late ones, and those of
+//! sessions that are late, ended or somebody else's.
 
 use std::time::Duration;
 
@@ -37,10 +37,10 @@ async fn step(server: &Daemon, id: i64, seconds: i64) {
     }
 }
 
-/// Whether a look at a session left it alive, to be looked at again.
-fn is_left(looked: &str) -> bool {
-    assert!(looked.contains("Buried("), "{looked}");
-    !looked.contains("Buried(0ns")
+/// Whether a request to bury a session left it alive, to be asked again.
+fn is_left(answer: &str) -> bool {
+    assert!(answer.contains("Buried("), "{answer}");
+    !answer.contains("Buried(0ns")
 }
 
 /// A request that was under way when its session moved does nothing any more.
@@ -81,21 +81,21 @@ fn a_delete_that_comes_twice_removes_no_later_ticket_of_its_name() {
 }
 
 #[test]
-fn a_session_that_is_late_is_ended_at_a_second_sight_only() {
+fn a_session_that_is_late_is_ended_by_a_second_request_only() {
     on_redis(&[], async |server| {
         let ours = session(&server, OURS, 1).await;
         let theirs = session(&server, THEIRS, 1).await;
         step(&server, THEIRS, 10).await;
 
-        for sight in ["first", "second, at once"] {
-            let looked = ours.bury(THEIRS).await;
-            assert!(is_left(&looked), "{sight}: {looked}");
+        for request in ["first", "second, at once"] {
+            let answer = ours.bury(THEIRS).await;
+            assert!(is_left(&answer), "{request}: {answer}");
         }
         // A fifth of its timeout.
         sleep(SESSION_TIMEOUT / 5 + Duration::from_millis(20)).await;
-        let looked = ours.bury(THEIRS).await;
+        let answer = ours.bury(THEIRS).await;
 
-        assert!(!is_left(&looked), "{looked}");
+        assert!(!is_left(&answer), "{answer}");
         let answered = theirs.touch().await;
         assert!(answered.contains("Over"), "{answered}");
     });
@@ -111,11 +111,11 @@ fn a_mark_from_before_a_heartbeat_ends_nobody_when_the_clock_steps_again() {
         step(&server, THEIRS, -10).await;
         theirs.touch().await;
 
-        // By more than the pause after the first sight.
+        // By more than the pause after the first request.
         step(&server, THEIRS, 11).await;
-        let looked = ours.bury(THEIRS).await;
+        let answer = ours.bury(THEIRS).await;
 
-        assert!(is_left(&looked), "{looked}");
+        assert!(is_left(&answer), "{answer}");
         let answered = theirs.touch().await;
         assert!(answered.contains("Done"), "{answered}");
     });
