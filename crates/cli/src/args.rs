@@ -32,6 +32,8 @@ use crate::report;
 
 /// So long a connect says nothing.
 const QUIET: Duration = Duration::from_secs(1);
+/// A store that serves gives a session before, also on a busy machine.
+const QUIET_OF_A_STORE: Duration = Duration::from_secs(5);
 
 /// Fair distributed locks on Apache ZooKeeper.
 #[derive(Debug, Parser)]
@@ -532,7 +534,11 @@ impl Server {
         }
         // On the heap: every order waits for it.
         let mut connecting = Box::pin(builder.connect());
-        if let Ok(connected) = timeout(QUIET, &mut connecting).await {
+        let quiet = match self.place {
+            Place::Store { .. } => QUIET_OF_A_STORE,
+            _ => QUIET,
+        };
+        if let Ok(connected) = timeout(quiet, &mut connecting).await {
             return Ok(connected?);
         }
         let (servers, limit) = (self.place.shown(), self.connect_timeout);
