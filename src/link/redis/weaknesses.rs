@@ -14,13 +14,14 @@ use crate::error::UnreachableReason;
 use crate::link::engine::Weakness;
 use crate::protocol::epoch::CUT_OFF;
 
-const SETTINGS: [&str; 6] = [
+const SETTINGS: [&str; 7] = [
     "maxmemory",
     "maxmemory-policy",
     "appendonly",
     "save",
     "min-replicas-to-write",
     "min-replicas-max-lag",
+    "repl-backlog-ttl",
 ];
 
 pub(super) async fn ask(
@@ -63,10 +64,7 @@ async fn query<T: redis::FromRedisValue>(
 fn found(settings: &HashMap<String, String>, replication: &str) -> Vec<Weakness> {
     let setting = |name: &str| settings.get(name).map_or("", String::as_str);
     let number = |name: &str| setting(name).parse().unwrap_or(0_u64);
-    let replicas = replication
-        .lines()
-        .find_map(|line| line.strip_prefix("connected_slaves:"))
-        .map_or(0, |count| count.trim().parse().unwrap_or(0_u64));
+    let replicas = replicas(replication);
     let (policy, lag) = (setting("maxmemory-policy"), number("min-replicas-max-lag"));
     let of = |name: &str, why: String| Weakness {
         setting: name.to_owned(),
@@ -95,7 +93,20 @@ fn found(settings: &HashMap<String, String>, replication: &str) -> Vec<Weakness>
         );
         found.push(of("min-replicas-max-lag", why));
     }
+    if replicas > 0 && number("repl-backlog-ttl") > 0 {
+        let why = format!(
+            "{} s after its last replica has gone, a primary begins another history, and all locks are lost: set 0",
+            number("repl-backlog-ttl")
+        );
+        found.push(of("repl-backlog-ttl", why));
+    }
     found
+}
+
+fn replicas(replication: &str) -> u64 {
+    let mut lines = replication.lines();
+    let count = lines.find_map(|line| line.strip_prefix("connected_slaves:"));
+    count.map_or(0, |count| count.trim().parse().unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -110,6 +121,7 @@ mod tests {
             ("save", ""),
             ("min-replicas-to-write", "1"),
             ("min-replicas-max-lag", "2"),
+            ("repl-backlog-ttl", "0"),
         ];
         let all = sound.iter().chain(changed);
         let settings = all.map(|&(name, value)| (name.to_owned(), value.to_owned()));
@@ -135,5 +147,8 @@ mod tests {
             let lag = [("min-replicas-max-lag", lag)];
             assert_eq!(names(&lag, 1), ["min-replicas-max-lag"]);
         }
+        let backlog = [("repl-backlog-ttl", "3600")];
+        assert!(names(&backlog, 0).is_empty(), "there is no replica");
+        assert_eq!(names(&backlog, 1), ["repl-backlog-ttl"]);
     }
 }

@@ -69,7 +69,9 @@ pub(crate) async fn run(server: &Server, order: &Order, as_json: bool) -> Result
             ..
         } => measure::<PostgresDir>(server, order, &mut interrupts).await,
         #[cfg(feature = "redis")]
-        Place::Store { .. } => measure::<RedisDir>(server, order, &mut interrupts).await,
+        Place::Store {
+            engine: "Redis", ..
+        } => measure::<RedisDir>(server, order, &mut interrupts).await,
         _ => measure::<BenchDir>(server, order, &mut interrupts).await,
     };
     match measured {
