@@ -122,8 +122,8 @@ impl Mutex {
     /// its grant.
     ///
     /// To other clients a kept place is a held lock. [`try_lock`](Self::try_lock) writes nothing on
-    /// a held lock, so it stays unnoticed: elsewhere it gives `None` for as long as the place is
-    /// kept.
+    /// a held lock that its server knows of, so it stays unnoticed: elsewhere it gives `None` for
+    /// as long as the place is kept.
     ///
     /// # Guards that share a ticket
     ///
@@ -200,7 +200,7 @@ impl Mutex {
     /// lock is held.
     ///
     /// It reads a server that may lag behind, so right after a release elsewhere it may still give
-    /// `None`.
+    /// `None`, and right after a grant elsewhere it may write a ticket, which it takes back.
     ///
     /// # Errors
     ///
