@@ -69,6 +69,26 @@ async fn the_doctor_names_settings_that_weaken_the_promises(world: World) {
 }
 
 #[case(redis)]
+async fn the_doctor_finds_nothing_on_the_redis_of_the_compose_file(world: World) {
+    let compose = include_str!("../../../../docker/compose.yaml");
+    let mut lines = compose.lines().map(str::trim);
+    let words = lines.find_map(|line| {
+        line.strip_prefix("command: ")
+            .filter(|it| it.contains("redis-server"))
+    });
+    let words: Vec<&str> = serde_json::from_str(words.unwrap()).unwrap();
+    let server = spawn_blocking(move || daemon::redis(&words[1..]))
+        .await
+        .unwrap()
+        .unwrap();
+    finished(&mut on(&server, &world, &["init"])).await;
+
+    let doctor = finished(&mut on(&server, &world, &["doctor"])).await;
+
+    assert_eq!((doctor.code, &*doctor.stdout), (Some(0), ""), "{doctor:?}");
+}
+
+#[case(redis)]
 async fn what_only_zookeeper_has_is_refused_and_no_password_is_shown(world: World) {
     let server = ["--servers", "redis://me:secret@127.0.0.1:1"];
     for (words, code) in [
