@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         zookeeper: 27,
         embedded: 16,
         embedded_and_redis: 0,
-        redis: 4,
+        redis: 5,
         postgres: 5,
         real: 16,
     };
