@@ -64,7 +64,7 @@
 //!
 //! - `embedded`: a ZooKeeper-compatible server in this process, for tests and demos (module
 //!   `embedded`).
-//! - `tls`: connections through TLS (`KeeperBuilder::tls`).
+//! - `tls`: connections through TLS (`KeeperBuilder::tls`), on each engine that is built in.
 //! - `metrics`: waits, holds, losses and sessions are counted on the facade of the `metrics` crate.
 //!   The labels are the class of a lock ([`Mutex::with_class`]) and its kind, never its name.
 //!   `docs/metrics.md` explains each metric.
@@ -108,7 +108,7 @@ pub use guard::lost::Lost;
 pub use keeper::{Keeper, KeeperBuilder};
 pub use link::engine::{Engine, Weakness};
 #[cfg(feature = "tls")]
-pub use link::zookeeper::tls::Tls;
+pub use link::tls::Tls;
 pub use name::LockName;
 pub use owner::Owner;
 pub use protocol::acl::Acl;

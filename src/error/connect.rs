@@ -128,7 +128,7 @@ impl fmt::Display for AddressFailure {
     }
 }
 
-pub(super) fn list(addresses: &[AddressFailure]) -> String {
+pub(crate) fn list(addresses: &[AddressFailure]) -> String {
     let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     texts.join("; ")
 }

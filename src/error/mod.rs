@@ -10,7 +10,7 @@ mod questions;
 mod right;
 mod store;
 
-use connect::list;
+pub(crate) use connect::list;
 pub use connect::{AddressFailure, UnreachableReason};
 use making::{in_the_way, within};
 pub use right::Right;

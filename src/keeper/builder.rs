@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::connect_string::{is_loopback, split};
+use super::connect_string::{has_password_in_clear, is_loopback, split, without_secrets};
 use crate::brief::{Brief, shows};
 #[cfg(doc)]
 use crate::error::Error;
@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::keeper::Keeper;
 use crate::link::Create;
 #[cfg(feature = "tls")]
-use crate::link::zookeeper::tls::Tls;
+use crate::link::tls::Tls;
 use crate::protocol::acl::{Acl, Credential};
 use crate::protocol::dialect::Dialect;
 use crate::session::heartbeat::LeaseStrength;
@@ -48,13 +48,7 @@ pub struct KeeperBuilder {
 
 shows!(|builder| KeeperBuilder {
     // A URL that was meant for another store may have a password.
-    connect_string: Brief(
-        builder
-            .connect_string
-            .rsplit('@')
-            .next()
-            .unwrap_or_default()
-    ),
+    connect_string: Brief(without_secrets(&builder.connect_string)),
     root: Brief(&builder.root),
     session_timeout: builder.session_timeout,
     has_credential: !builder.credentials.is_empty(),
@@ -205,8 +199,11 @@ impl KeeperBuilder {
         self
     }
 
-    /// Connects to all servers through TLS. The connect string must have their TLS ports
-    /// (`secureClientPort`).
+    /// Connects to all servers through TLS, and verifies their certificates and names.
+    ///
+    /// On ZooKeeper the connect string must have their TLS ports (`secureClientPort`). On Redis the
+    /// scheme must be `rediss://` or `rediss-sentinel://`. On PostgreSQL nothing is sent in clear
+    /// then, with `?sslmode=verify-full` and without it.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
@@ -219,11 +216,15 @@ impl KeeperBuilder {
         self
     }
 
-    /// Whether a credential would cross the network in clear. It would if there is a credential and
-    /// no TLS, and a server is not on this machine (`localhost` or a loopback address).
-    /// [`connect`](Self::connect) then logs a warning.
+    /// Whether a credential would cross the network in clear, or the password of a URL. It would if
+    /// there is one and no TLS, and a server is not on this machine (`localhost` or a loopback
+    /// address). [`connect`](Self::connect) then logs a warning.
     pub fn sends_secrets_in_clear(&self) -> bool {
-        let (servers, _) = split(self.connect_string.trim());
+        let given = self.connect_string.trim();
+        if has_password_in_clear(given, self.has_tls()) {
+            return true;
+        }
+        let (servers, _) = split(given);
         let is_remote = !servers.split(',').all(is_loopback);
         is_remote && !self.has_tls() && !self.credentials.is_empty()
     }

@@ -10,10 +10,6 @@ use tracing::warn;
 use super::connect_string::{ConnectString, check_path};
 use super::{Keeper, KeeperBuilder};
 use crate::error::{Error, Result};
-#[cfg(feature = "postgres")]
-use crate::link::postgres::PostgresTarget;
-#[cfg(feature = "redis")]
-use crate::link::redis::RedisTarget;
 use crate::link::zookeeper::Target;
 #[cfg(feature = "tls")]
 use crate::link::zookeeper::check_tls;
@@ -21,13 +17,11 @@ use crate::link::{Create, Opener, size};
 use crate::metrics;
 use crate::protocol::acl::{Acl, Credential};
 use crate::protocol::dialect::Dialect;
-#[cfg(feature = "redis")]
-use crate::protocol::epoch::Reaping;
 use crate::protocol::ticket::TicketData;
 use crate::queue::journal::JournalWriter;
 use crate::session::acls::AclCheck;
 use crate::session::clock::SystemClock;
-#[cfg(any(doc, feature = "postgres", feature = "redis"))]
+#[cfg(doc)]
 use crate::session::heartbeat::LeaseStrength;
 use crate::session::pool::{Access, Pool, check_tick};
 use crate::session::too_large;
@@ -126,62 +120,6 @@ impl KeeperBuilder {
         })
     }
 
-    /// Another store than ZooKeeper, by its scheme.
-    #[cfg(any(feature = "postgres", feature = "redis"))]
-    fn store(&self) -> Result<Option<Arc<dyn Opener>>> {
-        let given = self.connect_string.trim();
-        let (timeout, is_new) = (self.session_timeout, self.is_new);
-        let target: Result<Arc<dyn Opener>, String> = match given.split_once("://") {
-            #[cfg(feature = "redis")]
-            Some(("redis", _)) => {
-                self.check_store_options("Redis", given)?;
-                RedisTarget::new(given, timeout, is_new).map(|mut target| {
-                    if self.is_clock_strict {
-                        target.reaping = Reaping::Strict;
-                    }
-                    Arc::new(target) as _
-                })
-            }
-            #[cfg(feature = "postgres")]
-            Some(("postgres" | "postgresql", _)) => {
-                self.check_store_options("PostgreSQL", given)?;
-                if self.is_clock_strict {
-                    let why = "it is of Redis, and this keeper is on PostgreSQL";
-                    return Err(Error::invalid("strict clock", "true", why));
-                }
-                PostgresTarget::new(given, timeout, is_new).map(|target| Arc::new(target) as _)
-            }
-            _ => return Ok(None),
-        };
-        target
-            .map(Some)
-            .map_err(|why| Error::invalid("connect string", without_secrets(given), why))
-    }
-
-    #[cfg(any(feature = "postgres", feature = "redis"))]
-    fn check_store_options(&self, store: &str, given: &str) -> Result<()> {
-        let is_of_zookeeper = [
-            ("credential", !self.credentials.is_empty()),
-            ("access list", self.acl.is_some()),
-            ("strict access list", !self.is_acl_strict),
-            ("TLS certificates", self.has_tls()),
-            ("tick time", self.tick.is_some()),
-            ("dialect", self.dialect != Dialect::default()),
-            ("lease strength", self.strength != LeaseStrength::default()),
-        ];
-        if let Some((option, _)) = is_of_zookeeper.into_iter().find(|(_, is_given)| *is_given) {
-            let why = format!(
-                "it is of ZooKeeper, and this keeper is on {store}: users and passwords stand in the URL there"
-            );
-            return Err(Error::invalid(option, "given", why));
-        }
-        if self.requires_tls {
-            let why = format!("TLS is required, and a keeper on {store} has none");
-            return Err(Error::invalid("connection", without_secrets(given), why));
-        }
-        Ok(())
-    }
-
     fn check_tls(&self) -> Result<()> {
         if self.requires_tls && !self.has_tls() {
             let why = "TLS is required, and no authority was given to trust";
@@ -225,13 +163,6 @@ impl KeeperBuilder {
         }
         Ok(self.root.clone())
     }
-}
-
-/// Before the `@` of a URL and behind its `?` there may be a password.
-#[cfg(any(feature = "postgres", feature = "redis"))]
-fn without_secrets(url: &str) -> &str {
-    let rest = url.rsplit('@').next().unwrap_or_default();
-    rest.split('?').next().unwrap_or_default()
 }
 
 /// A store that cannot be asked now is asked again by operators.

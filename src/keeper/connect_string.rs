@@ -10,6 +10,17 @@ use crate::name::LockName;
 
 /// The scheme that may stand before the servers.
 const ZOOKEEPER: &str = "zookeeper";
+/// The schemes of a keeper on Redis: a server, or sentinels that name it, each also with TLS.
+pub(super) const REDIS: [&str; 6] = [
+    "redis",
+    "rediss",
+    "redis-sentinel",
+    "rediss-sentinel",
+    // As other clients write it.
+    "redis+sentinel",
+    "rediss+sentinel",
+];
+const POSTGRES: [&str; 2] = ["postgres", "postgresql"];
 
 /// A checked connect string.
 #[derive(Debug)]
@@ -25,7 +36,7 @@ impl ConnectString {
         if let Some((scheme, _)) = scheme(given).filter(|(scheme, _)| *scheme != ZOOKEEPER) {
             return Err(Error::invalid("scheme", scheme, other_store(scheme)));
         }
-        let shown = given.rsplit('@').next().unwrap_or_default();
+        let shown = without_secrets(given);
         let refuse = |why: String| Error::invalid("connect string", shown, why);
         if given.contains('@') {
             return Err(refuse(
@@ -74,17 +85,55 @@ fn other_store(scheme: &str) -> String {
     if KINDS.iter().any(|(kind, _)| *kind == scheme) {
         return "it is a plain lock, which has no keeper: see `lockkeeper::compat::connect`".into();
     }
-    if let "postgres" | "postgresql" | "redis" = scheme {
-        let feature = if scheme == "redis" {
-            scheme
-        } else {
-            "postgres"
-        };
-        return format!("it needs the feature `{feature}` of lockkeeper");
+    if REDIS.contains(&scheme) {
+        return "it needs the feature `redis` of lockkeeper".into();
+    }
+    if POSTGRES.contains(&scheme) {
+        return "it needs the feature `postgres` of lockkeeper".into();
     }
     "a keeper is on ZooKeeper, Redis or PostgreSQL: write zk1:2181 or zookeeper://zk1:2181, \
      redis://r1:6379, or postgres://user@p1/database. Plain locks of other stores are in `lockkeeper::compat`"
         .into()
+}
+
+/// Before the `@` of a URL and behind its `?` there may be a password.
+pub(super) fn without_secrets(url: &str) -> &str {
+    let rest = url.rsplit('@').next().unwrap_or_default();
+    rest.split('?').next().unwrap_or_default()
+}
+
+/// Whether the URL of Redis or PostgreSQL has a password that would cross the network in clear.
+pub(super) fn has_password_in_clear(url: &str, has_tls: bool) -> bool {
+    let Some((scheme, rest)) = scheme(url) else {
+        return false;
+    };
+    let is_postgres = POSTGRES.contains(&scheme);
+    if !is_postgres && !REDIS.contains(&scheme) {
+        return false;
+    }
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let authority = place.split('/').next().unwrap_or_default();
+    let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let options = || query.split('&').filter_map(|option| option.split_once('='));
+    let has_password = user.contains(':') || options().any(|(key, _)| key.ends_with("password"));
+    let is_secure = match is_postgres {
+        true => {
+            has_tls
+                || options().any(|option| matches!(option, ("sslmode", "require" | "verify-full")))
+        }
+        false => scheme.starts_with("rediss"),
+    };
+    let more = options().filter(|(key, _)| is_postgres && matches!(*key, "host" | "hostaddr"));
+    let mut hosts = hosts
+        .split(',')
+        .chain(more.flat_map(|(_, hosts)| hosts.split(',')));
+    has_password && !is_secure && !hosts.all(is_of_this_machine)
+}
+
+/// A socket, a loopback address, or a host that an option names.
+fn is_of_this_machine(host: &str) -> bool {
+    let is_socket = host.starts_with('/') || host.to_ascii_lowercase().starts_with("%2f");
+    host.is_empty() || is_socket || is_loopback(host)
 }
 
 /// Whether the address is of this machine. No name is looked up.
@@ -177,6 +226,10 @@ mod tests {
             ("redis+setnx://me:secret@a:1", "is a plain lock"),
             ("postgres+row://me:secret@a/b", "lockkeeper::compat"),
             ("redis://me:secret@a:1", "needs the feature"),
+            (
+                "rediss-sentinel://me:secret@a/x",
+                "needs the feature `redis`",
+            ),
             ("postgres://me:secret@a/b", "needs the feature `postgres`"),
             ("http://me:secret@a", "lockkeeper::compat"),
             ("ZOOKEEPER://a:1", "a keeper is on ZooKeeper"),
@@ -190,5 +243,34 @@ mod tests {
             assert!(error.is_invalid() && text.contains(words), "{text}");
             assert!(!text.contains("secret"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_password_is_in_clear_without_tls_beyond_this_machine() {
+        for url in [
+            "redis://:secret@r1",
+            "redis-sentinel://me:secret@127.0.0.1,s2/main",
+            "redis-sentinel://s1/main?sentinel_password=secret",
+            "postgres://me:secret@p1/base",
+            "postgres://me:secret@127.0.0.1/base?host=p1",
+            "postgresql://me@p1/base?sslmode=disable&password=secret",
+        ] {
+            assert!(has_password_in_clear(url, false), "{url}");
+        }
+        for url in [
+            "redis://r1",
+            "redis://me@r1",
+            "redis://:secret@[::1]:1",
+            "rediss://:secret@r1",
+            "rediss-sentinel://me:secret@s1/main?sentinel_password=secret",
+            "postgres://me:secret@localhost/base",
+            "postgres://me:secret@%2Fvar%2Frun/base",
+            "postgres://me:secret@p1/base?sslmode=verify-full",
+            "zookeeper://p1:secret",
+        ] {
+            assert!(!has_password_in_clear(url, false), "{url}");
+        }
+        assert!(!has_password_in_clear("postgres://me:secret@p1/base", true));
+        assert!(has_password_in_clear("redis://me:secret@p1", true));
     }
 }

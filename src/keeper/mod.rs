@@ -6,6 +6,8 @@ mod builder;
 mod connect;
 mod connect_string;
 mod operators;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod stores;
 
 pub use builder::KeeperBuilder;
 
@@ -95,10 +97,10 @@ impl Keeper {
     /// [`compat::connect`](crate::compat::connect).
     ///
     /// With the feature `redis` it may be `redis://[user:password@]host[:port][/database]`. **That
-    /// engine is not finished**: its link keeps the contract that ZooKeeper's keeps, but most of
-    /// the suite has not run on it, and it knows neither TLS nor sentinels. See [`Engine`]. With
-    /// the feature `postgres` it may be `postgres://[user:password@]host[:port]/database`, to which
-    /// the same applies.
+    /// engine is not finished**: its link keeps the contract that ZooKeeper's keeps, but not all of
+    /// the suite has run on it. [`Engine`] has the URLs for sentinels and for TLS. With the feature
+    /// `postgres` it may be `postgres://[user:password@]host[:port]/database`, to which the same
+    /// applies.
     ///
     /// # Errors
     ///

@@ -17,6 +17,8 @@ use crate::error::{AddressFailure, UnreachableReason};
 
 /// The most that is read of an answer; one of ZooKeeper 3.9 has some 200 bytes, a leader's 300.
 const MOST: usize = 4 << 10;
+/// ZooKeeper's, as the client crate adds it.
+pub(crate) const DEFAULT_PORT: u16 = 2181;
 
 /// How a server describes itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +33,9 @@ pub(crate) enum ServerMode {
 /// Asks the one server behind an address; ends within `limit`.
 pub(crate) async fn mode(address: &str, limit: Duration) -> ServerMode {
     let asked = async {
-        let resolved: HashSet<_> = lookup_host(with_port(address)).await?.collect();
+        let resolved: HashSet<_> = lookup_host(with_port(address, DEFAULT_PORT))
+            .await?
+            .collect();
         let mut resolved = resolved.into_iter();
         match (resolved.next(), resolved.next()) {
             (Some(only), None) => {
@@ -86,7 +90,7 @@ pub(crate) async fn failures(
 }
 
 async fn reason(address: &str, is_secure: bool, deadline: Instant) -> UnreachableReason {
-    let resolved = match timeout_at(deadline, lookup_host(with_port(address))).await {
+    let resolved = match timeout_at(deadline, lookup_host(with_port(address, DEFAULT_PORT))).await {
         Ok(Ok(addresses)) => addresses.collect::<Vec<_>>(),
         Ok(Err(error)) => return UnreachableReason::NotResolved(error.into()),
         Err(_) => return UnreachableReason::NotResolved(failed("no answer in time")),
@@ -113,13 +117,13 @@ fn failed(why: &'static str) -> Arc<io::Error> {
     io::Error::other(why).into()
 }
 
-/// ZooKeeper's default port, as the client crate adds it.
-pub(crate) fn with_port(address: &str) -> String {
+/// Adds a port where none is.
+pub(crate) fn with_port(address: &str, port: u16) -> String {
     let host = address.rsplit(']').next().unwrap_or(address);
     if host.contains(':') {
         address.into()
     } else {
-        format!("{address}:2181")
+        format!("{address}:{port}")
     }
 }
 
@@ -147,10 +151,10 @@ mod tests {
 
     #[test]
     fn the_default_port_is_added_where_none_is() {
-        assert_eq!(with_port("zk1"), "zk1:2181");
-        assert_eq!(with_port("zk1:99"), "zk1:99");
-        assert_eq!(with_port("[::1]"), "[::1]:2181");
-        assert_eq!(with_port("[::1]:99"), "[::1]:99");
+        assert_eq!(with_port("zk1", 2181), "zk1:2181");
+        assert_eq!(with_port("zk1:99", 2181), "zk1:99");
+        assert_eq!(with_port("[::1]", 2181), "[::1]:2181");
+        assert_eq!(with_port("[::1]:99", 2181), "[::1]:99");
     }
 
     #[test]

@@ -12,6 +12,14 @@ pub enum Engine {
     ZooKeeper,
     /// Redis, 7.0 and newer: `redis://`. It needs the feature `redis`, and is **not finished**.
     ///
+    /// `redis://user:password@host:6379/0` names the primary. `redis-sentinel://s1,s2,s3/mymaster`
+    /// names sentinels and the primary that they watch. They are asked at each connect, and when
+    /// they decide for another primary. Their own user and password are the options
+    /// `sentinel_username` and `sentinel_password`. With `rediss://` and `rediss-sentinel://` all
+    /// connections have TLS, with the certificates of [`KeeperBuilder::tls`], and the feature `tls`.
+    ///
+    /// [`KeeperBuilder::tls`]: crate::KeeperBuilder
+    ///
     /// After a start, a promotion or a `FLUSHALL`, data may be lost. Then every session is over.
     /// For 35 s none is given, because clients of before may still think that they hold locks. A
     /// connect waits for that. Options that are ZooKeeper's own are refused by name.
@@ -22,8 +30,11 @@ pub enum Engine {
     /// `postgres://user:password@host:5432/database` names the primary. A schema of ours,
     /// `lockkeeper` or what `?schema=` says, is made at the first connect. For that, the user needs
     /// `CREATE` on the database. If another user has made the schema before, `USAGE` on it and all
-    /// rights on its tables are enough. Transactions must be `read committed`, as by default. TLS
-    /// is not built in: a URL that asks for it is refused.
+    /// rights on its tables are enough. Transactions must be `read committed`, as by default.
+    ///
+    /// With the certificates of [`KeeperBuilder::tls`](crate::KeeperBuilder) all connections have
+    /// TLS. `?sslmode=verify-full` asks for it, and so does `require`. Both verify the certificate
+    /// and its name. `disable` is the other mode that is accepted.
     ///
     /// Each session has two connections, and each keeper another one for notifications.
     /// `?wake=poll` asks for events instead, up to each 10 ms while something waits. That also

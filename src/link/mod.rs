@@ -21,6 +21,7 @@ pub(crate) mod redis;
 pub(crate) mod size;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) mod stored;
+pub(crate) mod tls;
 pub(crate) mod zookeeper;
 
 use std::fmt;

@@ -289,7 +289,7 @@ pub fn connect(data: &[u8]) {
 
 /// As we look for a server when it gives no session.
 fn endpoint(server: &str) -> (String, u16) {
-    let with_port = with_port(server);
+    let with_port = with_port(server, 2181);
     let (host, port) = with_port.rsplit_once(':').unwrap_or_default();
     let bare = host
         .strip_prefix('[')

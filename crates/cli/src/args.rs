@@ -91,8 +91,8 @@ pub(crate) enum Order {
 #[command(next_help_heading = "Server")]
 pub(crate) struct Server {
     /// ZooKeeper servers, and a chroot if there is one: zk1:2181,zk2:2181/app. The default is
-    /// localhost:2181. Or the URL of a Redis or a PostgreSQL: redis://host:6379,
-    /// postgres://user@host/database. Or that of a plain lock, for `run` alone:
+    /// localhost:2181. Or the URL of a Redis or a PostgreSQL: redis://host:6379, rediss:// with TLS,
+    /// redis-sentinel://s1:26379,s2:26379/mymaster, postgres://user@host/database. Or that of a plain lock, for `run` alone:
     /// redis+setnx://host:6379. Every user of this machine sees it in the list of processes, so set
     /// the variable if it has a password
     #[arg(
@@ -158,7 +158,7 @@ pub(crate) struct Server {
     pub(crate) no_strict_acl: bool,
 
     /// Speaks TLS with the servers, and trusts certificates that an authority in this file (PEM)
-    /// has signed
+    /// has signed. On Redis the scheme is rediss:// then
     #[arg(long, global = true, value_name = "FILE", env = "LOCKKEEPER_TLS_CA")]
     pub(crate) tls_ca: Option<PathBuf>,
 

@@ -42,6 +42,7 @@ pub mod relay;
 pub mod resp;
 pub mod runner;
 pub mod secure;
+pub mod sentinel;
 pub mod shown;
 pub mod stall;
 pub mod store;

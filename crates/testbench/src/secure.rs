@@ -1,13 +1,19 @@
-//! A real server that speaks TLS, with certificates that are made here.
+//! Real servers that speak TLS, with certificates that are made here.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use tempfile::TempDir;
 
+use crate::daemon::{self, Daemon, own};
 use crate::ports;
 use crate::zookeeper::Servers;
+
+/// A certificate and its key.
+pub type Identity = (String, String);
 
 /// An authority, and what it has signed.
 pub struct Authority {
@@ -28,13 +34,64 @@ impl Authority {
     }
 
     /// A certificate for this machine, and its key.
-    pub fn sign(&self) -> (String, String) {
+    pub fn sign(&self) -> Identity {
+        self.sign_for(&["localhost", "127.0.0.1"], 4000)
+    }
+
+    /// For these names, until that year.
+    pub fn sign_for(&self, names: &[&str], until: i32) -> Identity {
         let key = KeyPair::generate().unwrap();
-        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
-        let params = CertificateParams::new(names).unwrap();
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.not_after = date_time_ymd(until, 1, 1);
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         (certificate.pem(), key.serialize_pem())
     }
+}
+
+/// A Redis server, or with `--sentinel` a sentinel, that speaks nothing but TLS. It wants
+/// certificates of its clients if `more` says so.
+pub fn redis(authority: &Authority, own: &Identity, more: &[&str]) -> Result<Daemon, String> {
+    let (own, ca) = (own.clone(), authority.certificate.clone());
+    let more: Vec<String> = more.iter().map(|&word| word.to_owned()).collect();
+    let recipe = move |folder: &Path, port: u16| {
+        let (certificate, key) = &own;
+        let mut command = Command::new("redis-server");
+        command
+            .args(["--bind", "127.0.0.1", "--save", "", "--port", "0"])
+            .args(["--tls-port", &port.to_string(), "--dir"])
+            .arg(folder)
+            .arg("--tls-cert-file")
+            .arg(written(folder, "own.pem", certificate))
+            .arg("--tls-key-file")
+            .arg(written(folder, "own.key", key))
+            .arg("--tls-ca-cert-file")
+            .arg(written(folder, "ca.pem", &ca))
+            .args(&more);
+        Ok(command)
+    };
+    Daemon::start("redis-server", Box::new(recipe))
+}
+
+/// A PostgreSQL server that can speak TLS, and lets in as the line of its `pg_hba.conf` says.
+pub fn postgres(authority: &Authority, ours: &Identity, lets_in: &str) -> (Daemon, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    own("postgres", folder.path()).unwrap();
+    let file = |setting: &str, text: &str| {
+        let file = written(folder.path(), setting, text);
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        own("postgres", &file).unwrap();
+        format!("{setting}={}", file.display())
+    };
+    let settings = [
+        "ssl=on".to_owned(),
+        file("ssl_cert_file", &ours.0),
+        file("ssl_key_file", &ours.1),
+        file("ssl_ca_file", &authority.certificate),
+        file("hba_file", &format!("{lets_in}\n")),
+    ];
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    (daemon::postgres(&settings).unwrap(), folder)
 }
 
 /// A server that wants certificates of its clients.

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
-use tokio_postgres::{Client, Config, NoTls, Row};
+use tokio_postgres::{Client, Connection, Row, Socket};
 
 use super::connection::PostgresConnection;
+use super::endpoint::Endpoint;
 use super::events::Events;
 use super::lane::Lane;
 use super::problem::{REMADE, ungreeted, words};
@@ -43,13 +45,12 @@ impl Store for PostgresTarget {
 
     async fn weaknesses(&self, limit: Duration) -> Result<Vec<Weakness>, UnreachableReason> {
         let asked = timeout(limit, async {
-            let (client, is_straight) = connect_marked(&self.config).await?;
+            let (client, is_straight) = connect_marked(&self.endpoint).await?;
             weaknesses::ask(&client, is_straight).await
         });
         match asked.await {
             Err(_) => Err(UnreachableReason::Silent),
-            Ok(Err(Ungreeted::Unauthenticated(why))) => Err(UnreachableReason::Refusing(why)),
-            Ok(Err(Ungreeted::Unreachable(reason))) => Err(reason),
+            Ok(Err(ungreeted)) => Err(ungreeted.reason()),
             Ok(Ok(found)) => Ok(found),
         }
     }
@@ -72,7 +73,7 @@ async fn greeting(
     number: u64,
     limit: Duration,
 ) -> Result<PostgresConnection, Ungreeted> {
-    let (heartbeats, is_straight) = connect_marked(&target.config).await?;
+    let (heartbeats, is_straight) = connect_marked(&target.endpoint).await?;
     if target.wake == WakeUp::Notify && !is_straight {
         return Err(refusing(
             "a pooler is between, which loses notifications: add ?wake=poll to the URL, or name the server itself",
@@ -86,15 +87,16 @@ async fn greeting(
     let (work, events) = match target.wake {
         WakeUp::Notify => {
             let rhythm = target.session_timeout / 3;
-            let listening = target
-                .listeners
-                .subscribe(&target.config, session, rhythm.min(limit));
-            let (work, events) = tokio::try_join!(connect(&target.config), listening)?;
+            let listening =
+                target
+                    .listeners
+                    .subscribe(&target.endpoint, session, rhythm.min(limit));
+            let (work, events) = tokio::try_join!(connect(&target.endpoint), listening)?;
             (work, Events::notified(events))
         }
         WakeUp::Poll => {
             let events = Events::polled(Arc::clone(&heartbeats), &target.schema, session);
-            (connect(&target.config).await?, events)
+            (connect(&target.endpoint).await?, events)
         }
     };
     Ok(PostgresConnection {
@@ -108,36 +110,40 @@ async fn greeting(
 }
 
 /// Connects. Whether no pooler is between: a setting that came with the connection is there.
-async fn connect_marked(config: &Config) -> Result<(Client, bool), Ungreeted> {
+async fn connect_marked(endpoint: &Endpoint) -> Result<(Client, bool), Ungreeted> {
     let marker = uuid::Uuid::new_v4().simple().to_string();
-    let given = config.get_options().unwrap_or_default();
+    let given = endpoint.config.get_options().unwrap_or_default();
     let options = format!("{given} -c lockkeeper.marker={marker}");
-    match try_connect(config.clone().options(options)).await {
-        Ok(client) => {
+    match endpoint.connect_with(options).await {
+        Ok(opened) => {
+            let client = served(opened);
             let asked = "SELECT coalesce(current_setting('lockkeeper.marker', true), '')";
             let seen: String = cell(&ask(&client, asked).await?, 0)?;
             Ok((client, seen == marker))
         }
         Err(error) if words(&error).contains("startup parameter") => {
-            Ok((connect(config).await?, false))
+            Ok((connect(endpoint).await?, false))
         }
         Err(error) => Err(ungreeted(&error)),
     }
 }
 
-async fn connect(config: &Config) -> Result<Client, Ungreeted> {
-    try_connect(config).await.map_err(|error| ungreeted(&error))
+async fn connect(endpoint: &Endpoint) -> Result<Client, Ungreeted> {
+    let opened = endpoint.connect().await;
+    opened.map(served).map_err(|error| ungreeted(&error))
 }
 
-async fn try_connect(config: &Config) -> Result<Client, tokio_postgres::Error> {
-    let (client, connection) = config.connect(NoTls).await?;
-    // It ends with its client.
+/// The task of a connection ends with its client.
+fn served<S>((client, connection): (Client, Connection<Socket, S>)) -> Client
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(error = words(&error), "a connection to PostgreSQL ended");
         }
     });
-    Ok(client)
+    client
 }
 
 /// One row, without a statement that is prepared by name.

@@ -12,8 +12,9 @@ use std::time::Duration;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
-use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
+use tokio_postgres::{AsyncMessage, Client};
 
+use super::endpoint::Endpoint;
 use super::problem::ungreeted;
 use crate::latch::Latch;
 use crate::link::stored::Ungreeted;
@@ -69,7 +70,7 @@ impl Listeners {
     /// `rhythm`: how often the connection is asked whether it is there.
     pub(super) async fn subscribe(
         &self,
-        config: &Config,
+        endpoint: &Endpoint,
         session: i64,
         rhythm: Duration,
     ) -> Result<Subscription, Ungreeted> {
@@ -80,7 +81,7 @@ impl Listeners {
         };
         let listener = match alive {
             Some(listener) => listener,
-            None => Arc::new(Listener::open(config, rhythm).await?),
+            None => Arc::new(Listener::open(endpoint, rhythm).await?),
         };
         *current = Arc::downgrade(&listener);
         let (sender, events) = mpsc::unbounded_channel();
@@ -97,8 +98,8 @@ impl Listeners {
 }
 
 impl Listener {
-    async fn open(config: &Config, rhythm: Duration) -> Result<Self, Ungreeted> {
-        let opened = config.connect(NoTls).await;
+    async fn open(endpoint: &Endpoint, rhythm: Duration) -> Result<Self, Ungreeted> {
+        let opened = endpoint.connect().await;
         let (client, mut connection) = opened.map_err(|error| ungreeted(&error))?;
         let (client, subscribers) = (Arc::new(client), Subscribers::default());
         let (asked, told) = (Arc::clone(&client), Arc::clone(&subscribers));

@@ -8,6 +8,7 @@
 //! set on a connection, so that requests pass a pooler.
 
 mod connection;
+mod endpoint;
 mod events;
 mod greeting;
 mod lane;
@@ -17,6 +18,8 @@ mod problem;
 mod reply;
 mod statement;
 mod target;
+#[cfg(feature = "tls")]
+mod transport;
 mod weaknesses;
 
 pub(crate) use target::PostgresTarget;

@@ -11,6 +11,7 @@ use tokio_postgres::Error;
 
 use crate::error::UnreachableReason;
 use crate::link::stored::{Trouble, Ungreeted};
+use crate::link::tls::refusal;
 use crate::link::{Code, Right};
 
 pub(super) fn words(error: &Error) -> String {
@@ -52,6 +53,9 @@ pub(super) fn ungreeted(error: &Error) -> Ungreeted {
     let refusing = |why: String| Ungreeted::Unreachable(UnreachableReason::Refusing(why));
     if let Some(code) = error.code() {
         return match code.code() {
+            "28000" if words.contains("no encryption") => refusing(format!(
+                "{words}: it may want TLS, as ?sslmode=verify-full asks for it"
+            )),
             code if code.starts_with("28") => Ungreeted::Unauthenticated(words),
             "42501" => refusing(format!(
                 "{words}: the user needs CREATE on the database, or a schema that was made before, with USAGE on it and all rights on its tables"
@@ -62,6 +66,12 @@ pub(super) fn ungreeted(error: &Error) -> Ungreeted {
             }
             _ => refusing(words),
         };
+    }
+    if let Some(why) = refusal(error) {
+        return refusing(why);
+    }
+    if words.contains("TLS") {
+        return refusing(words);
     }
     let source = error.source().and_then(|source| source.downcast_ref());
     let is_io = source.is_some_and(|io: &io::Error| {

@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::Host;
 
+use super::endpoint::Endpoint;
 use super::listener::Listeners;
+use crate::link::tls::TlsClient;
 
 /// The schema of ours, unless the URL names another one.
 const SCHEMA: &str = "lockkeeper";
@@ -27,7 +29,9 @@ pub(super) enum WakeUp {
 /// The server, and what is asked of it.
 #[derive(Clone)]
 pub(crate) struct PostgresTarget {
-    pub(super) config: Arc<Config>,
+    pub(super) endpoint: Arc<Endpoint>,
+    /// What `sslmode` says, if it stands in the URL.
+    asks_for_tls: Option<bool>,
     /// Host, port and database.
     pub(super) server: Arc<str>,
     pub(super) schema: Arc<str>,
@@ -50,10 +54,11 @@ impl fmt::Debug for PostgresTarget {
 
 impl PostgresTarget {
     /// For `postgres://[user[:password]@]host[:port]/database`. Options of ours behind a `?` are
-    /// `wake` (`notify` or `poll`) and `schema`.
+    /// `wake` (`notify` or `poll`), `schema` and `sslmode`.
     pub(crate) fn new(url: &str, session_timeout: Duration, is_new: bool) -> Result<Self, String> {
         let (address, query) = url.split_once('?').unwrap_or((url, ""));
         let (mut wake, mut schema, mut theirs) = (WakeUp::Notify, SCHEMA.to_owned(), Vec::new());
+        let mut asks_for_tls = None;
         for part in query.split('&').filter(|part| !part.is_empty()) {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
             match (key, value) {
@@ -64,25 +69,24 @@ impl PostgresTarget {
                 ("schema", _) => {
                     return Err("`schema` has a-z, 0-9 and _ only, and begins with a letter".into());
                 }
-                ("sslmode", "disable" | "prefer") => {}
-                (key, _) if key.starts_with("ssl") => {
-                    let why = format!(
-                        "`{key}` asks for TLS, which is not built in: use a tunnel, or sslmode=disable on a network that you trust"
-                    );
-                    return Err(why);
+                ("sslmode", mode) => asks_for_tls = Some(asks_for_tls_by(mode)?),
+                (key, _) if key.starts_with("ssl") || key == "channel_binding" => {
+                    return Err(format!(
+                        "`{key}` is not for the URL: authorities, a certificate and its key are given as `Tls`, or with --tls-ca, --tls-cert and --tls-key"
+                    ));
                 }
                 _ => theirs.push(part),
             }
         }
         let plain = format!("{address}?{}", theirs.join("&"));
         let mut config: Config = plain.parse().map_err(refusal)?;
-        config.ssl_mode(SslMode::Disable);
         if config.get_application_name().is_none() {
             config.application_name("lockkeeper");
         }
         let server = server_of(&config)?;
         Ok(Self {
-            config: Arc::new(config),
+            endpoint: Arc::new(Endpoint::new(config)),
+            asks_for_tls,
             server: server.into(),
             schema: schema.into(),
             wake,
@@ -90,6 +94,53 @@ impl PostgresTarget {
             is_new,
             listeners: Arc::default(),
         })
+    }
+
+    /// TLS is spoken if the URL asks for it, or if certificates are given. Refuses certificates
+    /// that the URL has no use for, and a URL that needs some.
+    pub(crate) fn secured(mut self, tls: Option<TlsClient>) -> Result<Self, String> {
+        if self.asks_for_tls == Some(true) && !cfg!(feature = "tls") {
+            return Err(
+                "`sslmode` asks for TLS, which needs the feature `tls` of lockkeeper".into(),
+            );
+        }
+        let tls = match (self.asks_for_tls, tls) {
+            (Some(true), None) => {
+                return Err("`sslmode` asks for TLS, and no authority was given to trust (`Tls::with_ca`, or --tls-ca)".into());
+            }
+            (Some(false), Some(_)) => {
+                return Err("certificates for TLS were given, and sslmode=disable".into());
+            }
+            (_, None) => return Ok(self),
+            (_, Some(tls)) => tls,
+        };
+        let hosts = self.endpoint.config.get_hosts();
+        if hosts.iter().any(|host| !matches!(host, Host::Tcp(_))) {
+            return Err("a socket of this machine has no TLS: name a host".into());
+        }
+        let endpoint = Endpoint::clone(&self.endpoint).secured(tls);
+        self.endpoint = Arc::new(endpoint);
+        Ok(self)
+    }
+
+    pub(crate) fn is_secure(&self) -> bool {
+        self.endpoint.is_secure()
+    }
+}
+
+/// Whether a mode asks for TLS. With TLS, the certificate and its name are always verified, which is
+/// more than `require` asks for.
+fn asks_for_tls_by(mode: &str) -> Result<bool, String> {
+    match mode {
+        "disable" => Ok(false),
+        "require" | "verify-full" => Ok(true),
+        "allow" | "prefer" => Err(format!(
+            "`sslmode={mode}` lets anybody between choose that there is no TLS: say verify-full or disable"
+        )),
+        "verify-ca" => Err(
+            "`sslmode=verify-ca` takes the certificate of any host that the authority has signed: say verify-full".into(),
+        ),
+        _ => Err("`sslmode` is `disable`, `require` or `verify-full`".into()),
     }
 }
 

@@ -8,8 +8,12 @@
 mod answer;
 #[cfg(test)]
 mod by_hand;
+mod connect;
+mod follower;
 mod request;
+mod sentinels;
 mod target;
+mod url;
 mod weaknesses;
 
 #[cfg(test)]

@@ -1,26 +1,29 @@
-//! A Redis server, and how connections and sessions are opened there.
+//! A Redis server, or sentinels that know it, and how connections and sessions are opened there.
+//!
+//! Invariant: what is told of a URL is without its user and password.
 
-use std::io;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Client, IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind,
-    RedisError, Script, Value,
-};
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisConnectionInfo, Script, Value};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::answer::{self, Shape};
+use super::connect::{OpenConnection, connect};
+use super::follower::{Followed, Followers};
 use super::request::Keys;
+use super::sentinels::{Named, Sentinels};
+use super::url::{Address, Names, RedisUrl};
 use super::weaknesses;
-use crate::error::UnreachableReason;
+use crate::error::{AddressFailure, UnreachableReason};
 use crate::link::engine::{Engine, Weakness};
 use crate::link::stored::{
     SessionKey, Store, StoreConnection, StoreReply, StoreRequest, Trouble, Ungreeted,
 };
+use crate::link::tls::TlsClient;
 use crate::protocol::epoch::Reaping;
 
 /// Requests that wait to be sent. With the crate's 50, a burst would wait in another order.
@@ -29,11 +32,14 @@ const PIPELINED: usize = 1 << 16;
 const SCRIPT: &str = include_str!("script.lua");
 
 /// The server, and what is asked of it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct RedisTarget {
-    client: Client,
-    /// Host, port and database.
-    server: String,
+    place: Place,
+    login: RedisConnectionInfo,
+    is_secure: bool,
+    tls: Option<TlsClient>,
+    /// Host, port and database, or those of the sentinels.
+    server: Arc<str>,
     keys: Keys,
     session_timeout: Duration,
     /// The root is declared to be new: nobody waits for clients of before.
@@ -43,23 +49,28 @@ pub(crate) struct RedisTarget {
     script: Arc<str>,
 }
 
-impl From<RedisError> for Ungreeted {
-    fn from(error: RedisError) -> Self {
-        let words = error.to_string();
-        match error.code() {
-            Some("NOAUTH" | "WRONGPASS" | "NOPERM") => return Self::Unauthenticated(words),
-            Some(_) => return Self::Unreachable(UnreachableReason::Refusing(words)),
-            None => {}
-        }
-        let refused = Arc::new(io::Error::other(words));
-        Self::Unreachable(UnreachableReason::Refused(refused))
+#[derive(Clone)]
+enum Place {
+    Server(Address),
+    Sentinels(Sentinels, Arc<Followers>),
+}
+
+/// Without user and password.
+impl fmt::Debug for RedisTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisTarget")
+            .field("server", &self.server)
+            .field("is_secure", &self.is_secure)
+            .finish_non_exhaustive()
     }
 }
 
 /// A connection that was greeted.
 pub(crate) struct Greeted {
     number: u64,
-    connection: MultiplexedConnection,
+    open: OpenConnection,
+    /// Whether it still leads to the primary, if sentinels know that.
+    followed: Option<Followed>,
     pushes: mpsc::UnboundedReceiver<PushInfo>,
     keys: Keys,
     script: Arc<str>,
@@ -68,19 +79,36 @@ pub(crate) struct Greeted {
 }
 
 impl RedisTarget {
-    /// For `redis://[user:password@]host[:port][/database]`.
+    /// For the URLs that [`RedisUrl`] reads.
     pub(crate) fn new(url: &str, session_timeout: Duration, is_new: bool) -> Result<Self, String> {
-        let info = url
-            .into_connection_info()
-            .map_err(|error| error.to_string())?;
-        let tcp = info.tcp_settings().clone().set_nodelay(true);
-        let redis = info.redis_settings().clone();
-        let server = format!("{}/{}", info.addr(), redis.db());
-        let redis = redis.set_protocol(ProtocolVersion::RESP3);
-        let info = info.set_tcp_settings(tcp).set_redis_settings(redis);
+        let RedisUrl {
+            names,
+            login,
+            is_secure,
+            shown,
+        } = RedisUrl::parse(url)?;
+        let place = match names {
+            Names::Server(address) => Place::Server(address),
+            Names::Sentinels {
+                addresses,
+                primary,
+                login,
+            } => {
+                let sentinels = Sentinels {
+                    addresses: addresses.into(),
+                    primary: primary.into(),
+                    login,
+                    tls: None,
+                };
+                Place::Sentinels(sentinels, Arc::default())
+            }
+        };
         Ok(Self {
-            client: Client::open(info).map_err(|error| error.to_string())?,
-            server,
+            place,
+            login,
+            is_secure,
+            tls: None,
+            server: shown.into(),
             keys: Keys::new("lockkeeper"),
             session_timeout,
             is_new,
@@ -89,28 +117,100 @@ impl RedisTarget {
         })
     }
 
-    async fn handshake(&self, session: i64, number: u64) -> Result<Greeted, Ungreeted> {
-        let (pushed, pushes) = mpsc::unbounded_channel();
-        let config = AsyncConnectionConfig::new()
+    /// Refuses certificates that the scheme has no use for, and a scheme that needs some.
+    pub(crate) fn secured(mut self, tls: Option<TlsClient>) -> Result<Self, String> {
+        if self.is_secure && !cfg!(feature = "tls") {
+            return Err("it needs the feature `tls` of lockkeeper".into());
+        }
+        match (self.is_secure, &tls) {
+            (true, None) => {
+                return Err("it asks for TLS, and no authority was given to trust (`Tls::with_ca`, or --tls-ca)".into());
+            }
+            (false, Some(_)) => {
+                return Err(
+                    "certificates for TLS were given, and this scheme has none: write rediss:// or rediss-sentinel://".into(),
+                );
+            }
+            _ => {}
+        }
+        if let Place::Sentinels(sentinels, _) = &mut self.place {
+            sentinels.tls.clone_from(&tls);
+        }
+        self.tls = tls;
+        Ok(self)
+    }
+
+    pub(crate) const fn is_secure(&self) -> bool {
+        self.is_secure
+    }
+
+    /// Connects to the server, or to the one that sentinels name.
+    async fn connect(
+        &self,
+        config: AsyncConnectionConfig,
+        limit: Duration,
+    ) -> Result<(OpenConnection, Option<Named>), Ungreeted> {
+        if self.is_secure && self.tls.is_none() {
+            return Err(Ungreeted::refusing(
+                "TLS was asked for, without an authority to trust",
+            ));
+        }
+        let config = config
             .set_connection_timeout(None)
             .set_response_timeout(None)
-            .set_pipeline_buffer_size(PIPELINED)
-            .set_push_sender(pushed);
-        let refusing = |why: String| Ungreeted::Unreachable(UnreachableReason::Refusing(why));
-        let opened = self
-            .client
-            .get_multiplexed_async_connection_with_config(&config);
-        let mut connection = opened.await?;
-        let mut ask = async |name: &str, words: &[&str]| {
-            let mut command = redis::cmd(name);
-            command.arg(words);
-            match connection.send_packed_command(&command).await? {
-                Value::ServerError(error) => Err(Ungreeted::from(RedisError::from(error))),
-                value => Ok(value),
+            .set_pipeline_buffer_size(PIPELINED);
+        let (address, named) = match &self.place {
+            Place::Server(address) => (address.clone(), None),
+            Place::Sentinels(sentinels, _) => {
+                let named = sentinels.ask(limit / 2).await?;
+                (named.primary.clone(), Some(named))
             }
         };
-        let replication: String = redis::from_redis_value(ask("INFO", &["replication"]).await?)
-            .map_err(|_| refusing("it is no Redis server".into()))?;
+        let opened = connect(&address, self.tls.as_ref(), &self.login, config);
+        let Some(named) = named else {
+            return Ok((opened.await?, None));
+        };
+        // What is left for it of the limit, so that a silent server is told by its name.
+        let opened = timeout(limit * 2 / 5, opened).await;
+        let opened = opened.unwrap_or(Err(Ungreeted::Unreachable(UnreachableReason::Silent)));
+        let opened = opened.map_err(|why| of_primary(why, Some(&named)))?;
+        Ok((opened, Some(named)))
+    }
+
+    async fn handshake(
+        &self,
+        session: i64,
+        number: u64,
+        limit: Duration,
+    ) -> Result<Greeted, Ungreeted> {
+        let (pushed, pushes) = mpsc::unbounded_channel();
+        let config = AsyncConnectionConfig::new().set_push_sender(pushed);
+        let (mut open, named) = self.connect(config, limit).await?;
+        let greeted = self.greeting(session, &mut open).await;
+        let incarnation = greeted.map_err(|why| of_primary(why, named.as_ref()))?;
+        let followed = match (&self.place, named) {
+            (Place::Sentinels(sentinels, followers), Some(named)) => {
+                let rhythm = self.session_timeout / 3;
+                Some(followers.follow(sentinels, named, rhythm).await)
+            }
+            _ => None,
+        };
+        Ok(Greeted {
+            number,
+            open,
+            followed,
+            pushes,
+            keys: self.keys.clone(),
+            script: Arc::clone(&self.script),
+            incarnation,
+        })
+    }
+
+    /// Learns which history the server has, and makes it ready for a session.
+    async fn greeting(&self, session: i64, open: &mut OpenConnection) -> Result<String, Ungreeted> {
+        let replication: String =
+            redis::from_redis_value(open.ask("INFO", &["replication"]).await?)
+                .map_err(|_| Ungreeted::refusing("it is no Redis server"))?;
         let line = |name: &str| {
             let mut lines = replication.lines();
             lines
@@ -118,21 +218,25 @@ impl RedisTarget {
                 .map(str::to_owned)
         };
         if line("role:").as_deref() != Some("master") {
-            return Err(refusing("it is a replica, name its primary".into()));
+            return Err(Ungreeted::refusing("it is a replica, name its primary"));
         }
         let incarnation = line("master_replid:")
-            .ok_or_else(|| refusing("it does not name its history".into()))?;
-        ask("SCRIPT", &["LOAD", SCRIPT]).await?;
+            .ok_or_else(|| Ungreeted::refusing("it does not name its history"))?;
+        open.ask("SCRIPT", &["LOAD", SCRIPT]).await?;
         let channel = format!("{}{session}", self.keys.channels());
-        ask("SUBSCRIBE", &[&channel]).await?;
-        Ok(Greeted {
-            number,
-            connection,
-            pushes,
-            keys: self.keys.clone(),
-            script: Arc::clone(&self.script),
-            incarnation,
-        })
+        open.ask("SUBSCRIBE", &[&channel]).await?;
+        Ok(incarnation)
+    }
+}
+
+/// Of a server that a sentinel has named: both are told.
+fn of_primary(why: Ungreeted, named: Option<&Named>) -> Ungreeted {
+    match (why, named) {
+        (Ungreeted::Unreachable(reason), Some(Named { primary, by, .. })) => {
+            let address = format!("{primary}, the primary that sentinel {by} names");
+            Ungreeted::Each(vec![AddressFailure::new(address, reason)])
+        }
+        (why, _) => why,
     }
 }
 
@@ -164,12 +268,17 @@ impl Store for RedisTarget {
         number: u64,
         limit: Duration,
     ) -> Result<Greeted, Ungreeted> {
-        let greeted = timeout(limit, self.handshake(session, number)).await;
+        let greeted = timeout(limit, self.handshake(session, number, limit)).await;
         greeted.unwrap_or(Err(Ungreeted::Unreachable(UnreachableReason::Silent)))
     }
 
     async fn weaknesses(&self, limit: Duration) -> Result<Vec<Weakness>, UnreachableReason> {
-        weaknesses::ask(&self.client, limit).await
+        let asked = timeout(limit, async {
+            let (mut open, _) = self.connect(AsyncConnectionConfig::new(), limit).await?;
+            weaknesses::ask(&mut open).await
+        });
+        let asked = asked.await.map_err(|_| UnreachableReason::Silent)?;
+        asked.map_err(Ungreeted::reason)
     }
 }
 
@@ -208,7 +317,7 @@ impl StoreConnection for Greeted {
     ) -> BoxFuture<'static, Result<StoreReply, Trouble>> {
         let command = self.command(session, operation);
         let shape = Shape::of(operation, session.id);
-        let mut connection = self.connection.clone();
+        let mut connection = self.open.connection.clone();
         Box::pin(async move {
             let answered = match connection.send_packed_command(&command).await {
                 Ok(Value::ServerError(error)) => Err(error.into()),
@@ -220,7 +329,15 @@ impl StoreConnection for Greeted {
 
     async fn event(&mut self) -> Option<String> {
         loop {
-            let push = self.pushes.recv().await?;
+            let push = match &mut self.followed {
+                None => self.pushes.recv().await?,
+                Some(followed) => tokio::select! {
+                    biased;
+                    push = self.pushes.recv() => push?,
+                    // Another connection asks the sentinels again.
+                    () = followed.moved() => return None,
+                },
+            };
             match (&push.kind, push.data.get(1)) {
                 (PushKind::Disconnection, _) => return None,
                 (PushKind::Message, Some(Value::BulkString(event))) => {

@@ -6,12 +6,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{Client, Cmd, RedisError, cmd, from_redis_value};
-use tokio::time::timeout;
+use redis::from_redis_value;
 
+use super::connect::OpenConnection;
 use crate::error::UnreachableReason;
 use crate::link::engine::Weakness;
+use crate::link::stored::Ungreeted;
 use crate::protocol::epoch::CUT_OFF;
 
 const SETTINGS: [&str; 7] = [
@@ -24,40 +24,28 @@ const SETTINGS: [&str; 7] = [
     "repl-backlog-ttl",
 ];
 
-pub(super) async fn ask(
-    client: &Client,
-    limit: Duration,
-) -> Result<Vec<Weakness>, UnreachableReason> {
-    let asked = timeout(limit, async {
-        let mut connection = client.get_multiplexed_async_connection().await?;
-        let mut replication = cmd("INFO");
-        replication.arg("replication");
-        let replication: String = query(&mut connection, &replication).await?;
-        let mut settings = cmd("CONFIG");
-        settings.arg("GET").arg(&SETTINGS);
-        let settings = query(&mut connection, &settings).await;
-        Ok::<_, RedisError>((replication, settings))
+pub(super) async fn ask(open: &mut OpenConnection) -> Result<Vec<Weakness>, Ungreeted> {
+    let replication = open.ask("INFO", &["replication"]).await?;
+    let replication: String =
+        from_redis_value(replication).map_err(|_| Ungreeted::refusing("it is no Redis server"))?;
+    let words = [&["GET"], &SETTINGS[..]].concat();
+    let settings = open.ask("CONFIG", &words).await;
+    let settings = settings.map_err(|error| match error.reason() {
+        UnreachableReason::Refusing(why) => why,
+        reason => format!("{reason:?}"),
     });
-    match asked.await {
-        Err(_) => Err(UnreachableReason::Silent),
-        Ok(Err(error)) => Err(UnreachableReason::Refusing(error.to_string())),
-        Ok(Ok((replication, Ok(settings)))) => Ok(found(&settings, &replication)),
+    let settings =
+        settings.and_then(|settings| from_redis_value(settings).map_err(|error| error.to_string()));
+    Ok(match settings {
+        Ok(settings) => found(&settings, &replication),
         // A user without the right to CONFIG, or a provider that hides it.
-        Ok(Ok((_, Err(error)))) => Ok(vec![Weakness {
+        Err(error) => vec![Weakness {
             setting: "CONFIG".into(),
             why: format!(
                 "the settings of the server may not be read ({error}): check them as docs/engines.md says, or allow +config|get"
             ),
-        }]),
-    }
-}
-
-async fn query<T: redis::FromRedisValue>(
-    connection: &mut MultiplexedConnection,
-    command: &Cmd,
-) -> Result<T, RedisError> {
-    let answer = connection.send_packed_command(command).await?;
-    Ok(from_redis_value(answer.extract_error()?)?)
+        }],
+    })
 }
 
 /// What is wrong with these settings. (pure)

@@ -20,7 +20,7 @@ use futures_util::future::BoxFuture;
 
 use super::engine::{Engine, Weakness};
 use super::{Code, Created, Fault, Found, Node};
-use crate::error::UnreachableReason;
+use crate::error::{AddressFailure, UnreachableReason, list};
 use crate::protocol::epoch::Reaping;
 
 pub(super) use inbox::SessionKey;
@@ -81,6 +81,24 @@ pub(crate) enum Ungreeted {
     /// The user or the password is wrong, or the user may not do what is needed.
     Unauthenticated(String),
     Unreachable(UnreachableReason),
+    /// Of several servers, each for a reason of its own.
+    Each(Vec<AddressFailure>),
+}
+
+impl Ungreeted {
+    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
+    pub(crate) fn refusing(why: impl Into<String>) -> Self {
+        Self::Unreachable(UnreachableReason::Refusing(why.into()))
+    }
+
+    /// In one reason.
+    pub(crate) fn reason(self) -> UnreachableReason {
+        match self {
+            Self::Unauthenticated(why) => UnreachableReason::Refusing(why),
+            Self::Unreachable(reason) => reason,
+            Self::Each(failures) => UnreachableReason::Refusing(list(&failures)),
+        }
+    }
 }
 
 /// What the store says to a request.

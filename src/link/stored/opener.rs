@@ -63,7 +63,7 @@ impl From<Ungreeted> for Fault {
                 tracing::debug!(why, "refused");
                 Self::Answered(Code::Unauthenticated)
             }
-            Ungreeted::Unreachable(reason) => Self::Unknown(format!("{reason:?}")),
+            other => Self::Unknown(format!("{:?}", other.reason())),
         }
     }
 }
@@ -100,8 +100,8 @@ impl<S: Store> Opener for S {
         Box::pin(async move {
             let reason = match self.greet(0, 1, limit).await {
                 Ok(_) => UnreachableReason::NotServing,
-                Err(Ungreeted::Unauthenticated(why)) => UnreachableReason::Refusing(why),
-                Err(Ungreeted::Unreachable(reason)) => reason,
+                Err(Ungreeted::Each(failures)) => return failures,
+                Err(other) => other.reason(),
             };
             vec![AddressFailure::new(self.server().to_owned(), reason)]
         })

@@ -9,8 +9,6 @@ mod nodelay;
 mod opener;
 mod standalone;
 mod states;
-#[cfg(feature = "tls")]
-pub(crate) mod tls;
 
 use std::convert::identity;
 use std::panic::AssertUnwindSafe;

@@ -15,13 +15,13 @@ use std::net::SocketAddr;
 
 use tokio::net::lookup_host;
 
-use crate::link::diagnose::with_port;
+use crate::link::diagnose::{DEFAULT_PORT, with_port};
 
 /// Sets `TCP_NODELAY` on the connections to any of these servers.
 pub(super) async fn set_nodelay(servers: &str) {
     let mut addresses = Vec::new();
     for server in servers.split(',') {
-        match lookup_host(with_port(server)).await {
+        match lookup_host(with_port(server, DEFAULT_PORT)).await {
             Ok(found) => addresses.extend(found),
             Err(error) => tracing::debug!(server, %error, "its connections keep Nagle's algorithm"),
         }

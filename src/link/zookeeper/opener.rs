@@ -13,12 +13,12 @@ use tokio::time::sleep;
 use zookeeper_client as zk;
 
 use super::answer::fault;
-#[cfg(feature = "tls")]
-use super::tls::Tls;
 use super::{BROKEN, ZooKeeper};
 use crate::latch::Latch;
 use crate::link::pacer::Pacer;
 use crate::link::size::Envelope;
+#[cfg(feature = "tls")]
+use crate::link::tls::Tls;
 use crate::link::{Code, Fault, Link, Opener, Reply, Right};
 use crate::protocol::acl::{Acl, Credential};
 

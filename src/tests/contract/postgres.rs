@@ -1,10 +1,12 @@
 //! What is PostgreSQL's own: histories, its rights and its schema, row locks; and recipes there.
 //!
-//! `histories.rs` and `refusals.rs` are parts of it. Without `LOCKKEEPER_TEST_ON=postgres` it does
+//! `histories.rs`, `refusals.rs` and `tls.rs` are parts of it. Without `LOCKKEEPER_TEST_ON=postgres` it does
 //! nothing: the README's commands need no server.
 
 mod histories;
 mod refusals;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::sync::Arc;
 use std::time::Duration;

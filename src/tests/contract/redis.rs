@@ -1,9 +1,12 @@
 //! What is Redis's own: histories, late connections, keys of strangers; and recipes there.
 //!
-//! `by_hand.rs` is a part of it. Without `LOCKKEEPER_TEST_ON=redis` it does nothing: the README's
-//! commands need no server.
+//! `by_hand.rs`, `sentinels.rs` and `tls.rs` are parts of it. Without `LOCKKEEPER_TEST_ON=redis` it
+//! does nothing: the README's commands need no server.
 
 mod by_hand;
+mod sentinels;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,13 +31,17 @@ fn on_redis<F: Future<Output = ()>>(options: &[&str], case: impl FnOnce(Daemon) 
         return;
     }
     let server = daemon::redis(options).unwrap();
+    run(case(server));
+}
+
+/// Runs a case on servers that were started before, by calls that block.
+fn run(case: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .unwrap();
-    let run = async { timeout(SOON * 3, case(server)).await.expect("it ends") };
-    runtime.block_on(run);
+    runtime.block_on(async { timeout(SOON * 6, case).await.expect("it ends") });
 }
 
 fn url(server: &Daemon) -> String {

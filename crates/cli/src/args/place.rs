@@ -18,6 +18,16 @@ const DEFAULT: &str = "localhost:2181";
 const STORES: &[(&str, &str)] = &[
     #[cfg(feature = "redis")]
     ("redis", "Redis"),
+    #[cfg(feature = "redis")]
+    ("rediss", "Redis"),
+    #[cfg(feature = "redis")]
+    ("redis-sentinel", "Redis"),
+    #[cfg(feature = "redis")]
+    ("rediss-sentinel", "Redis"),
+    #[cfg(feature = "redis")]
+    ("redis+sentinel", "Redis"),
+    #[cfg(feature = "redis")]
+    ("rediss+sentinel", "Redis"),
     #[cfg(feature = "postgres")]
     ("postgres", "PostgreSQL"),
     #[cfg(feature = "postgres")]
@@ -121,7 +131,10 @@ impl Place {
     pub(crate) fn shown(&self) -> &str {
         match self {
             Self::ZooKeeper(servers) => servers,
-            Self::Store { url, .. } => url.rsplit('@').next().unwrap_or_default(),
+            Self::Store { url, .. } => {
+                let rest = url.rsplit('@').next().unwrap_or_default();
+                rest.split('?').next().unwrap_or_default()
+            }
             Self::Plain { kind, .. } => kind,
         }
     }
@@ -189,7 +202,7 @@ mod tests {
             assert!(matches!(chosen, Place::ZooKeeper(servers) if servers == place));
         }
         for (scheme, engine) in STORES {
-            let given = format!("{scheme}://me:secret@a:1/2");
+            let given = format!("{scheme}://me:secret@a:1/2?sentinel_password=secret");
             let chosen = servers(&["--servers", &given]).unwrap();
             assert_eq!(format!("{chosen:?}"), *engine);
             assert_eq!(chosen.connect_string(), given);
@@ -206,8 +219,11 @@ mod tests {
     #[test]
     fn an_unknown_scheme_is_refused_with_those_there_are() {
         for (given, word) in [
-            ("rediss://me:secret@a", "redis://, redis+setnx://"),
-            ("redis+set://me:secret@a", "redis+setnx://, redis+fenced://"),
+            ("redisss://me:secret@a", "redis://, rediss://"),
+            (
+                "redis+set://me:secret@a",
+                "redis+sentinel://, redis+setnx://",
+            ),
             ("postgres+x://me:secret@a/b", "postgres://, postgres+row://"),
             ("mysql+advisory://me:secret@a/b", "mysql+getlock://"),
             ("memcached://me:secret@a", "memcached+add://"),
@@ -217,7 +233,7 @@ mod tests {
             let error = servers(&["--servers", given]).unwrap_err();
             assert!(error.contains(word) && !error.contains("secret"), "{error}");
         }
-        let error = servers(&["--servers", "rediss://a"]).unwrap_err();
+        let error = servers(&["--servers", "redis+x://a"]).unwrap_err();
         assert!(!error.contains("postgres"), "{error}");
     }
 

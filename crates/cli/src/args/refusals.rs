@@ -18,10 +18,10 @@ const NOT_PLAIN: &[(&str, &str)] = &[
     ("auth_file", "its user and password stand in its URL"),
     ("acl", "only ZooKeeper has access lists"),
     ("no_strict_acl", "only ZooKeeper has access lists"),
-    ("tls_ca", "only connections to ZooKeeper have TLS"),
-    ("tls_cert", "only connections to ZooKeeper have TLS"),
-    ("tls_key", "only connections to ZooKeeper have TLS"),
-    ("require_tls", "only connections to ZooKeeper have TLS"),
+    ("tls_ca", "plain locks have no TLS"),
+    ("tls_cert", "plain locks have no TLS"),
+    ("tls_key", "plain locks have no TLS"),
+    ("require_tls", "plain locks have no TLS"),
     (
         "session_timeout",
         "it has no session: --ttl says how long its lock outlives a crash",
@@ -46,10 +46,6 @@ const OF_ZOOKEEPER: &[(&str, &str)] = &[
     ("auth_file", "its user and password stand in its URL"),
     ("acl", "only ZooKeeper has access lists"),
     ("no_strict_acl", "only ZooKeeper has access lists"),
-    ("tls_ca", "only connections to ZooKeeper have TLS"),
-    ("tls_cert", "only connections to ZooKeeper have TLS"),
-    ("tls_key", "only connections to ZooKeeper have TLS"),
-    ("require_tls", "only connections to ZooKeeper have TLS"),
     ("tick", "only ZooKeeper has ticks"),
 ];
 
@@ -100,9 +96,24 @@ pub(super) fn check_place(arguments: &Arguments, matches: &ArgMatches) -> Result
             "`init` is for another store (--servers redis://host:6379): ZooKeeper keeps what it has committed, so it needs none",
         )),
         Place::ZooKeeper(_) => Ok(()),
-        Place::Store { engine, .. } => check_options(OF_ZOOKEEPER, engine, matches),
+        Place::Store { engine, url } => {
+            check_options(OF_ZOOKEEPER, engine, matches)?;
+            let is_bench = matches!(order, Order::Bench(_));
+            if is_bench && (given("tls_ca", matches).is_some() || !names_one_in_clear(url)) {
+                let why = "`bench` measures raw operations on one server without TLS: name it with redis:// or postgres://";
+                return Err(refused(why));
+            }
+            Ok(())
+        }
         Place::Plain { kind, .. } => check_plain(kind, order, matches),
     }
+}
+
+/// Whether a URL names one server, and no TLS.
+fn names_one_in_clear(url: &str) -> bool {
+    let is_known_to_others = url.starts_with("rediss") || url.contains("sentinel://");
+    let mut modes = url.match_indices("sslmode=");
+    !is_known_to_others && modes.all(|(at, _)| url[at..].starts_with("sslmode=disable"))
 }
 
 fn check_plain(kind: &str, order: &Order, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -218,13 +229,11 @@ mod tests {
         for (id, _) in OF_ZOOKEEPER {
             let option = format!("--{}", id.replace('_', "-"));
             let value = match *id {
-                "no_strict_acl" | "require_tls" => "",
+                "no_strict_acl" => "",
                 "dialect" => " kazoo",
                 "auth" => " digest:a:b",
                 "acl" => " open",
                 "tick" => " 2s",
-                "tls_cert" => " f --tls-key f --tls-ca f",
-                "tls_key" => " f --tls-cert f --tls-ca f",
                 _ => " f",
             };
             let error = read(&format!("--servers {STORE} {option}{value} ls")).unwrap_err();
@@ -250,6 +259,25 @@ mod tests {
         ] {
             let read = read(&format!("--servers {STORE} {order}"));
             assert!(read.is_ok(), "{order}: {}", read.unwrap_err());
+        }
+    }
+
+    #[test]
+    #[cfg(all(feature = "postgres", feature = "redis"))]
+    fn a_bench_is_on_one_server_without_tls() {
+        for (server, is_read) in [
+            ("redis://a", true),
+            ("postgres://a/b?sslmode=disable", true),
+            ("rediss://a", false),
+            ("redis-sentinel://a/main", false),
+            ("redis+sentinel://a/main", false),
+            ("postgres://a/b?sslmode=verify-full", false),
+            ("postgres://a/b --tls-ca f", false),
+        ] {
+            let read = read(&format!("--servers {server} bench"));
+            assert_eq!(read.is_ok(), is_read, "{server}");
+            let says = read.is_err_and(|error| error.contains("without TLS"));
+            assert_eq!(says, !is_read, "{server}");
         }
     }
 

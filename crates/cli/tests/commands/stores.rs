@@ -9,6 +9,7 @@ use tokio::task::spawn_blocking;
 use super::{one_line, outcome};
 use crate::tool::{finished, lockkeeper};
 use testbench::daemon::{self, Daemon};
+use testbench::secure::{self, Authority, written};
 use testbench::{World, case};
 
 /// A Redis server of its own, on which nobody was before.
@@ -98,6 +99,55 @@ async fn what_only_zookeeper_has_is_refused_and_no_password_is_shown(world: Worl
     ] {
         let ended = outcome(&world, &[&server[..], words].concat()).await;
         assert_eq!(ended.code, Some(code), "{ended:?}");
+        assert!(!ended.stderr.contains("secret"), "{ended:?}");
+    }
+}
+
+#[case(redis, within = 60)]
+async fn the_tool_speaks_tls_with_redis(world: World) {
+    let authority = Authority::new();
+    let ca = authority.certificate.clone();
+    let start = move || secure::redis(&authority, &authority.sign(), &["--tls-auth-clients", "no"]);
+    let server = spawn_blocking(start).await.unwrap().unwrap();
+    let ca = written(server.folder(), "trusted.pem", &ca);
+    let address = server.address();
+    let tool = |scheme: &str, is_trusting, words: &[&str]| {
+        let mut command = on(&server, &world, words);
+        command.env(
+            "LOCKKEEPER_SERVERS",
+            format!("{scheme}://me:secret@{address}"),
+        );
+        if is_trusting {
+            command.env("LOCKKEEPER_TLS_CA", &ca);
+        }
+        command
+    };
+    let (run, all) = (
+        ["run", "a", "--", "echo", "in"],
+        ["ACL", "SETUSER", "me", "on"],
+    );
+    let mut cli = Command::new("redis-cli");
+    cli.args(["--tls", "--cacert"]).arg(&ca);
+    cli.args(["-p", &address.port().to_string()]).args(all);
+    let made = cli.args([">secret", "~*", "&*", "+@all"]).output().await;
+    assert_eq!(made.unwrap().stdout, b"OK\n");
+
+    let init = finished(&mut tool("rediss", true, &["--require-tls", "init"])).await;
+    let ran = finished(&mut tool("rediss", true, &run)).await;
+
+    assert_eq!(init.code, Some(0), "{init:?}");
+    assert_eq!((ran.code, &*ran.stdout), (Some(0), "in\n"), "{ran:?}");
+    for (mut refused, word) in [
+        (tool("rediss", false, &run), "--tls-ca"),
+        (tool("redis", true, &run), "rediss://"),
+        (
+            tool("redis", false, &["--require-tls", "ls"]),
+            "TLS is required",
+        ),
+    ] {
+        let ended = finished(&mut refused).await;
+        assert_eq!(ended.code, Some(64), "{ended:?}");
+        assert!(ended.stderr.contains(word), "{ended:?}");
         assert!(!ended.stderr.contains("secret"), "{ended:?}");
     }
 }
