@@ -6,12 +6,8 @@
 //! rests on what a replica says.
 
 mod answer;
-#[cfg(test)]
-mod by_hand;
 mod request;
 mod target;
 mod weaknesses;
 
-#[cfg(test)]
-pub(crate) use by_hand::ByHand;
 pub(crate) use target::RedisTarget;
