@@ -189,6 +189,28 @@ pub fn postgres_in_memory(more: &[&str]) -> Result<Daemon, String> {
     }
 }
 
+/// Makes databases of these names.
+pub fn postgres_databases(
+    server: &Daemon,
+    names: impl Iterator<Item = String>,
+) -> Result<(), String> {
+    let mut made = Command::new(postgres_bin().join("psql"));
+    made.args([
+        "-q",
+        "-v",
+        "ON_ERROR_STOP=1",
+        "-U",
+        "postgres",
+        "-h",
+        "127.0.0.1",
+    ]);
+    made.args(["-p", &server.address().port().to_string()]);
+    for name in names {
+        made.args(["-c", &format!("CREATE DATABASE {name}")]);
+    }
+    prepare(&mut made)
+}
+
 fn initdb(bin: &Path, data: &Path) -> Command {
     let mut init = as_user("postgres", &bin.join("initdb"));
     init.args(["-U", "postgres", "-A", "trust", "-N", "-E", "UTF8", "-D"]);

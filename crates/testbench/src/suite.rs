@@ -13,6 +13,7 @@ use libtest_mimic::{Arguments, Trial};
 
 use crate::case::{CASES, Case, Where};
 use crate::daemon;
+use crate::stranger::Schema;
 use crate::target::Target;
 use crate::zookeeper::Servers;
 use crate::{heard, runner};
@@ -143,8 +144,12 @@ fn start(target: Target, field: &runner::Field) -> Result<Option<Started>, Strin
             Some(Box::new(server))
         }
         Target::Postgres => {
-            // A schema for each case; and each session has two connections.
-            let server = daemon::postgres_in_memory(&["max_connections=2000"])?;
+            // A schema for each case; and each session has two connections. No case is about what
+            // survives a crash of the machine, so the data is in memory. Each connection is a
+            // process, which need not load the language of the functions anew.
+            let settings = ["max_connections=2000", "shared_preload_libraries=plpgsql"];
+            let server = daemon::postgres_in_memory(&settings)?;
+            daemon::postgres_databases(&server, Schema::databases())?;
             field.play_on(vec![server.address()]);
             Some(Box::new(server))
         }

@@ -20,8 +20,12 @@ use crate::link::stored::{Store, Ungreeted};
 
 /// The version of the tables and functions that this Lockkeeper works with.
 const SCHEMA_VERSION: i32 = 1;
-const SCHEMA: &str = include_str!("schema.sql");
 const OLDEST: i32 = 130_000;
+
+/// A function, because bugs that tests put into it are switched in bodies.
+fn schema_text() -> &'static str {
+    include_str!("schema.sql")
+}
 
 fn refusing(why: impl Into<String>) -> Ungreeted {
     Ungreeted::Unreachable(UnreachableReason::Refusing(why.into()))
@@ -66,39 +70,18 @@ impl Store for PostgresTarget {
     }
 }
 
-/// Connects for heartbeats, for work and for events, and learns which history the server has.
+/// Connects for heartbeats, for work and for events, and learns which history the server has. What
+/// needs no answer of another connection is beside it: each costs the server a process.
 async fn greeting(
     target: &PostgresTarget,
     session: i64,
     number: u64,
     limit: Duration,
 ) -> Result<PostgresConnection, Ungreeted> {
-    let (heartbeats, is_straight) = connect_marked(&target.endpoint).await?;
-    if target.wake == WakeUp::Notify && !is_straight {
-        return Err(refusing(
-            "a pooler is between, which loses notifications: add ?wake=poll to the URL, or name the server itself",
-        ));
-    }
-    check_server(&heartbeats).await?;
-    make_schema(&heartbeats, &target.schema).await?;
-    let hello = format!("SELECT {}.hello()", target.schema);
-    let incarnation: String = cell(&ask(&heartbeats, &hello).await?, 0)?;
-    let heartbeats = Arc::new(Lane::new(heartbeats, target.session_timeout, is_straight));
-    let (work, events) = match target.wake {
-        WakeUp::Notify => {
-            let rhythm = target.session_timeout / 3;
-            let listening =
-                target
-                    .listeners
-                    .subscribe(&target.endpoint, session, rhythm.min(limit));
-            let (work, events) = tokio::try_join!(connect(&target.endpoint), listening)?;
-            (work, Events::notified(events))
-        }
-        WakeUp::Poll => {
-            let events = Events::polled(Arc::clone(&heartbeats), &target.schema, session);
-            (connect(&target.endpoint).await?, events)
-        }
-    };
+    let greeted = greet_first(target, session, limit);
+    let ((heartbeats, incarnation, events), work) =
+        tokio::try_join!(greeted, connect(&target.endpoint))?;
+    let is_straight = heartbeats.is_straight();
     Ok(PostgresConnection {
         number,
         incarnation,
@@ -107,6 +90,63 @@ async fn greeting(
         work: Arc::new(Lane::new(work, target.session_timeout, is_straight)),
         events,
     })
+}
+
+/// The connection for heartbeats, on which the server is looked at, and the way of events. A pooler
+/// is noticed before anything listens, because it would give the listener to others.
+async fn greet_first(
+    target: &PostgresTarget,
+    session: i64,
+    limit: Duration,
+) -> Result<(Arc<Lane>, String, Events), Ungreeted> {
+    let (client, is_straight) = connect_marked(&target.endpoint).await?;
+    if target.wake == WakeUp::Notify && !is_straight {
+        return Err(refusing(
+            "a pooler is between, which loses notifications: add ?wake=poll to the URL, or name the server itself",
+        ));
+    }
+    let checked = check(&client, &target.schema);
+    let (incarnation, subscription) = match target.wake {
+        WakeUp::Notify => {
+            let rhythm = (target.session_timeout / 3).min(limit);
+            let listening = target
+                .listeners
+                .subscribe(&target.endpoint, session, rhythm);
+            // A standby refuses to be listened to, too: what is wrong with the server is told first.
+            let (checked, listening) = tokio::join!(checked, listening);
+            (checked?, Some(listening?))
+        }
+        WakeUp::Poll => (checked.await?, None),
+    };
+    let lane = Arc::new(Lane::new(client, target.session_timeout, is_straight));
+    let events = match subscription {
+        Some(subscription) => Events::notified(subscription),
+        None => Events::polled(Arc::clone(&lane), &target.schema, session),
+    };
+    Ok((lane, incarnation, events))
+}
+
+/// Whether a session can be there, and which history the server has. One question after the other,
+/// because a pooler may be between.
+async fn check(client: &Client, schema: &str) -> Result<String, Ungreeted> {
+    // A word of SQL takes a name as text without a look at rights.
+    let asked = format!(
+        "SELECT current_setting('server_version_num')::int4, pg_is_in_recovery(), \
+         current_setting('transaction_read_only') = 'on', current_setting('transaction_isolation'), \
+         count(*) FILTER (WHERE relname = 'schema_version') > 0, count(*) FROM pg_class \
+         WHERE relnamespace = to_regnamespace('{schema}') AND relname IN \
+         ('schema_version', 'meta', 'alive', 'sessions', 'nodes', 'watches', 'events')"
+    );
+    let row = ask(client, &asked).await?;
+    check_server(&row)?;
+    if !is_made(&row, schema)? {
+        let made = schema_text().replace("%S", schema);
+        let made = client.batch_execute(&made).await;
+        made.map_err(|error| ungreeted(&error))?;
+    }
+    check_version(client, schema).await?;
+    let hello = format!("SELECT {schema}.hello()");
+    cell(&ask(client, &hello).await?, 0)
 }
 
 /// Connects. Whether no pooler is between: a setting that came with the connection is there.
@@ -163,22 +203,19 @@ fn cell<'a, T: tokio_postgres::types::FromSql<'a>>(
         .map_err(|error| refusing(format!("it is no PostgreSQL server ({})", words(&error))))
 }
 
-async fn check_server(client: &Client) -> Result<(), Ungreeted> {
-    let asked = "SELECT current_setting('server_version_num')::int4, pg_is_in_recovery(), \
-         current_setting('transaction_read_only') = 'on', current_setting('transaction_isolation')";
-    let row = ask(client, asked).await?;
-    if cell::<i32>(&row, 0)? < OLDEST {
+fn check_server(row: &Row) -> Result<(), Ungreeted> {
+    if cell::<i32>(row, 0)? < OLDEST {
         return Err(refusing("it needs PostgreSQL 13 or newer"));
     }
-    if cell(&row, 1)? {
+    if cell(row, 1)? {
         return Err(refusing("it is a standby: name its primary"));
     }
-    if cell(&row, 2)? {
+    if cell(row, 2)? {
         return Err(refusing(
             "transactions are read-only there: set default_transaction_read_only to off for this user",
         ));
     }
-    match cell::<String>(&row, 3)?.as_str() {
+    match cell::<String>(row, 3)?.as_str() {
         "read committed" => Ok(()),
         other => Err(refusing(format!(
             "its transactions are {other}: set default_transaction_isolation to read committed for this user"
@@ -186,23 +223,18 @@ async fn check_server(client: &Client) -> Result<(), Ungreeted> {
     }
 }
 
-/// Makes the tables and functions if they are not there, and checks their version.
-async fn make_schema(client: &Client, schema: &str) -> Result<(), Ungreeted> {
-    // A word of SQL takes a name as text without a look at rights.
-    let there = format!(
-        "SELECT count(*) FILTER (WHERE relname = 'schema_version') > 0, count(*) FROM pg_class \
-         WHERE relnamespace = to_regnamespace('{schema}') AND relname IN \
-         ('schema_version', 'meta', 'alive', 'sessions', 'nodes', 'watches', 'events')"
-    );
-    let row = ask(client, &there).await?;
-    if !cell::<bool>(&row, 0)? {
-        let made = client.batch_execute(&SCHEMA.replace("%S", schema)).await;
-        made.map_err(|error| ungreeted(&error))?;
-    } else if cell::<i64>(&row, 1)? < 7 {
+/// Whether the tables and functions are there.
+fn is_made(row: &Row, schema: &str) -> Result<bool, Ungreeted> {
+    let is_made = cell(row, 4)?;
+    if is_made && cell::<i64>(row, 5)? < 7 {
         return Err(refusing(format!(
             "a table of the schema {schema} is not there: {REMADE}"
         )));
     }
+    Ok(is_made)
+}
+
+async fn check_version(client: &Client, schema: &str) -> Result<(), Ungreeted> {
     let version = format!("SELECT version FROM {schema}.schema_version");
     match cell::<i32>(&ask(client, &version).await?, 0)? {
         SCHEMA_VERSION => Ok(()),

@@ -39,6 +39,11 @@ impl Lane {
         }
     }
 
+    /// Whether no pooler is between.
+    pub(super) fn is_straight(&self) -> bool {
+        self.turn.is_none()
+    }
+
     /// Sends a statement when it is first polled. It is not prepared by name.
     pub(super) async fn query(
         &self,

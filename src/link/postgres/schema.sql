@@ -187,9 +187,11 @@ BEGIN
     RETURN greatest(coalesce(last, 0) + 1, %S.micros());
 END $$;
 
--- One write, whose rows are locked. All that may be refused comes before what it changes.
+-- One write, whose rows are locked. All that may be refused comes before what it changes. A ticket is deleted with its czxid, because a late
+-- copy of a delete must remove nobody else's; 0 is any node.
 CREATE OR REPLACE FUNCTION %S.write(
-    a_session bigint, a_id bigint, a_kind text, a_dir text, a_name text, a_up_dir text, a_up_name text, a_data bytea, a_version int)
+    a_session bigint, a_id bigint, a_kind text, a_dir text, a_name text, a_up_dir text, a_up_name text, a_data bytea, a_version int,
+    a_czxid bigint)
 RETURNS %S.reply LANGUAGE plpgsql AS $$
 DECLARE r %S.reply; node record; up record; own_path text := CASE WHEN a_name = '' THEN '' ELSE a_dir || '/' || a_name END;
 BEGIN
@@ -216,8 +218,9 @@ BEGIN
         r.events := %S.fire(a_dir, 'c', 'c', a_session);
         RETURN r;
     END IF;
-    SELECT version, children INTO node FROM %S.nodes WHERE dir = a_dir AND name = a_name;
+    SELECT version, children, czxid INTO node FROM %S.nodes WHERE dir = a_dir AND name = a_name;
     IF NOT FOUND THEN r.status := 'no node'; RETURN r; END IF;
+    IF a_czxid <> 0 AND a_czxid <> node.czxid THEN r.status := 'no node'; RETURN r; END IF;
     IF a_version <> -1 AND a_version <> node.version THEN r.status := 'version'; RETURN r; END IF;
     IF a_kind = 'set' THEN
         UPDATE %S.nodes SET data = a_data, version = version + 1 WHERE dir = a_dir AND name = a_name;
@@ -234,7 +237,8 @@ END $$;
 -- Does all of the writes or none. Those that only check are a heartbeat.
 CREATE OR REPLACE FUNCTION %S.multi(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_lock_dirs text[], a_lock_names text[],
-    a_kinds text[], a_dirs text[], a_names text[], a_up_dirs text[], a_up_names text[], a_datas bytea[], a_versions int[])
+    a_kinds text[], a_dirs text[], a_names text[], a_up_dirs text[], a_up_names text[], a_datas bytea[], a_versions int[],
+    a_czxids bigint[])
 RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply; done %S.reply; made %S.reply[]; id bigint; own text[] := '{}';
 BEGIN
@@ -246,7 +250,8 @@ BEGIN
     IF r.status IS NOT NULL THEN RETURN NEXT r; RETURN; END IF;
     IF 'check' <> ANY (a_kinds) THEN id := %S.lock(a_lock_dirs, a_lock_names); END IF;
     IF cardinality(a_kinds) = 1 THEN
-        done := %S.write(a_session, id, a_kinds[1], a_dirs[1], a_names[1], a_up_dirs[1], a_up_names[1], a_datas[1], a_versions[1]);
+        done := %S.write(a_session, id, a_kinds[1], a_dirs[1], a_names[1], a_up_dirs[1], a_up_names[1], a_datas[1], a_versions[1],
+            a_czxids[1]);
         IF done.status <> 'ok' THEN r.status := 'refused'; r.path := done.status; r.at := 0; RETURN NEXT r; RETURN; END IF;
         RETURN NEXT done;
         RETURN;
@@ -254,7 +259,8 @@ BEGIN
     BEGIN
         FOR at IN 1 .. cardinality(a_kinds) LOOP
             done := %S.write(
-                a_session, id, a_kinds[at], a_dirs[at], a_names[at], a_up_dirs[at], a_up_names[at], a_datas[at], a_versions[at]);
+                a_session, id, a_kinds[at], a_dirs[at], a_names[at], a_up_dirs[at], a_up_names[at], a_datas[at], a_versions[at],
+                a_czxids[at]);
             IF done.status <> 'ok' THEN
                 r.at := at - 1;
                 RAISE EXCEPTION 'refused' USING ERRCODE = 'LK001';
@@ -427,7 +433,7 @@ BEGIN
         FOR at IN 1 .. cardinality(a_dirs) LOOP
             PERFORM FROM %S.nodes WHERE dir = a_dirs[at] AND name = a_names[at] AND owner = a_victim;
             CONTINUE WHEN NOT FOUND;
-            done := %S.write(a_session, id, 'delete', a_dirs[at], a_names[at], a_up_dirs[at], a_up_names[at], '', -1);
+            done := %S.write(a_session, id, 'delete', a_dirs[at], a_names[at], a_up_dirs[at], a_up_names[at], '', -1, 0);
             r.events := r.events || done.events;
         END LOOP;
         r.names := %S.remains(a_victim);
@@ -448,7 +454,7 @@ BEGIN
     PERFORM FROM %S.nodes
         WHERE dir = a_dir AND name = a_name AND is_container AND children = 0 AND pzxid < %S.micros() - a_empty_for;
     IF FOUND THEN
-        done := %S.write(a_session, id, 'delete', a_dir, a_name, a_up_dir, a_up_name, '', -1);
+        done := %S.write(a_session, id, 'delete', a_dir, a_name, a_up_dir, a_up_name, '', -1, 0);
         r.events := done.events;
     END IF;
     RETURN NEXT r;

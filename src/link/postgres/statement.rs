@@ -173,11 +173,13 @@ fn multi(writes: &[StoredWrite]) -> Vec<Parameter> {
     let kinds = writes.iter().map(|write| write.kind.word().to_owned());
     let datas = writes.iter().map(|write| write.data.clone());
     let versions = writes.iter().map(|write| write.version);
+    let czxids = writes.iter().map(|write| write.czxid);
     let mut multi: Vec<Parameter> = locked(paths.clone()).into();
     multi.push(Parameter::Texts(kinds.collect()));
     multi.extend(own_and_up(paths));
     multi.push(Parameter::Bytes(datas.collect()));
     multi.push(Parameter::Int4s(versions.collect()));
+    multi.push(Parameter::Int8s(czxids.collect()));
     multi
 }
 

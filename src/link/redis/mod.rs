@@ -6,8 +6,6 @@
 //! rests on what a replica says.
 
 mod answer;
-#[cfg(test)]
-mod by_hand;
 mod connect;
 mod follower;
 mod request;
@@ -16,6 +14,4 @@ mod target;
 mod url;
 mod weaknesses;
 
-#[cfg(test)]
-pub(crate) use by_hand::ByHand;
 pub(crate) use target::RedisTarget;

@@ -4,6 +4,8 @@
 //! here. An engine brings a [`Store`]: how its server is greeted, and how a request becomes one
 //! call there. Invariant: nothing in here knows which store it is.
 
+#[cfg(test)]
+mod by_hand;
 mod inbox;
 mod opener;
 mod reaper;
@@ -23,6 +25,8 @@ use super::{Code, Created, Fault, Found, Node};
 use crate::error::{AddressFailure, UnreachableReason, list};
 use crate::protocol::epoch::Reaping;
 
+#[cfg(test)]
+pub(crate) use by_hand::ByHand;
 pub(super) use inbox::SessionKey;
 pub(super) use request::{Rearmed, StoreRequest, StoredWrite, WatchKind};
 

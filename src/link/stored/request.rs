@@ -53,7 +53,6 @@ pub(crate) struct StoredWrite {
     pub(crate) data: Vec<u8>,
     pub(crate) version: i32,
     /// Of the ticket that is deleted; 0 for any node.
-    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
     pub(crate) czxid: i64,
 }
 

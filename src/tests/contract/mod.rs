@@ -5,12 +5,18 @@
 //! Cases know of no engine, and no lock is used here. Each case has a part of the tree of its own.
 
 mod bed;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod by_hand;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod keepers;
 mod links;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 mod sessions;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod stores;
 mod tree;
 mod watches;
 mod writes;

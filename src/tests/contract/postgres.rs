@@ -1,4 +1,4 @@
-//! What is PostgreSQL's own: histories, its rights and its schema, row locks; and recipes there.
+//! What is PostgreSQL's own: histories, its rights and its schema, row locks.
 //!
 //! `histories.rs`, `refusals.rs` and `tls.rs` are parts of it. Without `LOCKKEEPER_TEST_ON=postgres` it does
 //! nothing: the README's commands need no server.
@@ -16,15 +16,17 @@ use testbench::pooler::pgbouncer;
 use tokio::time::timeout;
 
 use super::bed::{is_on, ready};
-use super::{SOON, children, is_quiet, node, numbered, ticket, told};
+use super::stores::{SESSION_TIMEOUT, is_over, is_recovering};
+use super::{SOON, children, is_quiet, numbered, ticket, told};
 use crate::link::postgres::PostgresTarget;
-use crate::link::{Change, Code, Create, Fault, Link, Opener, SessionState};
-use crate::{Engine, Error, Keeper};
+use crate::link::{Change, Code, Create, Fault, Found, Link, Opener, Read};
+use crate::{Error, Keeper};
 
-const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
+/// So many names are a long list.
+const OTHERS: usize = 20_000;
 
 /// Runs a case with a server of its own, which is started by calls that block.
-fn on_postgres<F: Future<Output = ()>>(case: impl FnOnce(Daemon) -> F) {
+pub(super) fn on_postgres<F: Future<Output = ()>>(case: impl FnOnce(Daemon) -> F) {
     if !is_on("postgres") {
         return;
     }
@@ -41,7 +43,7 @@ fn on_postgres<F: Future<Output = ()>>(case: impl FnOnce(Daemon) -> F) {
     runtime.block_on(run);
 }
 
-fn url(server: &Daemon) -> String {
+pub(super) fn url(server: &Daemon) -> String {
     format!("postgres://postgres@{}/postgres", server.address())
 }
 
@@ -69,26 +71,13 @@ async fn client(server: &Daemon) -> tokio_postgres::Client {
     client
 }
 
-async fn run(server: &Daemon, sql: &str) {
+pub(super) async fn run(server: &Daemon, sql: &str) {
     client(server).await.batch_execute(sql).await.unwrap();
-}
-
-async fn is_over(link: &dyn Link) {
-    let mut states = link.states();
-    let over = states.wait_for(|state| matches!(state, SessionState::Over(_)));
-    timeout(SOON, over).await.expect("it is over").unwrap();
 }
 
 async fn keeper(server: &Daemon) -> Keeper {
     let builder = Keeper::builder(url(server)).session_timeout(SESSION_TIMEOUT);
     builder.new_store(true).connect().await.unwrap()
-}
-
-fn is_recovering(fault: &Fault) -> bool {
-    let Fault::Answered(Code::Recovering(left)) = fault else {
-        return false;
-    };
-    (Duration::from_secs(25)..=Duration::from_secs(35)).contains(left)
 }
 
 #[test]
@@ -192,40 +181,42 @@ fn a_watch_is_told_once() {
     });
 }
 
-/// A number is given to another session's node by the time that its old owner is removed.
+/// The first of the two lists takes the server so long that tickets move meanwhile.
 #[test]
-fn what_is_left_of_a_dead_session_is_removed_by_name_and_owner() {
+fn a_read_of_a_long_list_and_another_shows_one_moment() {
     on_postgres(async |server| {
         let (ours, theirs) = (open(&server).await, open(&server).await);
-        let mine = ticket(&*ours, "/t-").await;
-        let name = mine.trim_start_matches('/');
-        let (id, other) = (theirs.session_id(), client(&server).await);
-        // Listed for the removal of our session, and then another one's.
-        run(
-            &server,
-            &format!("UPDATE lockkeeper.nodes SET owner = {id} WHERE name = '{name}'"),
-        )
-        .await;
-        let dead = ours.session_id();
-        run(
-            &server,
-            &format!("UPDATE lockkeeper.sessions SET dead = true WHERE id = {dead}"),
-        )
-        .await;
-        let row = other
-            .query_one("SELECT lockkeeper.incarnation()", &[])
-            .await
-            .unwrap();
-        let incarnation: String = row.get(0);
-        let secret = format!("SELECT secret FROM lockkeeper.sessions WHERE id = {id}");
-        let secret: String = other.query_one(&secret, &[]).await.unwrap().get(0);
-        let reap = format!(
-            "SELECT lockkeeper.reap('{incarnation}', {id}, '{secret}', 1, {dead}, '{{\"\",\"\"}}', '{{\"\",{name}}}', \
-             '{{\"\"}}', '{{{name}}}', '{{\"\"}}', '{{\"\"}}')"
+        for path in ["/a", "/b"] {
+            ours.create(path, b"", Create::Persistent).await.unwrap();
+        }
+        let others = format!(
+            "INSERT INTO lockkeeper.nodes (dir, name, data, czxid, pzxid) \
+             SELECT '/a', 'other-' || number, '', 1, 1 FROM generate_series(1, {OTHERS}) AS number"
         );
-        run(&server, &reap).await;
-
-        assert_eq!(node(&*theirs, &mine).await.map(|node| node.owner), Some(id));
+        run(&server, &others).await;
+        let mut at = ticket(&*ours, "/b/t-").await;
+        let moves = async {
+            for to in ["/a/t-", "/b/t-"].into_iter().cycle() {
+                let writes = [numbered(to), crate::link::Write::delete(&at)];
+                at = ours.multi(&writes).await.unwrap().remove(0);
+            }
+        };
+        let reads = async {
+            for turn in 0..20 {
+                let lists = [Read::Children("/a"), Read::Children("/b")];
+                let found = theirs.multi_read(&lists).await.unwrap();
+                let count = |found: &Found| match found {
+                    Found::Children(names) => names.len(),
+                    other => panic!("{other:?}"),
+                };
+                let seen: usize = found.iter().map(count).sum();
+                assert_eq!(seen, OTHERS + 1, "turn {turn}");
+            }
+        };
+        tokio::select! {
+            () = reads => {}
+            () = moves => {}
+        }
     });
 }
 
@@ -250,39 +241,5 @@ fn writes_in_several_directories_do_not_block_each_other_for_ever() {
         one.unwrap();
         two.unwrap();
         assert_eq!(children(&*ours, "/a").await.len(), 400);
-    });
-}
-
-#[test]
-fn tasks_of_two_keepers_take_turns_with_rising_tokens() {
-    on_postgres(async |server| {
-        let keepers = [keeper(&server).await, keeper(&server).await];
-        assert_eq!(keepers[0].engine(), Engine::Postgres);
-        let turns = Arc::new(std::sync::Mutex::new(Vec::new()));
-        let tasks = (0..8).map(|task| {
-            let lock = keepers[task % 2].mutex("orders/42").unwrap();
-            let turns = Arc::clone(&turns);
-            tokio::spawn(async move {
-                for _ in 0..25 {
-                    let guard = lock.lock().await.unwrap();
-                    // Nobody else is inside, so the latch is free.
-                    turns.try_lock().unwrap().push(guard.token());
-                    guard.release().await.unwrap();
-                }
-            })
-        });
-        for task in tasks.collect::<Vec<_>>() {
-            task.await.unwrap();
-        }
-        let turns = turns.lock().unwrap().clone();
-        assert_eq!(turns.len(), 200);
-        assert!(
-            turns.windows(2).all(|pair| pair[0] < pair[1]),
-            "tokens rise"
-        );
-        assert!(keepers[0].queue("orders/42").await.unwrap().is_empty());
-        for keeper in keepers {
-            keeper.close().await;
-        }
     });
 }

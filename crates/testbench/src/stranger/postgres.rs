@@ -37,7 +37,10 @@ fn read<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a Row, column: &str) -
     row.try_get(column).map_err(of_server)
 }
 
-/// A schema in the database of a PostgreSQL server.
+/// Schemas are spread over so many databases.
+const DATABASES: usize = 8;
+
+/// A schema in a database of a PostgreSQL server.
 #[derive(Clone, Debug)]
 pub struct Schema {
     pub server: SocketAddr,
@@ -48,7 +51,8 @@ impl Schema {
     /// The connect string of a keeper whose connections go to this address.
     pub fn at(&self, address: SocketAddr) -> String {
         format!(
-            "postgres://postgres@{address}/postgres?schema={}",
+            "postgres://postgres@{address}/{}?schema={}",
+            self.database(),
             self.name()
         )
     }
@@ -57,18 +61,30 @@ impl Schema {
         format!("it_{}", self.number)
     }
 
+    /// The databases in which schemas are.
+    pub(crate) fn databases() -> impl Iterator<Item = String> {
+        (0..DATABASES).map(|number| format!("base_{number}"))
+    }
+
+    /// A notification wakes all that listen in its database, whatever their schema. So what runs
+    /// beside a case is in others.
+    fn database(&self) -> String {
+        format!("base_{}", self.number % DATABASES)
+    }
+
     /// Makes it, with a root that is new.
     pub(crate) async fn make(&self) -> Result<()> {
         let client = self.connect().await?;
         let schema = SCHEMA.replace("%S", &self.name());
         client.batch_execute(&schema).await.map_err(of_server)?;
-        drop(SchemaSession::open(self).await?);
+        Wire::on(client, self.name()).await?.close().await;
         Ok(())
     }
 
     pub async fn connect(&self) -> Result<Client> {
         let server = self.server;
-        let url = format!("host={} port={} user=postgres", server.ip(), server.port());
+        let (host, port, base) = (server.ip(), server.port(), self.database());
+        let url = format!("host={host} port={port} user=postgres dbname={base}");
         let (client, connection) = tokio_postgres::connect(&url, NoTls)
             .await
             .map_err(of_server)?;
@@ -214,16 +230,18 @@ fn split(path: &str) -> (&str, &str) {
 
 impl Wire {
     async fn open(schema: &Schema) -> Result<Self> {
-        let client = schema.connect().await?;
-        let name = schema.name();
-        let hello = format!("SELECT {name}.hello()");
+        Self::on(schema.connect().await?, schema.name()).await
+    }
+
+    async fn on(client: Client, schema: String) -> Result<Self> {
+        let hello = format!("SELECT {schema}.hello()");
         let rows = client.query_typed(&hello, &[]).await.map_err(of_server)?;
         let first = rows.first().ok_or_else(|| failed("no greeting"))?;
         let wire = Self {
             id: (Uuid::new_v4().as_u64_pair().0 >> 1) as i64,
             secret: Uuid::new_v4().simple().to_string(),
             incarnation: first.try_get(0).map_err(of_server)?,
-            schema: name,
+            schema,
             client,
         };
         let open = OPEN.replace("%S", &wire.schema);
@@ -281,7 +299,8 @@ impl Wire {
         let datas: Vec<&[u8]> = writes.iter().map(|write| write.2).collect();
         let versions: Vec<i32> = writes.iter().map(|write| write.3).collect();
         let [lock_dirs, lock_names, dirs, names, up_dirs, up_names] = places(&paths);
-        let multi: [Parameter<'_>; 9] = [
+        let any = vec![0_i64; writes.len()];
+        let multi: [Parameter<'_>; 10] = [
             (&lock_dirs, Type::TEXT_ARRAY),
             (&lock_names, Type::TEXT_ARRAY),
             (&kinds, Type::TEXT_ARRAY),
@@ -291,6 +310,7 @@ impl Wire {
             (&up_names, Type::TEXT_ARRAY),
             (&datas, Type::BYTEA_ARRAY),
             (&versions, Type::INT4_ARRAY),
+            (&any, Type::INT8_ARRAY),
         ];
         self.call("multi", &multi).await
     }

@@ -150,6 +150,7 @@ fn what_is_of_zookeeper_or_asks_for_tls_is_refused_by_name_before_any_io() {
                 "access list",
             ),
             (Keeper::builder(there).require_tls(true), "TLS is required"),
+            (Keeper::builder(there).strict_clock(true), "strict clock"),
             (with("sslmode=require"), "asks for TLS"),
             (with("wake=never"), "`wake` is"),
             (with("schema=a-b"), "`schema` has"),

@@ -4,38 +4,39 @@
 
 use std::time::Duration;
 
-use super::target::{Greeted, RedisTarget};
-use crate::link::stored::{SessionKey, Store, StoreConnection, StoreRequest, WatchKind};
+use futures_util::future::BoxFuture;
+
+use super::{SessionKey, Store, StoreConnection, StoreReply, StoreRequest, Trouble, WatchKind};
 use crate::link::{Create, Write};
 use crate::protocol::epoch::Reaping;
 
 const SOON: Duration = Duration::from_secs(20);
 
+type Answered = BoxFuture<'static, Result<StoreReply, Trouble>>;
+
 /// One connection of a session.
 pub(crate) struct ByHand {
-    connection: Greeted,
-    session: SessionKey,
+    ask: Box<dyn Fn(&StoreRequest) -> Answered + Send + Sync>,
     timeout: Duration,
 }
 
-impl RedisTarget {
+impl ByHand {
     /// A connection with this number of the session with this id and secret.
-    pub(crate) async fn by_hand(&self, id: i64, secret: &str, number: u64) -> ByHand {
-        ByHand {
-            connection: self.greet(id, number, SOON).await.unwrap(),
-            session: SessionKey {
-                id,
-                secret: secret.into(),
-            },
-            timeout: self.session_timeout(),
+    pub(crate) async fn connect(store: &impl Store, id: i64, secret: &str, number: u64) -> Self {
+        let connection = store.greet(id, number, SOON).await.unwrap();
+        let session = SessionKey {
+            id,
+            secret: secret.into(),
+        };
+        Self {
+            ask: Box::new(move |request| connection.ask(&session, request)),
+            timeout: store.session_timeout(),
         }
     }
-}
 
-impl ByHand {
-    async fn ask(&self, operation: StoreRequest) -> String {
-        let asked = self.connection.ask(&self.session, &operation).await;
-        format!("{:?}", asked.unwrap())
+    async fn ask(&self, request: StoreRequest) -> String {
+        let answered = (self.ask)(&request).await;
+        format!("{:?}", answered.unwrap())
     }
 
     pub(crate) async fn open(&self) -> String {

@@ -1,40 +1,30 @@
-//! What the script answers to requests that are sent one at a time: late ones, and those of
-//! sessions that are late, ended or somebody else's.
+//! What a store answers to requests that are sent one at a time: late ones, and those of sessions
+//! that are late, ended or somebody else's.
 
 use std::time::Duration;
 
-use testbench::daemon::Daemon;
 use tokio::time::sleep;
 
-use super::{SESSION_TIMEOUT, ask, on_redis, open, url};
-use crate::link::redis::{ByHand, RedisTarget};
+use super::stores::{Server, on_store};
+use super::{node, ticket};
+use crate::link::stored::ByHand;
 use crate::link::{Create, Write};
-use crate::tests::contract::{node, ticket};
 
+/// These sessions send no heartbeats, so it is longer than a case takes on a busy machine.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(6);
 const OURS: i64 = 7;
 const THEIRS: i64 = 8;
 
 /// A connection of a session, which is opened by the first one.
-async fn session(server: &Daemon, id: i64, connection: u64) -> ByHand {
-    let target = RedisTarget::new(&url(server), SESSION_TIMEOUT, true).unwrap();
-    let session = target.by_hand(id, "secret", connection).await;
+async fn session(server: &Server, id: i64, connection: u64) -> ByHand {
+    let session = server
+        .by_hand(SESSION_TIMEOUT, id, "secret", connection)
+        .await;
     if connection == 1 {
         let opened = session.open().await;
         assert!(opened.contains("Granted"), "{opened}");
     }
     session
-}
-
-/// The server's clock steps, as a session's times see it.
-async fn step(server: &Daemon, id: i64, seconds: i64) {
-    let (id, back) = (id.to_string(), (-seconds * 1_000_000).to_string());
-    ask(server, &["ZINCRBY", "{lockkeeper}:sessions", &back, &id]).await;
-    let record = format!("{{lockkeeper}}:session:{id}");
-    for mark in ["m", "md"] {
-        if ask(server, &["HEXISTS", &record, mark]).await == redis::Value::Int(1) {
-            ask(server, &["HINCRBY", &record, mark, &back]).await;
-        }
-    }
 }
 
 /// Whether a request to bury a session left it alive, to be asked again.
@@ -46,22 +36,22 @@ fn is_left(answer: &str) -> bool {
 /// A request that was under way when its session moved does nothing any more.
 #[test]
 fn what_an_earlier_connection_brings_late_is_refused() {
-    on_redis(&[], async |server| {
+    on_store(async |server| {
         let first = session(&server, OURS, 1).await;
         session(&server, OURS, 2).await.touch().await;
 
         let late = first.create("/late", Create::Persistent).await;
 
         assert!(late.contains("Moved"), "{late}");
-        assert_eq!(node(&*open(&server).await, "/late").await, None);
+        assert_eq!(node(&*server.open().await, "/late").await, None);
     });
 }
 
 /// A proxy has sent it again, after the directory was made anew.
 #[test]
 fn a_delete_that_comes_twice_removes_no_later_ticket_of_its_name() {
-    on_redis(&[], async |server| {
-        let (ours, link) = (session(&server, OURS, 1).await, open(&server).await);
+    on_store(async |server| {
+        let (ours, link) = (session(&server, OURS, 1).await, server.open().await);
         link.create("/a", b"", Create::Persistent).await.unwrap();
         ours.create("/a/t-", Create::EphemeralSequential).await;
         let path = "/a/t-0000000000";
@@ -82,10 +72,10 @@ fn a_delete_that_comes_twice_removes_no_later_ticket_of_its_name() {
 
 #[test]
 fn a_session_that_is_late_is_ended_by_a_second_request_only() {
-    on_redis(&[], async |server| {
+    on_store(async |server| {
         let ours = session(&server, OURS, 1).await;
         let theirs = session(&server, THEIRS, 1).await;
-        step(&server, THEIRS, 10).await;
+        server.step(THEIRS, 10).await;
 
         for request in ["first", "second, at once"] {
             let answer = ours.bury(THEIRS).await;
@@ -103,16 +93,16 @@ fn a_session_that_is_late_is_ended_by_a_second_request_only() {
 
 #[test]
 fn a_mark_from_before_a_heartbeat_ends_nobody_when_the_clock_steps_again() {
-    on_redis(&[], async |server| {
+    on_store(async |server| {
         let ours = session(&server, OURS, 1).await;
         let theirs = session(&server, THEIRS, 1).await;
-        step(&server, THEIRS, 10).await;
+        server.step(THEIRS, 10).await;
         assert!(is_left(&ours.bury(THEIRS).await));
-        step(&server, THEIRS, -10).await;
+        server.step(THEIRS, -10).await;
         theirs.touch().await;
 
         // By more than the pause after the first request.
-        step(&server, THEIRS, 11).await;
+        server.step(THEIRS, 13).await;
         let answer = ours.bury(THEIRS).await;
 
         assert!(is_left(&answer), "{answer}");
@@ -123,25 +113,23 @@ fn a_mark_from_before_a_heartbeat_ends_nobody_when_the_clock_steps_again() {
 
 #[test]
 fn a_session_that_was_ended_does_nothing_any_more() {
-    on_redis(&[], async |server| {
+    on_store(async |server| {
         let ours = session(&server, OURS, 1).await;
-        let id = OURS.to_string();
-        ask(&server, &["ZADD", "{lockkeeper}:sessions", "-1", &id]).await;
+        server.end(OURS).await;
 
         let answered = ours.create("/a", Create::Persistent).await;
 
         assert!(answered.contains("Over"), "{answered}");
-        assert_eq!(node(&*open(&server).await, "/a").await, None);
+        assert_eq!(node(&*server.open().await, "/a").await, None);
     });
 }
 
 #[test]
 fn a_session_is_nobodys_without_its_secret() {
-    on_redis(&[], async |server| {
+    on_store(async |server| {
         session(&server, OURS, 1).await;
-        let target = RedisTarget::new(&url(&server), SESSION_TIMEOUT, true).unwrap();
 
-        let stranger = target.by_hand(OURS, "guessed", 2).await;
+        let stranger = server.by_hand(SESSION_TIMEOUT, OURS, "guessed", 2).await;
         let answered = stranger.create("/a", Create::Persistent).await;
 
         assert!(answered.contains("Over"), "{answered}");
@@ -150,12 +138,11 @@ fn a_session_is_nobodys_without_its_secret() {
 
 #[test]
 fn what_is_left_of_a_dead_session_is_removed_by_name_and_owner() {
-    on_redis(&[], async |server| {
-        let (ours, link) = (session(&server, OURS, 1).await, open(&server).await);
+    on_store(async |server| {
+        let (ours, link) = (session(&server, OURS, 1).await, server.open().await);
         session(&server, THEIRS, 1).await;
         let path = ticket(&*link, "/t-").await;
-        let id = THEIRS.to_string();
-        ask(&server, &["ZADD", "{lockkeeper}:sessions", "-1", &id]).await;
+        server.end(THEIRS).await;
 
         ours.reap(THEIRS, &path).await;
 
@@ -163,10 +150,10 @@ fn what_is_left_of_a_dead_session_is_removed_by_name_and_owner() {
     });
 }
 
-/// Before 7.2 a message would come before the answer.
+/// Redis before 7.2 sends a message before the answer.
 #[test]
 fn a_session_is_told_once_and_in_the_answer_of_what_it_does_itself() {
-    on_redis(&[], async |server| {
+    on_store(async |server| {
         let ours = session(&server, OURS, 1).await;
         ours.create("/a", Create::Persistent).await;
         ours.watch("/a", 3).await;
@@ -180,10 +167,10 @@ fn a_session_is_told_once_and_in_the_answer_of_what_it_does_itself() {
 
 #[test]
 fn a_request_that_comes_to_another_history_does_nothing() {
-    on_redis(&["--enable-debug-command", "yes"], async |server| {
+    on_store(async |server| {
         let ours = session(&server, OURS, 1).await;
 
-        ask(&server, &["DEBUG", "CHANGE-REPL-ID"]).await;
+        server.begin_another_history().await;
 
         for answered in [ours.open().await, ours.touch().await] {
             assert!(answered.contains("OtherIncarnation"), "{answered}");
@@ -193,10 +180,9 @@ fn a_request_that_comes_to_another_history_does_nothing() {
 
 #[test]
 fn ids_rise_when_the_clock_has_gone_back() {
-    on_redis(&[], async |server| {
-        let link = open(&server).await;
-        let ahead = "4000000000000000";
-        ask(&server, &["HSET", "{lockkeeper}:meta", "z", ahead]).await;
+    on_store(async |server| {
+        let link = server.open().await;
+        server.set_last(4_000_000_000_000_000).await;
 
         let made = link.create("/a", b"", Create::Persistent).await.unwrap();
 
