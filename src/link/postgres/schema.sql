@@ -473,4 +473,4 @@ BEGIN
     RETURN NEXT r;
 END $$;
 
-INSERT INTO %S.schema_version (version) VALUES (1) ON CONFLICT DO NOTHING;
+INSERT INTO %S.schema_version (version) VALUES (2) ON CONFLICT DO NOTHING;
