@@ -32,6 +32,7 @@ fn refusing(why: impl Into<String>) -> Ungreeted {
 impl Store for PostgresTarget {
     type Connection = PostgresConnection;
     const ENGINE: Engine = Engine::Postgres;
+    const HEARTBEATS_APART: bool = true;
 
     fn server(&self) -> &str {
         &self.server

@@ -142,8 +142,6 @@ impl RedisTarget {
 impl Store for RedisTarget {
     type Connection = Greeted;
     const ENGINE: Engine = Engine::Redis;
-    /// No script waits for another one, so those before it hold up a heartbeat for a moment only.
-    const UNDER_WAY: usize = 64;
 
     fn server(&self) -> &str {
         &self.server
