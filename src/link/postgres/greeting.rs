@@ -110,7 +110,7 @@ async fn greet_first(
         WakeUp::Notify => {
             let rhythm = (target.session_timeout / 3).min(limit);
             let listening = target.listeners.subscribe(&target.config, session, rhythm);
-            // A standby refuses to be listened to, too: what is wrong with the server is told first.
+            // A standby refuses a listener, too: what is wrong with the server is told first.
             let (checked, listening) = tokio::join!(checked, listening);
             (checked?, Some(listening?))
         }

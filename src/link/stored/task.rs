@@ -171,7 +171,8 @@ impl<S: Store> SessionTask<S> {
                     }
                     if let Some(stop) = self.answer(asked) { return stop }
                 }
-                message = inbox.recv(), if S::HEARTBEATS_APART || has_room(&under_way) => match message {
+                message = inbox.recv(),
+                    if S::HEARTBEATS_APART || has_room(&under_way) => match message {
                     // Its caller has been told that nothing is known.
                     Some(Message::Ask { since, answer: Some(_), .. })
                         if since.elapsed() >= deadline => {}
