@@ -34,6 +34,7 @@ fn refusing(why: impl Into<String>) -> Ungreeted {
 impl Store for PostgresTarget {
     type Connection = PostgresConnection;
     const ENGINE: Engine = Engine::Postgres;
+    const HEARTBEATS_APART: bool = true;
 
     fn server(&self) -> &str {
         &self.server
@@ -112,7 +113,7 @@ async fn greet_first(
             let listening = target
                 .listeners
                 .subscribe(&target.endpoint, session, rhythm);
-            // A standby refuses to be listened to, too: what is wrong with the server is told first.
+            // A standby refuses a listener, too: what is wrong with the server is told first.
             let (checked, listening) = tokio::join!(checked, listening);
             (checked?, Some(listening?))
         }

@@ -39,7 +39,10 @@ pub(crate) trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     const ENGINE: Engine;
     /// So many requests of a session are under way at most. The others wait in its inbox, where one
     /// takes a fraction of the memory that a request on its way takes.
-    const UNDER_WAY: usize = usize::MAX;
+    const UNDER_WAY: usize = 64;
+    /// Heartbeats have a way of their own, and wait for no other request. Elsewhere no request
+    /// waits for another client's, so those before it hold up a heartbeat for a moment only.
+    const HEARTBEATS_APART: bool = false;
 
     /// Its address, without user and password.
     fn server(&self) -> &str;

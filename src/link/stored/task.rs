@@ -63,7 +63,7 @@ pub(super) struct SessionTask<S> {
     pub(super) due: Latch<Option<Instant>>,
     /// When the last answer came.
     pub(super) answered: Instant,
-    /// Asked while there was no connection.
+    /// Asked while there was no connection, or no room on it.
     pub(super) waiting: VecDeque<Unsent>,
 }
 
@@ -132,19 +132,26 @@ impl<S: Store> SessionTask<S> {
     ) -> Stop {
         let under_way = FuturesUnordered::new();
         let mut under_way: FuturesUnordered<Sent> = under_way;
+        let has_room = |under_way: &FuturesUnordered<Sent>| under_way.len() < S::UNDER_WAY;
         let deadline = self.own.deadline;
-        for waiting in std::mem::take(&mut self.waiting) {
-            // Its caller has been told that nothing is known.
-            if waiting.since.elapsed() < deadline {
-                under_way.push(self.sent(on, &waiting.operation, waiting.answer));
-            }
-        }
         let (heartbeat, patience) = (self.granted / 3, self.granted * 2 / 3);
         let heartbeat = heartbeat.min(LONGEST_SEARCH);
         let mut heard = Instant::now();
         // Other requests do not count: only a touch finds what dead sessions have left.
         let mut touched = heard;
         loop {
+            while has_room(&under_way) {
+                let Some(waiting) = self.waiting.pop_front() else {
+                    break;
+                };
+                // Its caller has been told that nothing is known.
+                if waiting.answer.is_none() || waiting.since.elapsed() < deadline {
+                    if under_way.is_empty() {
+                        heard = Instant::now();
+                    }
+                    under_way.push(self.sent(on, &waiting.operation, waiting.answer));
+                }
+            }
             let silent = sleep_until(heard + patience);
             tokio::select! {
                 biased;
@@ -164,19 +171,24 @@ impl<S: Store> SessionTask<S> {
                     }
                     if let Some(stop) = self.answer(asked) { return stop }
                 }
-                message = inbox.recv(), if under_way.len() < S::UNDER_WAY => match message {
+                message = inbox.recv(),
+                    if S::HEARTBEATS_APART || has_room(&under_way) => match message {
                     // Its caller has been told that nothing is known.
                     Some(Message::Ask { since, answer: Some(_), .. })
                         if since.elapsed() >= deadline => {}
-                    Some(Message::Ask { operation, answer, .. }) => {
-                        if under_way.is_empty() { heard = Instant::now() }
+                    Some(Message::Ask { since, operation, answer }) => {
                         match operation {
                             StoreRequest::Touch => touched = Instant::now(),
                             // Who is waited for may have a shorter timeout than all before.
                             StoreRequest::Watch { .. } => self.search_soon(),
                             _ => {}
                         }
-                        under_way.push(self.sent(on, &operation, answer));
+                        if has_room(&under_way) || operation.is_heartbeat() {
+                            if under_way.is_empty() { heard = Instant::now() }
+                            under_way.push(self.sent(on, &operation, answer));
+                        } else {
+                            self.waiting.push_back(Unsent { since, operation, answer });
+                        }
                     }
                     Some(Message::Close) | None => {
                         self.close(on, under_way).await;
@@ -288,8 +300,11 @@ impl<S: Store> SessionTask<S> {
         Outcome::Nothing
     }
 
-    /// Ends the session at the server, behind all that was sent.
-    async fn close(&self, on: &S::Connection, mut under_way: FuturesUnordered<Sent>) {
+    /// Ends the session at the server, behind all that was asked.
+    async fn close(&mut self, on: &S::Connection, mut under_way: FuturesUnordered<Sent>) {
+        for waiting in std::mem::take(&mut self.waiting) {
+            under_way.push(self.sent(on, &waiting.operation, waiting.answer));
+        }
         let closing = async {
             under_way.push(self.sent(on, &StoreRequest::Close, None));
             while let Some(asked) = under_way.next().await {

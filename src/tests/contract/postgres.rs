@@ -148,15 +148,21 @@ fn a_lock_is_held_while_another_program_has_its_rows() {
         let other = client(&server).await;
         let rows = "BEGIN; SELECT FROM lockkeeper.nodes WHERE dir <> '' OR name <> '' FOR UPDATE";
         other.batch_execute(rows).await.unwrap();
-        // A ticket that waits for the row of its directory.
-        let next = tokio::spawn(async move { lock.lock().await.unwrap().release().await });
+        // More tickets that wait for the row of their directory than requests are under way.
+        let next = (0..100).map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move { lock.lock().await.unwrap().release().await })
+        });
+        let next: Vec<_> = next.collect();
 
         let lost = timeout(SESSION_TIMEOUT, guard.lost()).await;
 
         assert!(lost.is_err(), "it is held");
         other.batch_execute("COMMIT").await.unwrap();
         guard.release().await.unwrap();
-        next.await.unwrap().unwrap();
+        for next in next {
+            next.await.unwrap().unwrap();
+        }
         keeper.close().await;
     });
 }

@@ -11,7 +11,8 @@
 //! and run and fail with the bug. A record that does not apply, a bug that does not build and a
 //! test that does not run are failures, not catches. It works on copies: the tree is never changed.
 //!
-//! Bugs in the bodies of functions are switched in one build, and each other one has its own.
+//! Bugs in the bodies of functions, and in files that these include, are switched in one build, and
+//! each other one has its own.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,6 +1,8 @@
 //! One build with all bugs in it that can be switched.
 //!
-//! Invariant: a bug that cannot be switched in one file is switched in none. It runs no test.
+//! A bug in a file that a function includes, as a script or a schema, is a bug of that function:
+//! it includes another file then. Invariant: a bug that cannot be switched in one file is switched
+//! in none. It runs no test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -60,14 +62,21 @@ impl Sources {
         };
         let read = |file: &str| fs::read_to_string(tree.join(file)).unwrap_or_default();
         for mutant in chosen {
-            for (file, find, replace) in mutant.edits() {
-                let whole = &mut all.files.entry(file.to_owned()).or_insert_with(|| {
+            let including = including(tree, mutant);
+            let edits = mutant
+                .edits()
+                .filter(|(file, ..)| !including.contains_key(*file));
+            let edits = edits.map(|(file, find, replace)| {
+                (file.to_owned(), find.to_owned(), replace.to_owned())
+            });
+            for (file, find, replace) in edits.chain(including.values().cloned()) {
+                let whole = &mut all.files.entry(file.clone()).or_insert_with(|| {
                     let root = file.split_inclusive("src/").next().unwrap_or_default();
                     let root = format!("{root}lib.rs");
                     all.roots.insert(root.clone(), read(&root));
-                    (read(file), BTreeMap::new())
+                    (read(&file), BTreeMap::new())
                 });
-                match Edit::new(&whole.0, find, replace) {
+                match Edit::new(&whole.0, &find, &replace) {
                     Some(edit) => whole.1.entry(mutant.name.clone()).or_default().push(edit),
                     None => drop(all.unfit.insert(mutant.name.clone())),
                 }
@@ -107,5 +116,76 @@ impl Sources {
                 fs::write(tree.join(file), text).unwrap();
             }
         }
+    }
+}
+
+/// For each file that a bug changes and that is no source of Rust: the source beside it that
+/// includes it, and what is another one there with the bug. The file with the bug is written.
+fn including(tree: &Path, mutant: &Mutant) -> BTreeMap<String, (String, String, String)> {
+    let mut including = BTreeMap::new();
+    for (path, text) in mutant.applied(tree).unwrap_or_default() {
+        let is_rust = path.extension().is_some_and(|end| end == "rs");
+        let (Some(name), Some(folder)) = (path.file_name(), path.parent()) else {
+            continue;
+        };
+        let (name, with_bug) = (name.to_string_lossy(), mutant.name.as_str());
+        let included = format!("include_str!(\"{name}\")");
+        let beside = fs::read_dir(folder).unwrap();
+        let mut beside = beside.map(|entry| entry.unwrap().path());
+        let source = beside.find(|source| {
+            let text = fs::read_to_string(source);
+            source.extension().is_some_and(|end| end == "rs")
+                && text.is_ok_and(|text| text.contains(&included))
+        });
+        let Some(source) = source.filter(|_| !is_rust) else {
+            continue;
+        };
+        fs::write(folder.join(format!("{name}.{with_bug}")), text).unwrap();
+        let [file, source] = [&path, &source].map(|path| {
+            let path = path.strip_prefix(tree).unwrap();
+            path.to_string_lossy().into_owned()
+        });
+        let other = format!("include_str!(\"{name}.{with_bug}\")");
+        including.insert(file, (source, included, other));
+    }
+    including
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bug_of_an_included_file_is_a_bug_of_the_function_that_includes_it() {
+        let tree = tempfile::tempdir().unwrap();
+        let src = tree.path().join("src");
+        fs::create_dir(&src).unwrap();
+        fs::write(src.join("lib.rs"), "mod a;\n").unwrap();
+        let a = "fn f() -> &'static str { include_str!(\"b.sql\") }\n";
+        fs::write(src.join("a.rs"), a).unwrap();
+        fs::write(src.join("b.sql"), "SELECT 1, 2;\n").unwrap();
+        let record = r#"
+            name = "three"
+            row = 1
+            why = "it is three"
+            tests = ["f"]
+            file = "src/b.sql"
+            find = "1"
+            replace = "3"
+            also = [{ find = "2", replace = "4" }]
+        "#;
+
+        let sources = Sources::of(tree.path(), &[toml::from_str(record).unwrap()]);
+        let mut alone = BTreeSet::new();
+        let switched = sources.switch(&mut alone);
+
+        assert!(alone.is_empty() && sources.unfit.is_empty());
+        let with_bug = fs::read_to_string(src.join("b.sql.three")).unwrap();
+        assert_eq!(with_bug, "SELECT 3, 4;\n");
+        let text = &switched["src/a.rs"].text;
+        assert!(
+            text.contains("if crate::has_bug(\"three\") { include_str!(\"b.sql.three\") }"),
+            "{text}"
+        );
     }
 }
