@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use super::target::{Greeted, RedisTarget};
+use super::greeted::Greeted;
+use super::target::RedisTarget;
 use crate::link::stored::{SessionKey, Store, StoreConnection, StoreRequest, WatchKind};
 use crate::link::{Create, Write};
 use crate::protocol::epoch::Reaping;

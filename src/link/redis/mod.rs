@@ -10,6 +10,7 @@ mod answer;
 mod by_hand;
 mod connect;
 mod follower;
+mod greeted;
 mod request;
 mod sentinels;
 mod target;
