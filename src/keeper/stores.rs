@@ -1,4 +1,5 @@
-//! Chooses Redis or PostgreSQL by the scheme of a URL, and refuses options that are ZooKeeper's own.
+//! Chooses Redis or PostgreSQL by the scheme of a URL, and refuses options that are ZooKeeper's
+//! own.
 //!
 //! Invariant: no refusal shows a user or a password.
 

@@ -16,7 +16,8 @@ pub enum Engine {
     /// names sentinels and the primary that they watch. They are asked at each connect, and when
     /// they decide for another primary. Their own user and password are the options
     /// `sentinel_username` and `sentinel_password`. With `rediss://` and `rediss-sentinel://` all
-    /// connections have TLS, with the certificates of [`KeeperBuilder::tls`], and the feature `tls`.
+    /// connections have TLS, with the certificates of [`KeeperBuilder::tls`]. That needs the
+    /// feature `tls`.
     ///
     /// [`KeeperBuilder::tls`]: crate::KeeperBuilder
     ///

@@ -91,10 +91,10 @@ pub(crate) enum Order {
 #[command(next_help_heading = "Server")]
 pub(crate) struct Server {
     /// ZooKeeper servers, and a chroot if there is one: zk1:2181,zk2:2181/app. The default is
-    /// localhost:2181. Or the URL of a Redis or a PostgreSQL: redis://host:6379, rediss:// with TLS,
-    /// redis-sentinel://s1:26379,s2:26379/mymaster, postgres://user@host/database. Or that of a plain lock, for `run` alone:
-    /// redis+setnx://host:6379. Every user of this machine sees it in the list of processes, so set
-    /// the variable if it has a password
+    /// localhost:2181. Or the URL of a Redis or a PostgreSQL: redis://host:6379, rediss:// with
+    /// TLS, redis-sentinel://s1:26379,s2:26379/mymaster, postgres://user@host/database. Or that of
+    /// a plain lock, for `run` alone: redis+setnx://host:6379. Every user of this machine sees it
+    /// in the list of processes, so set the variable if it has a password
     #[arg(
         long,
         global = true,

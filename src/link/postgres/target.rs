@@ -128,8 +128,8 @@ impl PostgresTarget {
     }
 }
 
-/// Whether a mode asks for TLS. With TLS, the certificate and its name are always verified, which is
-/// more than `require` asks for.
+/// Whether a mode asks for TLS. With TLS, the certificate and its name are always verified, which
+/// is more than `require` asks for.
 fn asks_for_tls_by(mode: &str) -> Result<bool, String> {
     match mode {
         "disable" => Ok(false),

@@ -4,12 +4,14 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisError, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::url::Address;
 use crate::error::UnreachableReason;
@@ -57,12 +59,14 @@ impl OpenConnection {
     }
 }
 
-/// Connects, and logs in.
+/// Connects, and logs in. A handshake of TLS ends within half of the limit: a server that does not
+/// speak it may wait for more.
 pub(super) async fn connect(
     address: &Address,
     tls: Option<&TlsClient>,
     login: &RedisConnectionInfo,
     config: AsyncConnectionConfig,
+    limit: Duration,
 ) -> Result<OpenConnection, Ungreeted> {
     let host = (&*address.host, address.port);
     let resolved = lookup_host(host)
@@ -74,9 +78,10 @@ pub(super) async fn connect(
     let Some(tls) = tls else {
         return log_in(stream, login, config).await;
     };
-    match tls.handshake(&address.host, stream).await {
-        Ok(stream) => log_in(stream, login, config).await,
-        Err(error) => Err(refusal(&error).map_or_else(|| refused(error), Ungreeted::refusing)),
+    match timeout(limit / 2, tls.handshake(&address.host, stream)).await {
+        Err(_) => Err(Ungreeted::Unreachable(UnreachableReason::NoTlsSession)),
+        Ok(Ok(stream)) => log_in(stream, login, config).await,
+        Ok(Err(error)) => Err(refusal(&error).map_or_else(|| refused(error), Ungreeted::refusing)),
     }
 }
 

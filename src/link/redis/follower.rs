@@ -117,7 +117,7 @@ async fn listen(
     let silent = || Ungreeted::Unreachable(UnreachableReason::Silent);
     let (pushed, mut pushes) = mpsc::unbounded_channel();
     let config = AsyncConnectionConfig::new().set_push_sender(pushed);
-    let connecting = timeout(rhythm, sentinels.connect(address, config)).await;
+    let connecting = timeout(rhythm, sentinels.connect(address, config, rhythm)).await;
     let mut sentinel = connecting.map_err(|_| silent())??;
     let subscribed = timeout(rhythm, sentinel.ask("SUBSCRIBE", &["+switch-master"])).await;
     subscribed.map_err(|_| silent())??;

@@ -8,6 +8,7 @@
 mod answer;
 mod connect;
 mod follower;
+mod greeted;
 mod request;
 mod sentinels;
 mod target;

@@ -42,7 +42,7 @@ impl Sentinels {
     /// of each sentinel that named none.
     pub(super) async fn ask(&self, limit: Duration) -> Result<Named, Ungreeted> {
         let asked = self.addresses.iter().map(async |address| {
-            let named = timeout(limit, self.ask_one(address)).await;
+            let named = timeout(limit, self.ask_one(address, limit)).await;
             let silent = Err(Ungreeted::Unreachable(UnreachableReason::Silent));
             named.unwrap_or(silent).map_err(|ungreeted| {
                 AddressFailure::new(format!("sentinel {address}"), ungreeted.reason())
@@ -51,7 +51,7 @@ impl Sentinels {
         let mut asked: FuturesUnordered<_> = asked.collect();
         let (most, mut failures) = (self.addresses.len() / 2, Vec::new());
         let (mut newest, mut count) = (None::<Named>, 0);
-        let late = Instant::now() + limit / 2;
+        let late = Instant::now() + limit * 3 / 4;
         while count <= most {
             tokio::select! {
                 answer = asked.next() => match answer {
@@ -69,8 +69,10 @@ impl Sentinels {
         newest.ok_or(Ungreeted::Each(failures))
     }
 
-    async fn ask_one(&self, address: &Address) -> Result<Named, Ungreeted> {
-        let mut sentinel = self.connect(address, AsyncConnectionConfig::new()).await?;
+    async fn ask_one(&self, address: &Address, limit: Duration) -> Result<Named, Ungreeted> {
+        let mut sentinel = self
+            .connect(address, AsyncConnectionConfig::new(), limit)
+            .await?;
         self.named(address, &mut sentinel).await
     }
 
@@ -78,11 +80,12 @@ impl Sentinels {
         &self,
         address: &Address,
         config: AsyncConnectionConfig,
+        limit: Duration,
     ) -> Result<OpenConnection, Ungreeted> {
         let config = config
             .set_connection_timeout(None)
             .set_response_timeout(None);
-        connect(address, self.tls.as_ref(), &self.login, config).await
+        connect(address, self.tls.as_ref(), &self.login, config, limit).await
     }
 
     /// The primary that this sentinel names. The epoch is asked first: with a fail-over between,

@@ -6,23 +6,20 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisConnectionInfo, Script, Value};
+use redis::{AsyncConnectionConfig, RedisConnectionInfo, Script};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::answer::{self, Shape};
 use super::connect::{OpenConnection, connect};
-use super::follower::{Followed, Followers};
+use super::follower::Followers;
+use super::greeted::Greeted;
 use super::request::Keys;
 use super::sentinels::{Named, Sentinels};
 use super::url::{Address, Names, RedisUrl};
 use super::weaknesses;
 use crate::error::{AddressFailure, UnreachableReason};
 use crate::link::engine::{Engine, Weakness};
-use crate::link::stored::{
-    SessionKey, Store, StoreConnection, StoreReply, StoreRequest, Trouble, Ungreeted,
-};
+use crate::link::stored::{Store, Ungreeted};
 use crate::link::tls::TlsClient;
 use crate::protocol::epoch::Reaping;
 
@@ -37,7 +34,7 @@ fn script() -> &'static str {
 /// The server, and what is asked of it.
 #[derive(Clone)]
 pub(crate) struct RedisTarget {
-    place: Place,
+    place: PrimarySource,
     login: RedisConnectionInfo,
     is_secure: bool,
     tls: Option<TlsClient>,
@@ -53,7 +50,7 @@ pub(crate) struct RedisTarget {
 }
 
 #[derive(Clone)]
-enum Place {
+enum PrimarySource {
     Server(Address),
     Sentinels(Sentinels, Arc<Followers>),
 }
@@ -68,19 +65,6 @@ impl fmt::Debug for RedisTarget {
     }
 }
 
-/// A connection that was greeted.
-pub(crate) struct Greeted {
-    number: u64,
-    open: OpenConnection,
-    /// Whether it still leads to the primary, if sentinels know that.
-    followed: Option<Followed>,
-    pushes: mpsc::UnboundedReceiver<PushInfo>,
-    keys: Keys,
-    script: Arc<str>,
-    /// Which history the server has: another one after each start and each promotion.
-    incarnation: String,
-}
-
 impl RedisTarget {
     /// For the URLs that [`RedisUrl`] reads.
     pub(crate) fn new(url: &str, session_timeout: Duration, is_new: bool) -> Result<Self, String> {
@@ -91,7 +75,7 @@ impl RedisTarget {
             shown,
         } = RedisUrl::parse(url)?;
         let place = match names {
-            Names::Server(address) => Place::Server(address),
+            Names::Server(address) => PrimarySource::Server(address),
             Names::Sentinels {
                 addresses,
                 primary,
@@ -103,7 +87,7 @@ impl RedisTarget {
                     login,
                     tls: None,
                 };
-                Place::Sentinels(sentinels, Arc::default())
+                PrimarySource::Sentinels(sentinels, Arc::default())
             }
         };
         Ok(Self {
@@ -136,7 +120,7 @@ impl RedisTarget {
             }
             _ => {}
         }
-        if let Place::Sentinels(sentinels, _) = &mut self.place {
+        if let PrimarySource::Sentinels(sentinels, _) = &mut self.place {
             sentinels.tls.clone_from(&tls);
         }
         self.tls = tls;
@@ -163,18 +147,23 @@ impl RedisTarget {
             .set_response_timeout(None)
             .set_pipeline_buffer_size(PIPELINED);
         let (address, named) = match &self.place {
-            Place::Server(address) => (address.clone(), None),
-            Place::Sentinels(sentinels, _) => {
+            PrimarySource::Server(address) => (address.clone(), None),
+            PrimarySource::Sentinels(sentinels, _) => {
                 let named = sentinels.ask(limit / 2).await?;
                 (named.primary.clone(), Some(named))
             }
         };
-        let opened = connect(&address, self.tls.as_ref(), &self.login, config);
+        // With sentinels, what is left of the limit: a silent server is told by its name.
+        let limit = if named.is_some() {
+            limit * 2 / 5
+        } else {
+            limit
+        };
+        let opened = connect(&address, self.tls.as_ref(), &self.login, config, limit);
         let Some(named) = named else {
             return Ok((opened.await?, None));
         };
-        // What is left for it of the limit, so that a silent server is told by its name.
-        let opened = timeout(limit * 2 / 5, opened).await;
+        let opened = timeout(limit, opened).await;
         let opened = opened.unwrap_or(Err(Ungreeted::Unreachable(UnreachableReason::Silent)));
         let opened = opened.map_err(|why| of_primary(why, Some(&named)))?;
         Ok((opened, Some(named)))
@@ -192,7 +181,7 @@ impl RedisTarget {
         let greeted = self.greeting(session, &mut open).await;
         let incarnation = greeted.map_err(|why| of_primary(why, named.as_ref()))?;
         let followed = match (&self.place, named) {
-            (Place::Sentinels(sentinels, followers), Some(named)) => {
+            (PrimarySource::Sentinels(sentinels, followers), Some(named)) => {
                 let rhythm = self.session_timeout / 3;
                 Some(followers.follow(sentinels, named, rhythm).await)
             }
@@ -280,72 +269,5 @@ impl Store for RedisTarget {
         });
         let asked = asked.await.map_err(|_| UnreachableReason::Silent)?;
         asked.map_err(Ungreeted::reason)
-    }
-}
-
-impl Greeted {
-    /// The command that carries a request.
-    fn command(&self, session: &SessionKey, operation: &StoreRequest) -> redis::Cmd {
-        let of_session = self.keys.of_session(session.id);
-        let request = self.keys.request(operation);
-        let mut command = redis::cmd("EVALSHA");
-        command
-            .arg(&*self.script)
-            .arg(of_session.len() + request.keys.len())
-            .arg(&of_session)
-            .arg(&request.keys)
-            .arg(&self.incarnation)
-            .arg(session.id)
-            .arg(&*session.secret)
-            .arg(self.number)
-            .arg(request.operation);
-        for argument in &request.arguments {
-            command.arg(argument.as_slice());
-        }
-        command
-    }
-}
-
-impl StoreConnection for Greeted {
-    fn number(&self) -> u64 {
-        self.number
-    }
-
-    fn ask(
-        &self,
-        session: &SessionKey,
-        operation: &StoreRequest,
-    ) -> BoxFuture<'static, Result<StoreReply, Trouble>> {
-        let command = self.command(session, operation);
-        let shape = Shape::of(operation, session.id);
-        let mut connection = self.open.connection.clone();
-        Box::pin(async move {
-            let answered = match connection.send_packed_command(&command).await {
-                Ok(Value::ServerError(error)) => Err(error.into()),
-                answered => answered,
-            };
-            answer::reply(answered.map_err(|error| answer::trouble(&error))?, shape)
-        })
-    }
-
-    async fn event(&mut self) -> Option<String> {
-        loop {
-            let push = match &mut self.followed {
-                None => self.pushes.recv().await?,
-                Some(followed) => tokio::select! {
-                    biased;
-                    push = self.pushes.recv() => push?,
-                    // Another connection asks the sentinels again.
-                    () = followed.moved() => return None,
-                },
-            };
-            match (&push.kind, push.data.get(1)) {
-                (PushKind::Disconnection, _) => return None,
-                (PushKind::Message, Some(Value::BulkString(event))) => {
-                    return Some(String::from_utf8_lossy(event).into_owned());
-                }
-                _ => {}
-            }
-        }
     }
 }

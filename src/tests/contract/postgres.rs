@@ -1,7 +1,7 @@
 //! What is PostgreSQL's own: histories, its rights and its schema, row locks.
 //!
-//! `histories.rs`, `refusals.rs` and `tls.rs` are parts of it. Without `LOCKKEEPER_TEST_ON=postgres` it does
-//! nothing: the README's commands need no server.
+//! `histories.rs`, `refusals.rs` and `tls.rs` are parts of it. It does nothing without
+//! `LOCKKEEPER_TEST_ON=postgres`: the README's commands need no server.
 
 mod histories;
 mod refusals;
