@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use redis::{AsyncConnectionConfig, PushInfo, PushKind};
+use redis::{AsyncConnectionConfig, PushKind};
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -131,17 +131,9 @@ async fn listen(
             }
             is_newer
         });
-        match timeout(rhythm, pushes.recv()).await {
-            Ok(
-                Some(PushInfo {
-                    kind: PushKind::Disconnection,
-                    ..
-                })
-                | None,
-            ) => {
-                return Err(Ungreeted::refusing("it has closed the connection"));
-            }
-            Ok(Some(_)) | Err(_) => {}
+        let told = timeout(rhythm, pushes.recv()).await;
+        if let Ok(None | Some(PushKind::Disconnection)) = told.map(|push| push.map(|it| it.kind)) {
+            return Err(Ungreeted::refusing("it has closed the connection"));
         }
     }
 }
