@@ -6,6 +6,7 @@
 
 pub(crate) mod blackhole;
 pub(crate) mod dead;
+pub(crate) mod epochs;
 pub(crate) mod healthy;
 pub(crate) mod partition;
 pub(crate) mod pause;

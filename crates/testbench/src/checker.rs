@@ -12,6 +12,7 @@
 
 mod hold;
 mod liveness;
+mod sharing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -62,6 +63,7 @@ pub fn violations(history: &History) -> Vec<Violation> {
             });
         };
         exclusion(&holds, &events, &mut say);
+        sharing::crowding(&holds, &mut say);
         honesty(&holds, &events, &mut say);
         order(&holds, &events, &mut say);
         tokens(&holds, &events, &mut say);
@@ -90,8 +92,8 @@ fn of_lock<'a>(events: &'a [Event], lock: &str) -> Vec<&'a Event> {
 
 /// S1: the lock is never granted while an earlier granted ticket is known to exist.
 fn exclusion(holds: &[Hold<'_>], events: &[&Event], say: &mut impl FnMut(&'static str, String)) {
-    for (place, one) in holds.iter().enumerate() {
-        for other in &holds[place + 1..] {
+    for (place, one) in exclusive(holds).enumerate() {
+        for other in exclusive(holds).skip(place + 1) {
             let is_second = other.granted < one.surely_until && other.token != one.token;
             if other.held && is_second && !is_revoked(other.token, other.granted, events) {
                 say(
@@ -104,6 +106,10 @@ fn exclusion(holds: &[Hold<'_>], events: &[&Event], say: &mut impl FnMut(&'stati
             }
         }
     }
+}
+
+fn exclusive<'a, 'e>(holds: &'a [Hold<'e>]) -> impl Iterator<Item = &'a Hold<'e>> {
+    holds.iter().filter(|hold| hold.is_of_an_exclusive_lock())
 }
 
 /// S2: the store never accepts a token after a higher one.
@@ -141,8 +147,7 @@ fn honesty(holds: &[Hold<'_>], events: &[&Event], say: &mut impl FnMut(&'static 
         if is_revoked(token, event.t_ns, events) {
             continue;
         }
-        let successor = holds
-            .iter()
+        let successor = exclusive(holds)
             .find(|hold| hold.token > token && hold.held && hold.granted < event.t_ns);
         if let Some(next) = successor {
             say(
@@ -173,7 +178,7 @@ fn is_revoked(token: u64, now: Nanos, events: &[&Event]) -> bool {
 /// comes before it.
 fn order(holds: &[Hold<'_>], events: &[&Event], say: &mut impl FnMut(&'static str, String)) {
     let is_in_time = |hold: &&Hold<'_>| hold.held && !is_revoked(hold.token, hold.granted, events);
-    let in_time: Vec<&Hold<'_>> = holds.iter().filter(is_in_time).collect();
+    let in_time: Vec<&Hold<'_>> = exclusive(holds).filter(is_in_time).collect();
     for pair in in_time.windows(2) {
         if pair[1].token < pair[0].token {
             say(
@@ -232,11 +237,11 @@ fn tokens(holds: &[Hold<'_>], events: &[&Event], say: &mut impl FnMut(&'static s
     });
     let asked: BTreeMap<(&str, u64), Nanos> = asked.collect();
     // The highest token so far, by the time of its grant: holds are in that order.
-    for hold in holds {
+    for hold in exclusive(holds) {
         let Some(asked) = asked.get(&(hold.client, hold.attempt)) else {
             continue;
         };
-        let before = holds.iter().take_while(|one| one.granted < *asked);
+        let before = exclusive(holds).take_while(|one| one.granted < *asked);
         if let Some(high) = before.max_by_key(|one| one.token) {
             if high.token >= hold.token {
                 say(

@@ -1,10 +1,11 @@
-//! Clients in processes of their own, which can be stopped, continued and killed. This side starts
-//! and controls them.
+//! Clients in processes of their own, which can be stopped, continued and killed; and in tasks of
+//! the case. This side starts and controls them.
 //!
 //! The process is this test binary again, as in `tests/cost/scale.rs`; its code is in `child`.
-//! No process outlives the case that started it.
+//! No client outlives the case that started it.
 
 pub mod child;
+mod held;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,11 +16,26 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use super::checker::{Accepted, History};
 use super::events::{self, Event, Log, What};
 use super::eventually;
 use super::store::{Fence, Store};
+
+/// How a client takes its turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Recipe {
+    Mutex,
+    Read,
+    Write,
+    /// One permit of so many.
+    Permit(u32),
+    Leader,
+    /// Two locks at once, whose names begin with that of the lock.
+    Set,
+}
 
 /// The loop of a client, which runs until it is told to end: lock, hold and write to the store,
 /// release.
@@ -28,6 +44,7 @@ pub struct Order {
     pub name: String,
     pub connect_string: String,
     pub lock: String,
+    pub recipe: Recipe,
     pub session_timeout: Duration,
     pub store: SocketAddr,
     pub log: PathBuf,
@@ -80,6 +97,7 @@ impl Fleet {
             name: name.to_owned(),
             connect_string: self.connect_string.clone(),
             lock: self.lock.clone(),
+            recipe: Recipe::Mutex,
             session_timeout: self.session_timeout,
             store: self.store.address(),
             log: self.folder.path().join("log"),
@@ -95,8 +113,22 @@ impl Fleet {
         let mut command = Command::new(std::env::current_exe().expect("this binary"));
         command.env(child::ORDER, order_json);
         command.stdin(Stdio::piped()).kill_on_drop(true);
+        let child = command.spawn().expect("this binary starts again");
+        self.client(order, Body::Process(Box::new(child)))
+    }
+
+    /// The same in a task of the case.
+    pub fn spawn(&self, order: &Order) -> Process {
+        let (tell, told) = watch::channel(false);
+        let order = order.clone();
+        let name = order.clone();
+        let task = tokio::spawn(async move { child::live(&order, told).await });
+        self.client(&name, Body::Task(tell, task))
+    }
+
+    fn client(&self, order: &Order, body: Body) -> Process {
         Process {
-            child: command.spawn().expect("this binary starts again"),
+            body,
             name: order.name.clone(),
             log: self.log.clone(),
         }
@@ -140,17 +172,36 @@ impl Drop for Fleet {
     }
 }
 
-/// One client process.
+/// One client.
 #[derive(Debug)]
 pub struct Process {
-    child: Child,
+    body: Body,
     name: String,
     log: Log,
+}
+
+#[derive(Debug)]
+enum Body {
+    Process(Box<Child>),
+    Task(watch::Sender<bool>, JoinHandle<()>),
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        if let Self::Task(_, task) = self {
+            task.abort();
+        }
+    }
 }
 
 impl Process {
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether it can be killed, but not stopped.
+    pub fn is_task(&self) -> bool {
+        matches!(self.body, Body::Task(..))
     }
 
     /// Stops it with SIGSTOP.
@@ -165,20 +216,37 @@ impl Process {
         self.signal(Signal::CONT);
     }
 
-    /// Kills it with SIGKILL, and waits for its end.
+    /// Kills it with SIGKILL, and waits for its end. A task is dropped where it is.
     pub async fn kill(mut self) {
-        self.child.kill().await.expect("it ends");
+        match &mut self.body {
+            Body::Process(child) => child.kill().await.expect("it ends"),
+            Body::Task(_, task) => {
+                task.abort();
+                let ended = task.await;
+                assert!(ended.is_ok() || ended.is_err_and(|error| error.is_cancelled()));
+            }
+        }
         self.note(What::Killed);
     }
 
     /// Tells it to release and end, and waits for that.
     pub async fn ends(mut self, within: Duration) {
-        drop(self.child.stdin.take());
-        let ended = tokio::time::timeout(within, self.child.wait()).await;
-        let status = ended
-            .unwrap_or_else(|_| panic!("{} does not end within {within:?}", self.name))
-            .expect("a child is waited for");
-        assert!(status.success(), "{} ended with {status}", self.name);
+        let name = &self.name;
+        let ended = tokio::time::timeout(within, async {
+            match &mut self.body {
+                Body::Process(child) => {
+                    drop(child.stdin.take());
+                    let status = child.wait().await.expect("a child is waited for");
+                    assert!(status.success(), "{name} ended with {status}");
+                }
+                Body::Task(tell, task) => {
+                    tell.send_replace(true);
+                    task.await.expect("the task ends well");
+                }
+            }
+        });
+        let ended = ended.await;
+        ended.unwrap_or_else(|_| panic!("{name} does not end within {within:?}"));
     }
 
     fn note(&self, what: What) {
@@ -186,7 +254,10 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        let id = self.child.id().expect("it runs") as i32;
+        let Body::Process(child) = &self.body else {
+            panic!("a task is not stopped");
+        };
+        let id = child.id().expect("it runs") as i32;
         kill_process(Pid::from_raw(id).expect("a process"), signal).expect("the signal is sent");
     }
 }

@@ -96,20 +96,96 @@ impl Daemon {
         self.folder.path().join("log")
     }
 
-    /// Kills it with SIGKILL. Its data stays.
+    /// Kills it with SIGKILL, and the processes that it has started. Its data stays.
     pub fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
+        let Some(mut child) = self.child.take() else {
+            return;
+        };
+        // One that has ended was asked for already, and its number may be another's.
+        if matches!(child.try_wait(), Ok(None)) {
+            let pid = Pid::from_child(&child);
+            // It starts no other one meanwhile.
+            kill_process(pid, Signal::STOP).unwrap_or_default();
+            let started = started_by(pid);
             child.kill().unwrap_or_default();
+            for one in &started {
+                kill_process(*one, Signal::KILL).unwrap_or_default();
+            }
             child.wait().map(drop).unwrap_or_default();
+            // They still have the server's memory until they are gone.
+            let deadline = Instant::now() + PATIENCE;
+            while started.iter().any(|one| is_there(*one)) && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(2));
+            }
         }
     }
 
-    /// Stops all its threads, or lets them go on.
-    pub fn signal(&self, signal: Signal) {
-        let child = self.child.as_ref().expect("it runs");
-        let pid = Pid::from_child(child);
-        kill_process(pid, signal).expect("it runs");
+    /// Asks it to end with this signal, and waits for that.
+    pub fn end(&mut self, signal: Signal) -> Result<(), String> {
+        self.signal(signal);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let child = self.child.as_mut().expect("it runs");
+            if child
+                .try_wait()
+                .map_err(|error| error.to_string())?
+                .is_some()
+            {
+                self.child = None;
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(format!("it does not end on {signal:?}"));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("it runs");
+    }
+
+    /// Stops all its threads and processes.
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+        for one in started_by(self.pid()) {
+            kill_process(one, Signal::STOP).unwrap_or_default();
+        }
+    }
+
+    /// Lets them go on.
+    pub fn thaw(&self) {
+        for one in started_by(self.pid()) {
+            kill_process(one, Signal::CONT).unwrap_or_default();
+        }
+        self.signal(Signal::CONT);
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(self.child.as_ref().expect("it runs"))
+    }
+}
+
+/// The processes that one has started.
+fn started_by(pid: Pid) -> Vec<Pid> {
+    let number = pid.as_raw_nonzero();
+    let children = format!("/proc/{number}/task/{number}/children");
+    let children = std::fs::read_to_string(children).unwrap_or_default();
+    let children = children.split_whitespace();
+    children
+        .filter_map(|child| Pid::from_raw(child.parse().ok()?))
+        .collect()
+}
+
+/// Not if only its end is left to be asked for.
+fn is_there(pid: Pid) -> bool {
+    let stat = format!("/proc/{}/stat", pid.as_raw_nonzero());
+    let stat = std::fs::read_to_string(stat).unwrap_or_default();
+    let state = stat
+        .rsplit(") ")
+        .next()
+        .and_then(|rest| rest.chars().next());
+    !matches!(state, None | Some('Z' | 'X'))
 }
 
 impl Drop for Daemon {
@@ -220,6 +296,11 @@ fn initdb(bin: &Path, data: &Path) -> Command {
 
 /// A standby that follows a server of [`postgres`], which is at this address.
 pub fn postgres_standby(primary: SocketAddr) -> Result<Daemon, String> {
+    postgres_standby_with(primary, &[])
+}
+
+/// `more` is added to its configuration.
+pub fn postgres_standby_with(primary: SocketAddr, more: &[&str]) -> Result<Daemon, String> {
     let copy = move |bin: &Path, data: &Path| {
         let mut copy = as_user("postgres", &bin.join("pg_basebackup"));
         copy.args(["-R", "-X", "stream", "-c", "fast", "-N", "-U", "postgres"]);
@@ -227,7 +308,7 @@ pub fn postgres_standby(primary: SocketAddr) -> Result<Daemon, String> {
         copy.arg(data);
         copy
     };
-    postgres_with(&std::env::temp_dir(), &[], copy)
+    postgres_with(&std::env::temp_dir(), more, copy)
 }
 
 /// `fill` makes the data, given the folders of the programs and of the data.

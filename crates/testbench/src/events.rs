@@ -48,6 +48,13 @@ pub enum What {
         token: u64,
         held: bool,
     },
+    /// What is granted next takes so many of so many parts of the lock, which several may hold.
+    /// Such a guard has no token; its number is another one for each.
+    Shares {
+        token: u64,
+        takes: u64,
+        of: u64,
+    },
     /// The call ended without a guard.
     Failed {
         attempt: u64,

@@ -44,6 +44,18 @@ pub enum ServerFault {
     CutOffFollower(Cut),
 }
 
+/// What happens to the servers of a store beside ZooKeeper, a primary and its replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreFault {
+    /// The primary is killed, and starts again with its data.
+    Kill,
+    Freeze,
+    /// The replica, which hears nothing any more for that long, takes over.
+    Promote,
+    /// The replica hears nothing for that long, and then all.
+    Part,
+}
+
 /// What happens to an embedded server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EmbeddedFault {
@@ -100,6 +112,17 @@ pub fn of_servers(dice: &mut Dice, length: Duration) -> Vec<Step<ServerFault>> {
             _ => ServerFault::CutOffFollower(cut(dice)),
         }
     })
+}
+
+/// Faults of a store. They take turns, and the first one is by chance.
+pub fn of_store(dice: &mut Dice, length: Duration) -> Vec<Step<StoreFault>> {
+    use StoreFault::{Freeze, Kill, Part, Promote};
+    let first = dice.below(4) as usize;
+    let mut steps = steps(dice, length, (300, 2500), (1500, 3000), |_| Kill);
+    for (at, step) in steps.iter_mut().enumerate() {
+        step.fault = [Promote, Freeze, Kill, Part][(first + at) % 4];
+    }
+    steps
 }
 
 /// Faults of an embedded server.

@@ -91,7 +91,6 @@ struct Passage {
 
 #[derive(Debug)]
 struct Shared {
-    upstream: SocketAddr,
     kind: Kind,
     passage: watch::Sender<Passage>,
     state: Mutex<State>,
@@ -103,6 +102,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
+    upstream: Option<SocketAddr>,
     rules: Vec<(Matching, Deed)>,
     swaps: usize,
     swapped: usize,
@@ -170,10 +170,12 @@ impl Proxy {
         let listener = TcpListener::from_std(listener)?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
-            upstream,
             kind,
             passage: watch::Sender::new(Passage::default()),
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                upstream: Some(upstream),
+                ..State::default()
+            }),
             writes: Default::default(),
             answered: AtomicU64::default(),
         });
@@ -187,6 +189,12 @@ impl Proxy {
 
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Leads new connections to another server, as a name does whose server was replaced. The open
+    /// ones stay where they are.
+    pub fn lead_to(&self, server: SocketAddr) {
+        self.shared.state().upstream = Some(server);
     }
 
     /// How many connections of sessions are open. To PostgreSQL, each consists of several.

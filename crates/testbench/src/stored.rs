@@ -4,42 +4,66 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use zookeeper_client::Error;
 
 use super::protocol::Protocol;
 use super::stranger::{Database, Schema, SchemaSession, Session, Stranger};
 
-pub(crate) enum Stored {
+#[derive(Clone, Debug)]
+pub enum Stored {
     Redis(Database),
     Postgres(Schema),
 }
 
 impl Stored {
-    /// Makes it; nobody waits for clients of before.
-    pub(crate) async fn make(&self) -> Result<(), Error> {
+    /// Makes it; nobody waits for clients of before. `longest`: the largest session timeout there.
+    pub async fn make(&self, longest: Duration) -> Result<(), Error> {
         match self {
-            Self::Redis(database) => Session::open(database).await.map(drop),
-            Self::Postgres(schema) => schema.make().await,
+            Self::Redis(database) => Session::open_root(database, longest).await.map(drop),
+            Self::Postgres(schema) => schema.make(longest).await,
+        }
+    }
+
+    pub fn server(&self) -> SocketAddr {
+        match self {
+            Self::Redis(database) => database.server,
+            Self::Postgres(schema) => schema.server,
+        }
+    }
+
+    /// The same part of another server.
+    #[must_use]
+    pub fn of(&self, server: SocketAddr) -> Self {
+        match self {
+            Self::Redis(Database { number, .. }) => Self::Redis(Database {
+                server,
+                number: *number,
+            }),
+            Self::Postgres(Schema { number, .. }) => Self::Postgres(Schema {
+                server,
+                number: *number,
+            }),
         }
     }
 
     /// The connect string of a keeper whose connections go to this address.
-    pub(crate) fn at(&self, address: SocketAddr) -> String {
+    pub fn at(&self, address: SocketAddr) -> String {
         match self {
             Self::Redis(database) => database.at(address),
             Self::Postgres(schema) => schema.at(address),
         }
     }
 
-    pub(crate) fn protocol(&self) -> Protocol {
+    pub fn protocol(&self) -> Protocol {
         match self {
             Self::Redis(_) => Protocol::Redis,
             Self::Postgres(_) => Protocol::Postgres,
         }
     }
 
-    pub(crate) async fn stranger(&self) -> Result<Stranger, Error> {
+    pub async fn stranger(&self) -> Result<Stranger, Error> {
         Ok(match self {
             Self::Redis(database) => Stranger::Redis(Arc::new(Session::open(database).await?)),
             Self::Postgres(schema) => {
@@ -56,8 +80,19 @@ impl Stored {
         }
     }
 
+    /// How many sessions it knows.
+    pub async fn sessions(&self) -> Result<usize, Error> {
+        match self {
+            Self::Redis(database) => database.ask(&["ZCARD", "{lockkeeper}:sessions"]).await,
+            Self::Postgres(schema) => {
+                let rows = schema.ask("SELECT FROM %S.sessions").await?;
+                Ok(rows.len())
+            }
+        }
+    }
+
     /// How many paths each session watches, and their bytes.
-    pub(crate) async fn watched(&self) -> Result<BTreeMap<String, (usize, usize)>, Error> {
+    pub async fn watched(&self) -> Result<BTreeMap<String, (usize, usize)>, Error> {
         match self {
             Self::Redis(database) => database.watched_by_session().await,
             Self::Postgres(schema) => schema.watched_by_session().await,

@@ -9,11 +9,15 @@ mod redis;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionId, Stat};
 
 pub use self::postgres::{Schema, SchemaSession};
 pub use self::redis::{Database, Session};
+
+/// The largest session timeout of a root, unless a case wants another one.
+pub(crate) const LONGEST: Duration = Duration::from_secs(30);
 
 type Result<T> = std::result::Result<T, Error>;
 

@@ -18,7 +18,7 @@ use zookeeper_client::{Acls, Client, CreateMode, Error};
 use super::protocol::Protocol;
 use super::proxy::Proxy;
 use super::stored::Stored;
-use super::stranger::{Database, Schema, Stranger};
+use super::stranger::{self, Database, Schema, Stranger};
 use super::{eventually, words};
 
 /// Cheap to clone; it ends with the case.
@@ -216,7 +216,7 @@ impl World {
 
     async fn on(server: SocketAddr, stored: Stored) -> Result<Self, String> {
         stored
-            .make()
+            .make(stranger::LONGEST)
             .await
             .map_err(|error| format!("no session on the store: {error}"))?;
         Ok(Self(Arc::new(Inner {

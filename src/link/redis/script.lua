@@ -7,8 +7,24 @@
 -- A node is {data, czxid, version, owner, pzxid, counter, is it a container, children}, in the hash of its directory. A watch is a member
 -- "kind session:number" of the set of its path. The reply is {status, own events, result}.
 
-local identity = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
+local replication = redis.call('INFO', 'replication')
+local identity = string.match(replication, 'master_replid:(%x+)')
 if identity ~= ARGV[1] then return {'incarnation'} end
+
+-- Where replicas are needed to write, Redis counts them once a second, and not while it stands still. What it answers then would come after
+-- another server has taken over. So they are counted here: those that were heard of within three seconds.
+local LAG = 2
+local counted = string.match(replication, 'min_slaves_good_slaves:(%d+)')
+if counted then
+    local good = 0
+    for lag in string.gmatch(replication, 'state=online,offset=%d+,lag=(%-?%d+)') do
+        if tonumber(lag) <= LAG then good = good + 1 end
+    end
+    if good < math.max(1, tonumber(counted)) then
+        return {err = 'NOREPLICAS a replica that is needed to write was not heard of for more than ' .. LAG .. ' s'}
+    end
+end
+
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local session, secret, connection, op = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]

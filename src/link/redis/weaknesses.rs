@@ -14,6 +14,8 @@ use crate::link::engine::Weakness;
 use crate::link::stored::Ungreeted;
 use crate::protocol::epoch::CUT_OFF;
 
+/// The script answers nothing if a replica lags by more whole seconds, whatever the server allows.
+const LAG: u64 = CUT_OFF.as_secs() - 1;
 const SETTINGS: [&str; 7] = [
     "maxmemory",
     "maxmemory-policy",
@@ -70,14 +72,16 @@ fn found(settings: &HashMap<String, String>, replication: &str) -> Vec<Weakness>
         let why = "nothing is on disk: after a restart all locks are gone, and tokens rise only if the clock did: set yes";
         found.push(of("appendonly", why.into()));
     }
-    if replicas > 0 && number("min-replicas-to-write") == 0 {
-        let why = "a primary that is cut off from its replicas goes on granting locks beside the one that takes over: set 1";
-        found.push(of("min-replicas-to-write", why.into()));
-    // A primary counts it in whole seconds, and looks once in each.
-    } else if replicas > 0 && (lag == 0 || Duration::from_secs(lag) >= CUT_OFF) {
+    // With fewer, one that is cut off with a part of its replicas has enough of them.
+    if number("min-replicas-to-write") < replicas {
         let why = format!(
-            "a primary that is cut off grants locks for {lag} s more, and one that takes over expects {CUT_OFF:?}: set {} or less, and not 0",
-            CUT_OFF.as_secs() - 1
+            "a primary that is cut off from the replica that takes over goes on granting locks beside it: set {replicas}, as many as there are"
+        );
+        found.push(of("min-replicas-to-write", why));
+    }
+    if replicas > 0 && lag == 0 {
+        let why = format!(
+            "with 0 a primary that is cut off goes on granting locks beside the one that takes over: set {LAG}"
         );
         found.push(of("min-replicas-max-lag", why));
     }
@@ -119,8 +123,15 @@ mod tests {
     }
 
     #[test]
+    fn the_script_answers_for_no_longer_than_is_expected_of_a_primary_that_is_cut_off() {
+        let script = include_str!("script.lua");
+        assert!(script.contains(&format!("local LAG = {LAG}\n")));
+    }
+
+    #[test]
     fn each_setting_that_costs_a_promise_is_named_and_no_other() {
-        assert!(names(&[], 0).is_empty() && names(&[], 2).is_empty());
+        assert!(names(&[], 0).is_empty() && names(&[], 1).is_empty());
+        assert_eq!(names(&[], 2), ["min-replicas-to-write"], "one is not all");
         let full = [("maxmemory", "100"), ("maxmemory-policy", "allkeys-lru")];
         assert_eq!(names(&full, 0), ["maxmemory-policy"]);
         // Nothing is ever removed without a limit.
@@ -131,10 +142,8 @@ mod tests {
         let alone = [("min-replicas-to-write", "0")];
         assert!(names(&alone, 0).is_empty(), "there is no replica");
         assert_eq!(names(&alone, 1), ["min-replicas-to-write"]);
-        for lag in ["0", "3", "10"] {
-            let lag = [("min-replicas-max-lag", lag)];
-            assert_eq!(names(&lag, 1), ["min-replicas-max-lag"]);
-        }
+        let any = [("min-replicas-max-lag", "0")];
+        assert_eq!(names(&any, 1), ["min-replicas-max-lag"]);
         let backlog = [("repl-backlog-ttl", "3600")];
         assert!(names(&backlog, 0).is_empty(), "there is no replica");
         assert_eq!(names(&backlog, 1), ["repl-backlog-ttl"]);

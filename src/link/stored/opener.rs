@@ -99,7 +99,7 @@ impl<S: Store> Opener for S {
     fn failures(&self, limit: Duration) -> BoxFuture<'_, Vec<AddressFailure>> {
         Box::pin(async move {
             let reason = match self.greet(0, 1, limit).await {
-                Ok(_) => UnreachableReason::NotServing,
+                Ok(_) => UnreachableReason::Refusing("it has not answered in time".into()),
                 Err(Ungreeted::Each(failures)) => return failures,
                 Err(other) => other.reason(),
             };

@@ -61,7 +61,7 @@ pub(super) struct SessionTask<S> {
     pub(super) own: Inbox,
     /// When another session may be over, as the last heartbeat has said.
     pub(super) due: Latch<Option<Instant>>,
-    /// When the last answer came.
+    /// When the last answer came that was no refusal.
     pub(super) answered: Instant,
     /// Asked while there was no connection, or no room on it.
     pub(super) waiting: VecDeque<Unsent>,
@@ -139,6 +139,9 @@ impl<S: Store> SessionTask<S> {
         let mut heard = Instant::now();
         // Other requests do not count: only a touch finds what dead sessions have left.
         let mut touched = heard;
+        // Since when all is refused. What is refused keeps no session alive, and another server may
+        // have taken over the name of this one.
+        let mut refused: Option<Instant> = None;
         loop {
             while has_room(&under_way) {
                 let Some(waiting) = self.waiting.pop_front() else {
@@ -153,6 +156,7 @@ impl<S: Store> SessionTask<S> {
                 }
             }
             let silent = sleep_until(heard + patience);
+            let refusing = sleep_until(refused.unwrap_or(heard) + patience);
             tokio::select! {
                 biased;
                 event = on.event() => match event {
@@ -161,7 +165,11 @@ impl<S: Store> SessionTask<S> {
                 },
                 Some(asked) = under_way.next(), if !under_way.is_empty() => {
                     heard = Instant::now();
-                    self.answered = heard;
+                    if matches!(asked.result, Err(Trouble::Refused(_))) {
+                        refused.get_or_insert(heard);
+                    } else {
+                        (refused, self.answered) = (None, heard);
+                    }
                     // What was pushed before this answer is told before it.
                     while let Some(event) = unconstrained(on.event()).now_or_never() {
                         match event {
@@ -200,6 +208,9 @@ impl<S: Store> SessionTask<S> {
                     touched = Instant::now();
                     self.due.lock().take();
                     under_way.push(self.sent(on, &StoreRequest::Touch, None));
+                }
+                () = refusing, if refused.is_some() => {
+                    return Stop::Lost(format!("all was refused for {patience:?}"));
                 }
                 () = silent, if !under_way.is_empty() => {
                     return Stop::Lost(format!("no answer within {patience:?}"));

@@ -95,8 +95,8 @@ async fn connect(access: &Access, limit: Duration) -> Result<Arc<dyn Link>> {
         Ok(Err(Fault::Answered(Code::Unauthenticated))) => Err(Error::Unauthenticated {
             servers: opener.servers().to_owned(),
         }),
-        Ok(Err(Fault::Answered(Code::Recovering(left)))) => {
-            let reason = UnreachableReason::Recovering(left);
+        Ok(Err(Fault::Answered(code))) => {
+            let reason = refusal(code);
             let failure = AddressFailure::new(opener.servers().to_owned(), reason);
             Err(Error::unreachable(vec![failure], started.elapsed()))
         }
@@ -108,6 +108,15 @@ async fn connect(access: &Access, limit: Duration) -> Result<Arc<dyn Link>> {
             let addresses = opener.failures(left).await;
             Err(Error::unreachable(addresses, started.elapsed()))
         }
+    }
+}
+
+/// The way to the server is well: it gives no session for a reason of its own.
+fn refusal(code: Code) -> UnreachableReason {
+    match code {
+        Code::Recovering(left) => UnreachableReason::Recovering(left),
+        Code::NoAuth(_) => UnreachableReason::Refusing("the user may not write there".into()),
+        other => UnreachableReason::Refusing(other.to_string()),
     }
 }
 

@@ -179,6 +179,32 @@ fn a_server_without_memory_refuses_for_now() {
     });
 }
 
+#[test]
+fn a_store_that_refuses_sessions_is_told_in_its_own_words() {
+    for (command, words) in [
+        (["CONFIG", "SET", "maxmemory", "1"], "used memory"),
+        (
+            ["CONFIG", "SET", "min-replicas-to-write", "1"],
+            "NOREPLICAS",
+        ),
+        (["ACL", "SETUSER", "default", "-evalsha"], "may not write"),
+    ] {
+        on_redis(&[], async |server| {
+            ask(&server, &command).await;
+
+            let once = Keeper::builder(url(&server)).connect_timeout(Duration::ZERO);
+            let error = once.new_store(true).connect().await.unwrap_err();
+
+            assert!(error.is_unreachable(), "{error}");
+            let text = error.to_string();
+            assert!(
+                text.contains(words) && !text.contains("ZooKeeper"),
+                "{text}"
+            );
+        });
+    }
+}
+
 /// Its session expires meanwhile, as the server's script does not run.
 #[test]
 fn a_heartbeat_that_the_server_refuses_extends_no_lease() {

@@ -5,6 +5,7 @@
 //! when it is lost. Fencing is for a loss between that check and the write.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper::{Error, Guard, Keeper};
@@ -13,6 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::Order;
+use super::held::{Held, Lock};
 use crate::events::{Log, Outcome, What, now};
 use crate::stall;
 use crate::store::Writer;
@@ -44,11 +46,13 @@ pub fn child() -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
-async fn live(order: &Order, mut told: watch::Receiver<bool>) {
+pub(super) async fn live(order: &Order, mut told: watch::Receiver<bool>) {
     let log = Log::open(&order.log, &order.name, &order.lock).expect("a log");
     let theirs = log.clone();
+    let lives = Arc::new(());
+    let lived = Arc::downgrade(&lives);
     stall::naps(
-        || true,
+        move || lived.strong_count() > 0,
         move |late| {
             if late > WORTH_A_LINE {
                 let for_ns = nanos(late);
@@ -60,20 +64,14 @@ async fn live(order: &Order, mut told: watch::Receiver<bool>) {
     let Some(keeper) = connect(order, &told).await else {
         return;
     };
-    let lock = keeper.mutex(&order.lock).expect("a name");
+    let lock = Lock::of(&keeper, order.recipe, &order.lock);
     let mut attempt = 0;
     while !*told.borrow() {
         attempt += 1;
         let within_ns = order.patience.map(nanos);
         log.note(What::Asked { attempt, within_ns });
-        let asked = async {
-            match order.patience {
-                Some(patience) => lock.lock_timeout(patience).await,
-                None => lock.lock().await,
-            }
-        };
         let answer = tokio::select! {
-            answer = asked => Some(answer),
+            answer = lock.take(order.patience) => Some(answer),
             _ = told.wait_for(|told| *told) => None,
         };
         match answer {
@@ -110,14 +108,18 @@ async fn connect(order: &Order, told: &watch::Receiver<bool>) -> Option<Keeper> 
 async fn turn(
     order: &Order,
     attempt: u64,
-    guard: Guard,
+    guard: Held,
     log: &Log,
     writer: &mut Writer,
     told: &watch::Receiver<bool>,
 ) {
-    let token = u64::from(guard.token());
     let t = now();
     let held = guard.is_held();
+    // Who shares has no token, and writes nothing; nobody else has the same number.
+    let token = guard.token().unwrap_or(t);
+    if let Some((takes, of)) = guard.share() {
+        log.note_at(t, What::Shares { token, takes, of });
+    }
     log.note_at(
         t,
         What::Granted {
@@ -133,11 +135,16 @@ async fn turn(
     });
 
     let mut left = order.writes.unwrap_or(u64::MAX);
-    while left > 0 && !*told.borrow() && look(&guard, log) {
+    while left > 0
+        && !*told.borrow()
+        && look_at(log, token, || guard.is_held(), || guard.valid_for())
+    {
         sleep(order.work).await;
-        let accepted = writer.write(token).await;
-        log.note(What::Write { token, accepted });
         left -= 1;
+        if guard.token().is_some() {
+            let accepted = writer.write(token).await;
+            log.note(What::Write { token, accepted });
+        }
     }
 
     log.note(What::Releasing { token });
@@ -157,11 +164,20 @@ async fn turn(
 
 /// Asks the guard, and logs the answer and the time of the question.
 pub fn look(guard: &Guard, log: &Log) -> bool {
-    let t = now();
-    let held = guard.is_held();
-    let left = guard.valid_for();
-    let until_ns = (!left.is_zero()).then(|| now() + nanos(left));
     let token = u64::from(guard.token());
+    look_at(log, token, || guard.is_held(), || guard.valid_for())
+}
+
+fn look_at(
+    log: &Log,
+    token: u64,
+    is_held: impl FnOnce() -> bool,
+    valid_for: impl FnOnce() -> Duration,
+) -> bool {
+    let t = now();
+    let held = is_held();
+    let left = valid_for();
+    let until_ns = (!left.is_zero()).then(|| now() + nanos(left));
     log.note_at(
         t,
         What::HeldSeen {

@@ -120,7 +120,8 @@ pub(crate) async fn serve(
 async fn connect(shared: &Shared) -> Option<TcpStream> {
     let deadline = Instant::now() + Duration::from_secs(1);
     loop {
-        match TcpStream::connect(shared.upstream).await {
+        let upstream = shared.state().upstream?;
+        match TcpStream::connect(upstream).await {
             Ok(stream) => return Some(stream),
             Err(_) if shared.kind == Kind::Bytes && Instant::now() < deadline => {
                 sleep(Duration::from_millis(20)).await;

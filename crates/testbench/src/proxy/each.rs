@@ -10,6 +10,7 @@ use futures_util::future::join_all;
 use super::{End, Proxy, Way};
 use crate::World;
 use crate::events::Nanos;
+use crate::stored::Stored;
 
 /// A proxy before each server of a world.
 #[derive(Debug)]
@@ -23,6 +24,7 @@ pub struct Proxies {
 enum Place {
     Chroot(String),
     World(World),
+    Stored(Stored),
 }
 
 impl Proxies {
@@ -46,11 +48,25 @@ impl Proxies {
         }
     }
 
+    /// Before the server of a store that is none of a world.
+    pub fn before_stored(stored: &Stored) -> Self {
+        Self {
+            each: vec![Proxy::before_store(stored.server(), stored.protocol())],
+            place: Place::Stored(stored.clone()),
+        }
+    }
+
+    /// Leads new connections to another server.
+    pub fn lead_to(&self, server: SocketAddr) {
+        self.each.iter().for_each(|proxy| proxy.lead_to(server));
+    }
+
     /// The world's connect string, by way of the proxies.
     pub fn connect_string(&self) -> String {
         let hosts: Vec<SocketAddr> = self.each.iter().map(Proxy::address).collect();
         match &self.place {
             Place::World(world) => world.connect_string_at(&hosts),
+            Place::Stored(stored) => stored.at(hosts[0]),
             Place::Chroot(chroot) => {
                 let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
                 format!("{}{chroot}", hosts.join(","))

@@ -13,12 +13,12 @@ use tokio_postgres::{Client, NoTls, Row};
 use uuid::Uuid;
 use zookeeper_client::{Error, Stat};
 
-use super::{Change, Make, Result};
+use super::{Change, LONGEST, Make, Result};
 
 const SCHEMA: &str = include_str!("../../../../src/link/postgres/schema.sql");
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Nobody was there before, so a first session makes the root one that is not waited for.
-const OPEN: &str = "SELECT status FROM %S.open($1, $2, $3, 1, 10000000, 30000000, 5000000, true)";
+const OPEN: &str = "SELECT status, pzxid FROM %S.open($1, $2, $3, 1, 10000000, %L, 5000000, true)";
 
 type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
@@ -72,12 +72,12 @@ impl Schema {
         format!("base_{}", self.number % DATABASES)
     }
 
-    /// Makes it, with a root that is new.
-    pub(crate) async fn make(&self) -> Result<()> {
+    /// Makes it, with a root that is new. `longest`: the largest session timeout there.
+    pub(crate) async fn make(&self, longest: Duration) -> Result<()> {
         let client = self.connect().await?;
         let schema = SCHEMA.replace("%S", &self.name());
         client.batch_execute(&schema).await.map_err(of_server)?;
-        Wire::on(client, self.name()).await?.close().await;
+        Wire::on(client, self.name(), longest).await?.close().await;
         Ok(())
     }
 
@@ -140,11 +140,15 @@ impl Drop for SchemaSession {
 
 impl SchemaSession {
     pub async fn open(schema: &Schema) -> Result<Self> {
-        let wire = Arc::new(Wire::open(schema).await?);
+        Self::open_root(schema, LONGEST).await
+    }
+
+    async fn open_root(schema: &Schema, longest: Duration) -> Result<Self> {
+        let wire = Arc::new(Wire::open(schema, longest).await?);
         let theirs = Arc::clone(&wire);
         let beats = tokio::spawn(async move {
             loop {
-                sleep(TIMEOUT / 4).await;
+                sleep(theirs.granted / 4).await;
                 // A session that is over has failed its case.
                 theirs.write("check", "/", b"", None).await.ok();
             }
@@ -212,6 +216,7 @@ struct Wire {
     secret: String,
     incarnation: String,
     schema: String,
+    granted: Duration,
     client: Client,
 }
 
@@ -229,28 +234,32 @@ fn split(path: &str) -> (&str, &str) {
 }
 
 impl Wire {
-    async fn open(schema: &Schema) -> Result<Self> {
-        Self::on(schema.connect().await?, schema.name()).await
+    async fn open(schema: &Schema, longest: Duration) -> Result<Self> {
+        Self::on(schema.connect().await?, schema.name(), longest).await
     }
 
-    async fn on(client: Client, schema: String) -> Result<Self> {
+    async fn on(client: Client, schema: String, longest: Duration) -> Result<Self> {
         let hello = format!("SELECT {schema}.hello()");
         let rows = client.query_typed(&hello, &[]).await.map_err(of_server)?;
         let first = rows.first().ok_or_else(|| failed("no greeting"))?;
-        let wire = Self {
+        let mut wire = Self {
             id: (Uuid::new_v4().as_u64_pair().0 >> 1) as i64,
             secret: Uuid::new_v4().simple().to_string(),
             incarnation: first.try_get(0).map_err(of_server)?,
             schema,
+            granted: TIMEOUT,
             client,
         };
-        let open = OPEN.replace("%S", &wire.schema);
+        let longest = longest.as_micros().to_string();
+        let open = OPEN.replace("%S", &wire.schema).replace("%L", &longest);
         let rows = wire.client.query_typed(&open, &wire.caller()[..3]).await;
         for row in rows.map_err(of_server)? {
             let status: &str = read(&row, "status")?;
             if status != "ok" {
                 return Err(failed(status));
             }
+            let granted = read::<i64>(&row, "pzxid")?;
+            wire.granted = Duration::from_micros(granted.try_into().map_err(failed)?);
         }
         Ok(wire)
     }

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use uuid::Uuid;
 use zookeeper_client::{Error, Stat};
 
-use super::{Change, Make, Result};
+use super::{Change, LONGEST, Make, Result};
 
 const SCRIPT: &str = include_str!("../../../../src/link/redis/script.lua");
 /// The prefix of the keys of each root.
@@ -106,11 +106,16 @@ impl Drop for Session {
 impl Session {
     /// Opens a session; in a root that is not there yet, nobody waits for clients of before.
     pub async fn open(database: &Database) -> Result<Self> {
-        let wire = Wire::open(database).await?;
+        Self::open_root(database, LONGEST).await
+    }
+
+    /// The same. `longest`: the largest session timeout of a root that is not there yet.
+    pub(crate) async fn open_root(database: &Database, longest: Duration) -> Result<Self> {
+        let wire = Wire::open(database, longest).await?;
         let theirs = wire.clone();
         let beats = tokio::spawn(async move {
             loop {
-                sleep(TIMEOUT / 4).await;
+                sleep(theirs.granted / 4).await;
                 // Any request is a sign of life. A session that is over has failed its case.
                 theirs.ask("read", &[], &[]).await.ok();
             }
@@ -189,6 +194,7 @@ struct Wire {
     secret: String,
     incarnation: String,
     script: String,
+    granted: Duration,
     connection: MultiplexedConnection,
 }
 
@@ -201,24 +207,26 @@ impl std::fmt::Debug for Wire {
 }
 
 impl Wire {
-    async fn open(database: &Database) -> Result<Self> {
+    async fn open(database: &Database, longest: Duration) -> Result<Self> {
         let mut connection = database.connect().await?;
         let load = redis::cmd("SCRIPT").arg("LOAD").arg(SCRIPT).to_owned();
         let script = load.query_async(&mut connection).await.map_err(failed)?;
         let info = redis::cmd("INFO").arg("replication").to_owned();
         let info: String = info.query_async(&mut connection).await.map_err(failed)?;
         let identity = |line: &str| line.strip_prefix("master_replid:").map(str::to_owned);
-        let wire = Self {
+        let mut wire = Self {
             id: (Uuid::new_v4().as_u64_pair().0 >> 1) as i64,
             secret: Uuid::new_v4().simple().to_string(),
             incarnation: info.lines().find_map(identity).unwrap_or_default(),
             script,
+            granted: TIMEOUT,
             connection,
         };
-        let micros = TIMEOUT.as_micros().to_string();
-        // At most 30 s for a session, 5 s for clocks and late answers, and nobody was there before.
-        let words = [micros.as_bytes(), b"30000000", b"5000000", b"1"];
-        wire.ask("open", &[], &words).await?;
+        let [asked, longest] = [TIMEOUT, longest].map(|time| time.as_micros().to_string());
+        // 5 s for clocks and late answers, and nobody was there before.
+        let words = [asked.as_bytes(), longest.as_bytes(), b"5000000", b"1"];
+        let granted: String = read(wire.ask("open", &[], &words).await?)?;
+        wire.granted = Duration::from_micros(granted.parse().map_err(failed)?);
         Ok(wire)
     }
 
