@@ -29,8 +29,8 @@ fn main() -> ExitCode {
         zookeeper: 53,
         embedded: 233,
         embedded_and_redis: 0,
-        redis: 6,
-        postgres: 5,
+        redis: 5,
+        postgres: 4,
         real: 20,
     };
     suite::run(

@@ -69,10 +69,7 @@ async fn row_19_a_create_that_was_given_up_is_not_taken_for_the_next_one(world: 
         if round == 1 {
             // The answer never comes: both are looked for.
             proxy.cut(End::Rst).await;
-            eventually("it connects again", SOON, || async {
-                proxy.connections() > 0
-            })
-            .await;
+            eventually("it connects again", SOON, || async { proxy.is_connected() }).await;
         }
         proxy.heal();
 
@@ -113,7 +110,7 @@ async fn row_19_creates_that_lost_their_answers_together_are_each_granted_their_
     .await;
     proxy.cut(End::Rst).await;
     eventually("they connect again", SOON, || async {
-        proxy.connections() > 0
+        proxy.is_connected()
     })
     .await;
     proxy.heal();

@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         zookeeper: 27,
         embedded: 16,
         embedded_and_redis: 0,
-        redis: 5,
+        redis: 6,
         postgres: 5,
         real: 16,
     };

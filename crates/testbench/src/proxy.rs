@@ -207,6 +207,11 @@ impl Proxy {
         sessions.collect::<HashSet<_>>().len()
     }
 
+    /// Whether a client has connected, even if it was not answered yet.
+    pub fn is_connected(&self) -> bool {
+        !self.shared.state().open.is_empty()
+    }
+
     /// How often something was written in this direction.
     pub fn writes(&self, way: Way) -> u64 {
         self.shared.writes[way as usize].load(Ordering::Relaxed)
