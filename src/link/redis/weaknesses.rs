@@ -4,7 +4,6 @@
 //! to be unknown.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use redis::from_redis_value;
 
