@@ -134,12 +134,15 @@ async fn a_hand_over_costs_two_requests_and_one_event_whatever_the_number_of_wai
             cost.events, count as u64,
             "one wake-up for each release with a successor"
         );
+        // A busy machine makes a hold last a second, and then a sync and a read go before its release.
+        let late = cost.get(Op::Sync);
+        assert!(late <= count as u64 / 100 + 1, "{cost:?}");
         assert_eq!(
-            cost.get(Op::MultiRead),
+            cost.get(Op::MultiRead) - late,
             count as u64,
             "one read for each release with a successor: {cost:?}"
         );
-        assert_eq!(requests(&cost), 2 * count as u64 + 1, "{cost:?}");
+        assert_eq!(requests(&cost), 2 * (count as u64 + late) + 1, "{cost:?}");
         assert_eq!(cost.watches, 0);
     }
 }

@@ -74,7 +74,9 @@ async fn row_37_with_silent_servers_every_call_ends_with_an_error(world: World) 
             .session_timeout(SECOND)
             .connect_timeout(limit)
     };
-    let keeper = builder().connect().await.unwrap();
+    // Some tries are too short for a greeting on a busy machine.
+    let connect = || async { builder().connect().await.ok() };
+    let keeper = eventually("it connects", SOON, connect).await;
     let lock = keeper.mutex("silent").unwrap();
     wire.silence();
 
