@@ -15,7 +15,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use super::schema::{Table, text};
 use super::server::SqlServer;
 use super::url::{DatabaseKind, SqlUrl};
-use crate::compat::mutex::PlainKeeper;
+use crate::compat::keeper::PlainKeeper;
 use crate::compat::store::{
     Acquired, Attempt, Capabilities, FencedStore, PlainStore, ReentrantStore, StoreResult,
 };
@@ -193,7 +193,7 @@ impl UniqueRow {
                  WHERE name = ? AND {is_ours} AND expires > UTC_TIMESTAMP(6)"
             ),
         );
-        Ok(self.server.run(&sql, params).await?.affected > 0)
+        Ok(self.server.run_for_holder(&sql, params).await?.affected > 0)
     }
 
     /// It never shortens the lease of the owner's other guards.

@@ -1,7 +1,8 @@
 //! A database with a few connections, opened as they are needed.
 //!
 //! Invariants: a connection that was dropped in a statement is not used again. A statement is sent
-//! once: only the caller knows whether it may be sent again.
+//! once: only the caller knows whether it may be sent again. Renewals and releases never wait for
+//! tries, which a stranger's transaction can stop for seconds.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +25,8 @@ const STATEMENT_TIMEOUT: Duration = Duration::from_secs(12);
 /// A connection that was not used for so long may have been ended by its server's idle timeout,
 /// which no server counts in less.
 const IDLE_UNASKED: Duration = Duration::from_millis(900);
-/// So many statements run at once. Connections that hold a lock do not count.
+/// So many tries run at once, and as many statements of holders beside them. Connections that hold
+/// a lock do not count.
 const WIDTH: usize = 4;
 
 #[derive(Debug)]
@@ -33,7 +35,8 @@ pub(super) struct SqlServer {
     login: Login,
     /// With the moments at which they were used.
     idle: Latch<Vec<(Instant, SqlSession)>>,
-    width: Arc<Semaphore>,
+    tries: Arc<Semaphore>,
+    holders: Arc<Semaphore>,
 }
 
 #[allow(clippy::large_enum_variant, reason = "there is one for each store")]
@@ -70,7 +73,8 @@ impl SqlServer {
             server,
             login,
             idle: Latch::default(),
-            width: Arc::new(Semaphore::new(WIDTH)),
+            tries: Arc::new(Semaphore::new(WIDTH)),
+            holders: Arc::new(Semaphore::new(WIDTH)),
         }))
     }
 
@@ -101,6 +105,25 @@ impl SqlServer {
     /// ends in its own time and its connection is kept; one that was not sent is not sent.
     pub(super) async fn run(self: &Arc<Self>, sql: &str, params: &[&str]) -> StoreResult<SqlRows> {
         let turn = self.turn().await?;
+        self.run_in(turn, sql, params).await
+    }
+
+    /// The same for a lock that is held. It waits for no try.
+    pub(super) async fn run_for_holder(
+        self: &Arc<Self>,
+        sql: &str,
+        params: &[&str],
+    ) -> StoreResult<SqlRows> {
+        let turn = turn_of(&self.holders).await?;
+        self.run_in(turn, sql, params).await
+    }
+
+    async fn run_in(
+        self: &Arc<Self>,
+        turn: OwnedSemaphorePermit,
+        sql: &str,
+        params: &[&str],
+    ) -> StoreResult<SqlRows> {
         let mut session = self.take().await?;
         let server = Arc::clone(self);
         let sql = sql.to_owned();
@@ -119,8 +142,7 @@ impl SqlServer {
 
     /// One of the few that may try at a time.
     pub(super) async fn turn(&self) -> StoreResult<OwnedSemaphorePermit> {
-        let turn = Arc::clone(&self.width).acquire_owned().await;
-        turn.map_err(|_| StoreProblem::Unreachable("the client is closed".into()))
+        turn_of(&self.tries).await
     }
 
     /// A connection for its taker alone. One that is opened for a taker that is dropped is kept:
@@ -161,7 +183,7 @@ impl SqlServer {
             return;
         }
         let mut idle = self.idle.lock();
-        let surplus = if idle.len() < WIDTH {
+        let surplus = if idle.len() < 2 * WIDTH {
             idle.push((Instant::now(), session));
             None
         } else {
@@ -195,4 +217,9 @@ impl SqlServer {
             }
         }
     }
+}
+
+async fn turn_of(width: &Arc<Semaphore>) -> StoreResult<OwnedSemaphorePermit> {
+    let turn = Arc::clone(width).acquire_owned().await;
+    turn.map_err(|_| StoreProblem::Unreachable("the client is closed".into()))
 }
