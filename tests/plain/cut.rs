@@ -3,7 +3,7 @@
 //! It changes no byte. A fault strikes once, and the connection that it struck is never used again.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -34,6 +34,14 @@ struct Shared {
     fault: Mutex<Option<Fault>>,
     struck: AtomicUsize,
     requests: AtomicUsize,
+    /// In milliseconds.
+    late: AtomicU64,
+}
+
+impl Shared {
+    fn late(&self) -> Duration {
+        Duration::from_millis(self.late.load(Ordering::SeqCst))
+    }
 }
 
 #[derive(Debug)]
@@ -70,6 +78,12 @@ impl CutWay {
 
     pub fn arm(&self, fault: Fault) {
         *self.shared.fault.lock().unwrap() = Some(fault);
+    }
+
+    /// From now on, each answer comes so much later.
+    pub fn answer_after(&self, late: Duration) {
+        let late = late.as_millis().try_into().unwrap();
+        self.shared.late.store(late, Ordering::SeqCst);
     }
 
     pub fn struck(&self) -> usize {
@@ -121,6 +135,7 @@ async fn pipe(mut client: TcpStream, server: SocketAddr, shared: Arc<Shared>) {
             }
             read = server.read(&mut answered) => {
                 let Ok(count @ 1..) = read else { return };
+                sleep(shared.late()).await;
                 if client.write_all(&answered[..count]).await.is_err() {
                     return;
                 }
