@@ -44,7 +44,9 @@ async fn the_example_of_a_sale_sells_the_article_once_under_a_lock_and_more_ofte
 
 #[case]
 async fn the_example_of_a_sale_sells_the_article_once_on_each_store(world: World) {
-    let locked = flash_sale::on_engine(&world.connect_string()).await.unwrap();
+    let locked = flash_sale::on_engine(&world.connect_string())
+        .await
+        .unwrap();
 
     println!("{locked}");
     assert_eq!((locked.winners, locked.refused), (1, 19), "{locked}");

@@ -33,10 +33,7 @@ const NOT_PLAIN: &[(&str, &str)] = &[
     ),
     ("permits", "semaphores need a queue, and it has none"),
     ("journal", "only locks with a queue have a journal"),
-    (
-        "label",
-        "it has no queue that shows a label",
-    ),
+    ("label", "it has no queue that shows a label"),
 ];
 
 /// What a coordinator on another store does not have: the id of an argument, and why.
