@@ -1,8 +1,9 @@
 //! A database with a few connections, opened as they are needed.
 //!
 //! Invariants: a connection that was dropped in a statement is not used again. A statement is sent
-//! once: only the caller knows whether it may be sent again. Renewals and releases never wait for
-//! tries, which a stranger's transaction can stop for seconds.
+//! once: only the caller knows whether it may be sent again. Renewals and releases of holders never
+//! wait for tries, which a stranger's transaction can stop for seconds. What a try without an answer
+//! may have taken is freed among the tries: the same transaction can stop that.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use super::rows::SqlRows;
 use super::session::SqlSession;
 use super::url::{DatabaseKind, SqlUrl};
 use crate::compat::finish::FinishOnDrop;
-use crate::compat::store::StoreResult;
+use crate::compat::store::{Attempt, StoreResult};
 use crate::error::{Error, Result, StoreProblem};
 use crate::latch::Latch;
 
@@ -28,6 +29,8 @@ const IDLE_UNASKED: Duration = Duration::from_millis(900);
 /// So many tries run at once, and as many statements of holders beside them. Connections that hold
 /// a lock do not count.
 const WIDTH: usize = 4;
+/// Instead of the number of a connection: rows are seen on any.
+const GRANTED: u64 = 0;
 
 #[derive(Debug)]
 pub(super) struct SqlServer {
@@ -108,14 +111,23 @@ impl SqlServer {
         self.run_in(turn, sql, params).await
     }
 
-    /// The same for a lock that is held. It waits for no try.
-    pub(super) async fn run_for_holder(
+    /// The same for an attempt. That of a holder waits for no try.
+    pub(super) async fn run_for(
         self: &Arc<Self>,
+        attempt: &Attempt,
         sql: &str,
         params: &[&str],
     ) -> StoreResult<SqlRows> {
-        let turn = turn_of(&self.holders).await?;
+        let turn = match attempt.seen.on(GRANTED) {
+            None => self.turn().await?,
+            Some(_) => turn_of(&self.holders).await?,
+        };
         self.run_in(turn, sql, params).await
+    }
+
+    /// From now on it is that of a holder.
+    pub(super) fn granted(attempt: &Attempt) {
+        attempt.seen.saw(GRANTED, 0);
     }
 
     async fn run_in(

@@ -112,6 +112,7 @@ impl ShedLock {
             }
         };
         if taken {
+            SqlServer::granted(attempt);
             return Ok(Acquired::Yes { token: None });
         }
         let sql = self.server.dialect().pick(
@@ -144,7 +145,7 @@ impl ShedLock {
             ),
         );
         let params = [&*left, name, &*holder];
-        let done = self.server.run_for_holder(&sql, &params).await?;
+        let done = self.server.run_for(attempt, &sql, &params).await?;
         Ok(done.affected > 0)
     }
 }

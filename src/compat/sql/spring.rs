@@ -121,14 +121,8 @@ impl SpringLock {
     }
 
     /// Runs a statement in which `{now}`, `{ttl}` and `{lead}` stand for times, with the key and
-    /// the region as its first parameters. One of a holder waits for no try.
-    async fn run(
-        &self,
-        sql: &str,
-        attempt: &Attempt,
-        more: &[&str],
-        is_holder: bool,
-    ) -> StoreResult<SqlRows> {
+    /// the region as its first parameters.
+    async fn run(&self, sql: &str, attempt: &Attempt, more: &[&str]) -> StoreResult<SqlRows> {
         let dialect = self.server.dialect();
         let now = dialect.pick("timezone('utc', clock_timestamp())", "UTC_TIMESTAMP(6)");
         let millis = |count: i128| {
@@ -151,10 +145,7 @@ impl SpringLock {
             let place = dialect.pick(format!("${number}"), "?".to_owned());
             sql = sql.replace(&format!("{{{number}}}"), &place);
         }
-        match is_holder {
-            true => self.server.run_for_holder(&sql, &params).await,
-            false => self.server.run(&sql, &params).await,
-        }
+        self.server.run_for(attempt, &sql, &params).await
     }
 
     async fn take(&self, attempt: &Attempt) -> StoreResult<Acquired> {
@@ -170,8 +161,8 @@ impl SpringLock {
              CLIENT_ID = IF(CREATED_DATE < {now} - {ttl}, VALUES(CLIENT_ID), CLIENT_ID), \
              CREATED_DATE = IF(CREATED_DATE < {now} - {ttl}, VALUES(CREATED_DATE), CREATED_DATE)",
         );
-        let taken = self.run(sql, attempt, &[&client], false).await?;
-        if taken.affected > 0 {
+        if self.run(sql, attempt, &[&client]).await?.affected > 0 {
+            SqlServer::granted(attempt);
             return Ok(Acquired::Yes { token: None });
         }
         let sql = self.server.dialect().pick(
@@ -180,20 +171,20 @@ impl SpringLock {
             "SELECT TIMESTAMPDIFF(MICROSECOND, {now}, CREATED_DATE + {ttl}) DIV 1000 \
              FROM {table} WHERE LOCK_KEY = {1} AND REGION = {2}",
         );
-        let left = self.run(sql, attempt, &[], false).await?.millis(0);
+        let left = self.run(sql, attempt, &[]).await?.millis(0);
         Ok(Acquired::No { left })
     }
 
     async fn prolong(&self, attempt: &Attempt) -> StoreResult<bool> {
         let sql = "UPDATE {table} SET CREATED_DATE = {now} + {lead} WHERE LOCK_KEY = {1} \
                    AND REGION = {2} AND CLIENT_ID = {3} AND CREATED_DATE >= {now} - {ttl}";
-        let done = self.run(sql, attempt, &[&client(attempt)], true).await?;
+        let done = self.run(sql, attempt, &[&client(attempt)]).await?;
         Ok(done.affected > 0)
     }
 
     async fn free(&self, attempt: &Attempt) -> StoreResult<bool> {
         let sql = "DELETE FROM {table} WHERE LOCK_KEY = {1} AND REGION = {2} AND CLIENT_ID = {3}";
-        let done = self.run(sql, attempt, &[&client(attempt)], true).await?;
+        let done = self.run(sql, attempt, &[&client(attempt)]).await?;
         Ok(done.affected > 0)
     }
 }
