@@ -80,8 +80,8 @@ impl CutWay {
         *self.shared.fault.lock().unwrap() = Some(fault);
     }
 
-    /// From now on, each answer comes so much later.
-    pub fn answer_after(&self, late: Duration) {
+    /// From now on, the first answer on each connection comes so much later.
+    pub fn greet_after(&self, late: Duration) {
         let late = late.as_millis().try_into().unwrap();
         self.shared.late.store(late, Ordering::SeqCst);
     }
@@ -110,6 +110,7 @@ async fn pipe(mut client: TcpStream, server: SocketAddr, shared: Arc<Shared>) {
     client.set_nodelay(true).unwrap();
     server.set_nodelay(true).unwrap();
     let (mut asked, mut answered) = (vec![0; 65536], vec![0; 65536]);
+    let mut late = shared.late();
     loop {
         tokio::select! {
             read = client.read(&mut asked) => {
@@ -135,7 +136,7 @@ async fn pipe(mut client: TcpStream, server: SocketAddr, shared: Arc<Shared>) {
             }
             read = server.read(&mut answered) => {
                 let Ok(count @ 1..) = read else { return };
-                sleep(shared.late()).await;
+                sleep(std::mem::take(&mut late)).await;
                 if client.write_all(&answered[..count]).await.is_err() {
                     return;
                 }

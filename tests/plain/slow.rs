@@ -23,13 +23,8 @@ crate::cases![
 
 const TTL: Duration = Duration::from_secs(4);
 
-/// A try has a quarter of the ttl, or a tenth at each server of Redlock. A connection takes two
-/// answers or more.
+/// A try has a quarter of the ttl, or a tenth at each server of Redlock.
 async fn a_connection_that_takes_longer_than_a_try_is_opened(bed: Arc<Bed>, name: String) {
-    let late = match bed.kind {
-        "redis+redlock" => TTL / 16,
-        _ => TTL * 3 / 20,
-    };
     drop(bed.keeper().await);
     let mut ways = Vec::new();
     for server in bed.servers().split(',') {
@@ -41,7 +36,7 @@ async fn a_connection_that_takes_longer_than_a_try_is_opened(bed: Arc<Bed>, name
     // Scripts are loaded.
     lock.lock().await.unwrap().release().await.unwrap();
     for way in &ways {
-        way.answer_after(late);
+        way.greet_after(TTL * 3 / 10);
         way.arm(Fault::CutsAfterDelivery);
     }
     lock.try_lock().await.map(drop).unwrap_err();
