@@ -3,7 +3,8 @@
 //! `cargo run --example flash_sale` runs without a lock, with a lock inside each service, and with
 //! Lockkeeper on the embedded server. Plain locks of stores that run already are named by their
 //! URLs: `cargo run --example flash_sale --features redis -- redis+setnx://127.0.0.1:6379`. A URL
-//! of a server alone, as `redis://127.0.0.1:6379`, stands for all kinds that it can have.
+//! of a server alone, as `redis://127.0.0.1:6379`, stands for Lockkeeper's own lock on that store
+//! and for all kinds of plain lock that it can have.
 //!
 //! A buyer reads the stock, and then writes it. Where nothing keeps two buyers apart, they meet
 //! between the two, at a barrier: so the race is lost each time, and not by chance.
@@ -37,11 +38,26 @@ async fn main() -> Result<()> {
         println!("{sale}");
     }
     println!("{}", on_embedded_server().await?);
-    for url in urls.iter().flat_map(|url| kinds_of(url)) {
-        make_table(&url).await?;
-        println!("{}", on_plain_lock(&url).await?);
+    for url in &urls {
+        if let Some(store) = engine_of(url) {
+            println!("{}", on_engine(&store).await?);
+        }
+        for url in kinds_of(url) {
+            make_table(&url).await?;
+            println!("{}", on_plain_lock(&url).await?);
+        }
     }
     Ok(())
+}
+
+/// The URL of the store for Lockkeeper's own lock: of several servers of Redis, the first.
+fn engine_of(url: &str) -> Option<String> {
+    let (scheme, servers) = url.split_once("://").unwrap_or(("zookeeper", url));
+    match scheme {
+        "redis" => Some(format!("redis://{}", servers.split(',').next()?)),
+        "postgres" | "zookeeper" => Some(url.to_owned()),
+        _ => None,
+    }
 }
 
 /// The URLs of all kinds of lock on a server. Redlock needs three of them, with commas between.
@@ -105,8 +121,9 @@ pub struct Sale {
     pub refused: usize,
     /// From the first buyer to the last.
     pub time: Duration,
-    /// What was asked: of ZooKeeper, each request; of a plain lock, each call to its store.
-    pub asked: u64,
+    /// What was asked: of the embedded server, each request; of a plain lock, each call to its
+    /// store. Other servers are asked by other programs too, so nobody can tell.
+    pub asked: Option<u64>,
 }
 
 impl Sale {
@@ -115,8 +132,9 @@ impl Sale {
 
 impl fmt::Display for Sale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (winners, refused, asked) = (self.winners, self.refused, self.asked);
+        let (winners, refused) = (self.winners, self.refused);
         let ms = self.time.as_millis();
+        let asked = self.asked.map_or("-".to_owned(), |asked| asked.to_string());
         write!(
             f,
             "| {} | {winners} | {refused} | {ms} ms | {asked} |",
@@ -185,7 +203,7 @@ where
         winners,
         refused,
         time: begun.elapsed(),
-        asked: 0,
+        asked: Some(0),
     })
 }
 
@@ -236,22 +254,55 @@ pub async fn on_embedded_server() -> Result<Sale> {
     for _ in 0..SERVICES {
         services.push(Keeper::connect(server.connect_string()).await?);
     }
-    let (shop, before) = (Shop::new(2, false), requests());
-    let mut sale = sale("ZooKeeper (embedded)", |service| {
-        let (shop, keeper) = (Arc::clone(&shop), services[service].clone());
+    let before = requests();
+    let mut sale = with_keepers("ZooKeeper (embedded)", &services).await?;
+    sale.asked = Some(requests() - before);
+    for keeper in services {
+        keeper.close().await;
+    }
+    Ok(sale)
+}
+
+/// With Lockkeeper's own lock, on the store that the scheme of the URL says.
+///
+/// # Errors
+///
+/// Whatever the store refuses.
+pub async fn on_engine(url: &str) -> Result<Sale> {
+    // An empty store is new here, and nobody waits for holders of before. ZooKeeper keeps them.
+    let may_be_new = url.starts_with("redis://") || url.starts_with("postgres://");
+    let mut services = Vec::new();
+    for _ in 0..SERVICES {
+        let builder = Keeper::builder(url).new_store(may_be_new);
+        services.push(builder.connect().await?);
+    }
+    let engine = services[0].engine();
+    let mut sale = with_keepers(&format!("{engine} (`Keeper`)"), &services).await?;
+    sale.asked = None;
+    for keeper in services {
+        keeper.close().await;
+    }
+    Ok(sale)
+}
+
+async fn with_keepers(lock: &str, services: &[Keeper]) -> Result<Sale> {
+    let (shop, article) = (Shop::new(2, false), article());
+    sale(lock, |service| {
+        let mutex = services[service].mutex(&article);
+        let shop = Arc::clone(&shop);
         async move {
-            let guard = keeper.mutex("article/1")?.lock().await?;
+            let guard = mutex?.lock().await?;
             let bought = guard.run(shop.buy()).await?;
             guard.release().await?;
             Ok(bought)
         }
     })
-    .await?;
-    sale.asked = requests() - before;
-    for keeper in services {
-        keeper.close().await;
-    }
-    Ok(sale)
+    .await
+}
+
+/// Nobody else's article.
+fn article() -> String {
+    format!("article/{}", uuid::Uuid::new_v4().simple())
 }
 
 /// With a plain lock. The scheme of the URL says which.
@@ -264,9 +315,7 @@ pub async fn on_plain_lock(url: &str) -> Result<Sale> {
     for _ in 0..SERVICES {
         services.push(Counted::new(compat::connect(url).await?));
     }
-    // Nobody else's article.
-    let article = format!("article/{}", uuid::Uuid::new_v4().simple());
-    let shop = Shop::new(2, false);
+    let (shop, article) = (Shop::new(2, false), article());
     let kind = url.split("://").next().unwrap_or_default();
     let mut sale = sale(kind, |service| {
         let lock = PlainKeeper::new(services[service].clone()).mutex(&article);
@@ -279,7 +328,7 @@ pub async fn on_plain_lock(url: &str) -> Result<Sale> {
         }
     })
     .await?;
-    sale.asked = services.iter().map(Counted::requests).sum();
+    sale.asked = Some(services.iter().map(Counted::requests).sum());
     Ok(sale)
 }
 

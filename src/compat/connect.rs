@@ -1,6 +1,6 @@
 //! Plain locks by the scheme of a connect string.
 
-use super::mutex::PlainKeeper;
+use super::keeper::PlainKeeper;
 use super::store::PlainStore;
 use crate::error::{Error, Result};
 

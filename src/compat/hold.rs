@@ -310,6 +310,8 @@ impl<S: PlainStore + ?Sized> PlainHold<S> {
                     sleep(setbacks.pause().min(self.valid_for())).await;
                 }
                 Err(problem) => {
+                    // The store may free it soon, and nothing renews it meanwhile.
+                    self.free();
                     return Err(failed(&*self.store, "release", &self.attempt.name, problem));
                 }
             }

@@ -19,6 +19,7 @@ mod connect;
 mod finish;
 mod guard;
 mod hold;
+mod keeper;
 mod layer;
 mod lease;
 #[cfg(feature = "memcached")]
@@ -35,8 +36,9 @@ mod tries;
 pub use crate::error::StoreProblem;
 pub use connect::{KINDS, connect};
 pub use guard::PlainGuard;
+pub use keeper::PlainKeeper;
 pub use layer::PlainLayer;
-pub use mutex::{PlainKeeper, PlainMutex};
+pub use mutex::PlainMutex;
 pub use store::{
     Acquired, Attempt, Capabilities, FencedStore, PlainStore, ReentrantStore, SeenVersion,
     StoreResult,

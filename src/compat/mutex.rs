@@ -4,15 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use super::finish::finish_in;
 use super::guard::PlainGuard;
-use super::renewals::RenewalTimer;
+use super::keeper::PlainKeeper;
 use super::store::{Attempt, PlainStore, ReentrantStore, SeenVersion, StoreResult, failed};
-use super::tries::{Pauses, TryOutcome, try_once};
+use super::tries::{Pauses, TryOutcome, WakeUp, try_once};
 use crate::brief::Brief;
 use crate::error::{Error, Result, StoreProblem};
 use crate::owner::Owner;
@@ -22,70 +21,6 @@ const LONGEST_TTL: Duration = Duration::from_secs(24 * 3600);
 const SHORTEST_POLL: Duration = Duration::from_millis(50);
 const LONGEST_POLL: Duration = Duration::from_secs(1);
 const LONGEST_OWNER: usize = 1024;
-
-/// A connection to a store, which makes its locks. Clones share the connection.
-///
-/// Its connections, and the renewals of its guards, run in the runtime in which it was made. So a
-/// guard outlives the end of another runtime that took it.
-pub struct PlainKeeper<S: PlainStore + ?Sized> {
-    store: Arc<S>,
-    timer: Option<Arc<RenewalTimer>>,
-}
-
-impl<S: PlainStore> PlainKeeper<S> {
-    /// The locks of a store that is connected already. Outside a runtime, each lock uses that of
-    /// its caller.
-    pub fn new(store: S) -> Self {
-        let runtime = Handle::try_current().ok();
-        Self {
-            store: Arc::new(store),
-            timer: runtime.map(|runtime| Arc::new(RenewalTimer::new(runtime))),
-        }
-    }
-
-    /// The same, without the kind in its type.
-    pub fn erased(self) -> PlainKeeper<dyn PlainStore> {
-        PlainKeeper {
-            store: self.store,
-            timer: self.timer,
-        }
-    }
-}
-
-impl<S: PlainStore + ?Sized> PlainKeeper<S> {
-    /// The store.
-    pub fn store(&self) -> &S {
-        &self.store
-    }
-
-    /// Where its tasks run. A call outside any runtime would not get here.
-    fn runtime(&self) -> Handle {
-        let timer = self.timer.as_ref();
-        timer.map_or_else(Handle::current, |timer| timer.runtime.clone())
-    }
-
-    /// A lock. Nothing is sent.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidName`] if the store cannot hold this name.
-    pub fn mutex(&self, name: impl AsRef<str>) -> Result<PlainMutex<S>> {
-        let name = name.as_ref();
-        self.store
-            .check_name(name)
-            .map_err(|why| Error::InvalidName {
-                name: name.to_owned(),
-                why,
-            })?;
-        Ok(PlainMutex {
-            keeper: self.clone(),
-            name: name.into(),
-            ttl: TTL,
-            poll: (SHORTEST_POLL, LONGEST_POLL),
-            owner: None,
-        })
-    }
-}
 
 /// A plain lock, in the form that other programs use. It has no state, and no queue: any waiter may
 /// be next.
@@ -134,6 +69,16 @@ impl PlainMutex<dyn PlainStore> {
 }
 
 impl<S: PlainStore + ?Sized> PlainMutex<S> {
+    pub(super) fn new(keeper: PlainKeeper<S>, name: Arc<str>) -> Self {
+        Self {
+            keeper,
+            name,
+            ttl: TTL,
+            poll: (SHORTEST_POLL, LONGEST_POLL),
+            owner: None,
+        }
+    }
+
     fn store(&self) -> &S {
         &self.keeper.store
     }
@@ -214,8 +159,13 @@ impl<S: PlainStore + ?Sized> PlainMutex<S> {
     pub async fn lock(&self) -> Result<PlainGuard<S>> {
         let mut pauses = Pauses::new(self.poll);
         let (mut wake, mut failing_since) = (None, None);
+        let mut woken = WakeUp::default();
         loop {
-            let left = match self.try_to_the_end().await {
+            let tried = self.try_to_the_end().await;
+            if tried.is_ok() {
+                woken.heed();
+            }
+            let left = match tried {
                 Ok(TryOutcome::Held(guard)) => return Ok(guard),
                 Ok(TryOutcome::Taken { left }) => left,
                 Err(problem) => {
@@ -241,7 +191,9 @@ impl<S: PlainStore + ?Sized> PlainMutex<S> {
                 None => sleep(pauses.next(left)).await,
                 Some(wake) => {
                     let limit = left.map_or(LONGEST_POLL, |left| left.max(SHORTEST_POLL));
-                    timeout(limit, wake.notified()).await.unwrap_or_default();
+                    if timeout(limit, wake.notified()).await.is_ok() {
+                        woken = WakeUp::of(wake);
+                    }
                 }
             }
         }
@@ -284,6 +236,33 @@ impl<S: PlainStore + ?Sized> PlainMutex<S> {
         })
     }
 
+    /// Tries so often at most, with such pauses between. `None` if the lock was never free.
+    ///
+    /// Many programs try `SELECT ... FOR UPDATE NOWAIT` 4 times, with pauses of a second.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_lock`](Self::try_lock), with the first try that is not answered.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    pub async fn lock_in_tries(
+        &self,
+        tries: u32,
+        pause: Duration,
+    ) -> Result<Option<PlainGuard<S>>> {
+        for number in 0..tries {
+            if number > 0 {
+                sleep(pause).await;
+            }
+            if let Some(guard) = self.try_lock().await? {
+                return Ok(Some(guard));
+            }
+        }
+        Ok(None)
+    }
+
     /// A try goes on when its caller is dropped; what it took is then released.
     async fn try_to_the_end(&self) -> StoreResult<TryOutcome<S>> {
         let attempt = Attempt {
@@ -305,15 +284,6 @@ impl<S: PlainStore + ?Sized> PlainMutex<S> {
     }
 }
 
-impl<S: PlainStore + ?Sized> Clone for PlainKeeper<S> {
-    fn clone(&self) -> Self {
-        Self {
-            store: Arc::clone(&self.store),
-            timer: self.timer.clone(),
-        }
-    }
-}
-
 impl<S: PlainStore + ?Sized> Clone for PlainMutex<S> {
     fn clone(&self) -> Self {
         Self {
@@ -322,16 +292,6 @@ impl<S: PlainStore + ?Sized> Clone for PlainMutex<S> {
             owner: self.owner.clone(),
             ..*self
         }
-    }
-}
-
-impl<S: PlainStore + ?Sized> fmt::Debug for PlainKeeper<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = self.store.capabilities().kind;
-        f.debug_struct("PlainKeeper")
-            .field("kind", &kind)
-            .field("server", &Brief(self.store.server()))
-            .finish_non_exhaustive()
     }
 }
 

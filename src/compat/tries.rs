@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use uuid::Uuid;
 
 use super::guard::PlainGuard;
@@ -44,6 +45,30 @@ pub(super) async fn try_once<S: PlainStore + ?Sized>(
                 tokio::spawn(async move { settle(&*store, &attempt, sent).await });
             }
             Err(problem)
+        }
+    }
+}
+
+/// What woke a waiter. If the waiter fails or goes without a look at the lock, another one is woken
+/// instead: the store wakes one for each release.
+#[derive(Default)]
+pub(super) struct WakeUp(Option<Arc<Notify>>);
+
+impl WakeUp {
+    pub(super) fn of(wake: &Arc<Notify>) -> Self {
+        Self(Some(Arc::clone(wake)))
+    }
+
+    /// The waiter has looked.
+    pub(super) fn heed(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for WakeUp {
+    fn drop(&mut self) {
+        if let Some(others) = &self.0 {
+            others.notify_one();
         }
     }
 }

@@ -16,8 +16,10 @@ use crate::memory::Memory;
 use crate::sql;
 use crate::tair::TairStandIn;
 
-/// Commands that clients send. Those that a script calls are no requests.
-const COMMANDS_OF_REDIS: [&str; 6] = ["eval", "evalsha", "ping", "set", "subscribe", "unsubscribe"];
+/// Commands that clients send. Those that a script calls are no requests: it is one that sets, but
+/// for one kind of lock.
+const COMMANDS_OF_REDIS: [&str; 5] = ["eval", "evalsha", "ping", "subscribe", "unsubscribe"];
+const SETS: &str = "redis+setnx";
 /// PostgreSQL writes a line for each of these.
 const LOGGED: [&str; 3] = [
     "log_statement=all",
@@ -107,8 +109,10 @@ impl AtServer {
                 let mut sum = 0;
                 for (_, asker) in servers {
                     let told = info(asker, "commandstats").await;
+                    let set = (self.kind == SETS).then_some("set");
                     let calls = COMMANDS_OF_REDIS
-                        .iter()
+                        .into_iter()
+                        .chain(set)
                         .filter_map(|command| told.split_once(&format!("cmdstat_{command}:calls=")))
                         .map(|(_, rest)| first_number(rest));
                     sum += calls.sum::<u64>();

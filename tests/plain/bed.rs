@@ -18,6 +18,9 @@ use crate::tair::TairStandIn;
 /// Long enough for a busy machine, and short enough to be waited for.
 pub const TTL: Duration = Duration::from_secs(2);
 
+/// Names the file of TairString's module, which Redis then loads instead of the stand-in.
+pub const TAIR: &str = "LOCKKEEPER_TAIR_MODULE";
+
 /// A case, for each kind of lock. The name of the lock is its own.
 #[derive(Clone, Copy)]
 pub struct Case {
@@ -109,7 +112,10 @@ impl Bed {
                 let servers: Result<_, _> = (0..3).map(|_| daemon::redis(&[])).collect();
                 Server::Redlock(servers?, Instant::now() + Duration::from_secs(32))
             }
-            Some(("redis", "tair")) => Server::Tair(TairStandIn::start()?),
+            Some(("redis", "tair")) => match std::env::var(TAIR) {
+                Err(_) => Server::Tair(TairStandIn::start()?),
+                Ok(module) => Server::Redis(daemon::redis(&["--loadmodule", &module])?),
+            },
             Some(("redis", _)) => Server::Redis(daemon::redis(&[])?),
             Some(("memcached", _)) => Server::Memcached(daemon::memcached(&[])?),
             Some(("postgres" | "mysql", _)) => Server::Sql(Database::start(kind)?),
@@ -235,11 +241,25 @@ impl Bed {
         }
     }
 
-    pub fn tair(&self) -> &TairStandIn {
-        let Server::Tair(server) = &self.server else {
-            panic!("{self:?} is not on Tair");
-        };
-        server
+    /// The version of a value of Tair.
+    pub async fn tair_version(&self, name: &str) -> Option<i64> {
+        if let Server::Tair(server) = &self.server {
+            return server.version(name);
+        }
+        let mut get = redis::cmd("EXGET");
+        let value = get.arg(name).query_async(&mut self.redis().await).await;
+        let value: Option<(String, i64)> = value.unwrap();
+        value.map(|(_, version)| version)
+    }
+
+    /// Sets what is no value of Tair, whatever is there.
+    pub async fn set_string(&self, name: &str) {
+        if let Server::Tair(server) = &self.server {
+            return server.set_string(name);
+        }
+        let mut set = redis::cmd("SET");
+        let set = set.arg(name).arg("x");
+        let _set: () = set.query_async(&mut self.redis().await).await.unwrap();
     }
 
     /// Redis, for what a case asks of it without a lock.

@@ -27,6 +27,7 @@ pub const CASES: &[&[Case]] = &[
     ],
     crate::cases![if |kind| kind.ends_with("+forupdate");
         a_commit_that_is_dropped_at_any_poll_leaves_nothing,
+        a_statement_that_is_dropped_at_any_poll_goes_on,
     ],
 ];
 
@@ -253,5 +254,24 @@ async fn a_commit_that_is_dropped_at_any_poll_leaves_nothing(bed: Arc<Bed>, name
         committed.unwrap_or(Ok(())).unwrap();
         leaves_nothing(&other, polls).await;
         is_ready
+    });
+}
+
+/// So what is committed then has all of it.
+async fn a_statement_that_is_dropped_at_any_poll_goes_on(bed: Arc<Bed>, name: String) {
+    let keeper = ForUpdate::connect(&bed.database().url()).await.unwrap();
+    let insert = match bed.kind.starts_with("postgres") {
+        true => "INSERT INTO lockkeeper_rows VALUES ($1)",
+        false => "INSERT INTO lockkeeper_rows VALUES (?)",
+    };
+    for_each_poll!(bed, polls => {
+        let row = uuid::Uuid::new_v4().to_string();
+        let guard = keeper.mutex(&name).unwrap().lock().await.unwrap();
+        let written = polled(polls, guard.execute(insert, &[&row])).await;
+        guard.commit().await.unwrap();
+        let select = format!("SELECT 1 FROM lockkeeper_rows WHERE name = '{row}'");
+        let there = bed.database().execute(&select).await;
+        assert_eq!(there, u64::from(polls > 0), "after {polls} polls");
+        written.is_some()
     });
 }

@@ -14,7 +14,7 @@ use testbench::plain::PlainTrial;
 use testbench::relay::{Relay, Way};
 use tokio::time::{sleep, timeout};
 
-use crate::bed::{Bed, TTL};
+use crate::bed::{Bed, TAIR, TTL};
 use crate::flash_sale::Counted;
 use crate::sql;
 
@@ -239,7 +239,13 @@ async fn restarted(bed: &Bed) -> Option<(Vec<Daemon>, PlainKeeper<dyn PlainStore
     let durable = &["--appendonly", "yes", "--appendfsync", "always"];
     let (family, kind) = bed.kind.split_once('+')?;
     let servers = match (family, kind) {
-        (_, "tair") => return None,
+        (_, "tair") => match std::env::var(TAIR) {
+            Err(_) => return None,
+            Ok(module) => {
+                let with_module = [durable as &[&str], &["--loadmodule", &module]].concat();
+                vec![daemon::redis(&with_module).unwrap()]
+            }
+        },
         (_, "redlock") => (0..3).map(|_| daemon::redis(durable).unwrap()).collect(),
         ("redis", _) => vec![daemon::redis(durable).unwrap()],
         ("memcached", _) => vec![daemon::memcached(&[]).unwrap()],

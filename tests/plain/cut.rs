@@ -3,7 +3,7 @@
 //! It changes no byte. A fault strikes once, and the connection that it struck is never used again.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -34,6 +34,14 @@ struct Shared {
     fault: Mutex<Option<Fault>>,
     struck: AtomicUsize,
     requests: AtomicUsize,
+    /// In milliseconds.
+    late: AtomicU64,
+}
+
+impl Shared {
+    fn late(&self) -> Duration {
+        Duration::from_millis(self.late.load(Ordering::SeqCst))
+    }
 }
 
 #[derive(Debug)]
@@ -72,6 +80,12 @@ impl CutWay {
         *self.shared.fault.lock().unwrap() = Some(fault);
     }
 
+    /// From now on, the first answer on each connection comes so much later.
+    pub fn greet_after(&self, late: Duration) {
+        let late = late.as_millis().try_into().unwrap();
+        self.shared.late.store(late, Ordering::SeqCst);
+    }
+
     pub fn struck(&self) -> usize {
         self.shared.struck.load(Ordering::SeqCst)
     }
@@ -96,6 +110,7 @@ async fn pipe(mut client: TcpStream, server: SocketAddr, shared: Arc<Shared>) {
     client.set_nodelay(true).unwrap();
     server.set_nodelay(true).unwrap();
     let (mut asked, mut answered) = (vec![0; 65536], vec![0; 65536]);
+    let mut late = shared.late();
     loop {
         tokio::select! {
             read = client.read(&mut asked) => {
@@ -121,6 +136,7 @@ async fn pipe(mut client: TcpStream, server: SocketAddr, shared: Arc<Shared>) {
             }
             read = server.read(&mut answered) => {
                 let Ok(count @ 1..) = read else { return };
+                sleep(std::mem::take(&mut late)).await;
                 if client.write_all(&answered[..count]).await.is_err() {
                     return;
                 }

@@ -269,12 +269,19 @@ async fn a_release_of_unknown_outcome_is_settled(bed: Arc<Bed>, name: String) {
         arm(&ways, fault);
         let begun = Instant::now();
         let released = guard.release().await;
-        assert!(begun.elapsed() < TTL, "{:?}", begun.elapsed());
+        // It waits until the lease ends, if nobody answers.
+        assert!(begun.elapsed() < TTL * 5 / 4, "{:?}", begun.elapsed());
         has_struck(&ways);
         let is_told = released
             .as_ref()
             .map_or_else(|error| error.is_lost(), |()| true);
         assert!(is_told, "{fault:?}: {released:?}");
+        // What is told as released is free. At some servers of Redlock it may end with its ttl.
+        if released.is_ok() && bed.kind != "redis+redlock" {
+            let next = other.try_lock().await.unwrap();
+            let next = next.unwrap_or_else(|| panic!("{fault:?}: it is not free"));
+            next.release().await.unwrap();
+        }
         is_free_in_time(&bed, &other, &format!("{fault:?} in release")).await;
     }
 }

@@ -17,6 +17,7 @@ use crate::sql;
 pub const CASES: &[&[Case]] = &[
     crate::cases![if |kind| ["redis+setnx", "redis+fenced", "redis+redisson"].contains(&kind);
         a_promoted_replica_that_lagged_lets_a_second_client_in,
+        a_redis_that_evicts_lets_a_second_client_in_and_tells_the_first,
     ],
     crate::cases![if |kind| kind.starts_with("memcached+");
         an_evicted_lock_lets_a_second_client_in_and_is_told,
@@ -71,6 +72,49 @@ async fn a_promoted_replica_that_lagged_lets_a_second_client_in(bed: Arc<Bed>, n
     assert!(lost.is_lost(), "{lost}");
     next.check().await.unwrap();
     next.release().await.unwrap();
+}
+
+/// As a cache is configured. A lock has a ttl, so it goes under each policy but `noeviction`.
+async fn a_redis_that_evicts_lets_a_second_client_in_and_tells_the_first(
+    bed: Arc<Bed>,
+    name: String,
+) {
+    for policy in ["allkeys-lru", "volatile-ttl"] {
+        let cache = ["--maxmemory", "3mb", "--maxmemory-policy", policy];
+        let server = daemon::redis(&cache).unwrap();
+        let lock = connect(&format!("{}://{}", bed.kind, server.address())).await;
+        let lock = lock.unwrap().mutex(&name).unwrap();
+        let lock = lock.with_ttl(TTL * 5).unwrap();
+        let guard = lock.lock().await.unwrap();
+        let client = redis::Client::open(format!("redis://{}", server.address())).unwrap();
+        let mut redis = client.get_multiplexed_async_connection().await.unwrap();
+        let mut count = 0;
+        while is_there(&mut redis, &name).await {
+            let mut fill = redis::pipe();
+            for number in count..count + 100 {
+                let mut set = redis::cmd("SET");
+                set.arg(format!("f{number}")).arg("x".repeat(500));
+                fill.add_command(set.arg("EX").arg(1000).to_owned())
+                    .ignore();
+            }
+            let _filled: () = fill.query_async(&mut redis).await.unwrap();
+            count += 100;
+            assert!(count < 100_000, "{policy} spares it");
+        }
+
+        let begun = Instant::now();
+        let next = lock.try_lock().await.unwrap().expect("it was evicted");
+
+        let lost = timeout(TTL * 5, guard.lost()).await.expect("it is told");
+        println!("{}: {policy}: told after {:?}", bed.kind, begun.elapsed());
+        assert!(lost.is_lost(), "{lost}");
+        drop(next);
+    }
+}
+
+async fn is_there(redis: &mut redis::aio::MultiplexedConnection, name: &str) -> bool {
+    let mut exists = redis::cmd("EXISTS");
+    exists.arg(name).query_async(redis).await.unwrap()
 }
 
 async fn an_evicted_lock_lets_a_second_client_in_and_is_told(bed: Arc<Bed>, name: String) {

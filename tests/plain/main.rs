@@ -28,6 +28,8 @@ mod idle;
 mod known;
 mod memcached;
 mod memory;
+mod multiplexer;
+mod neighbours;
 mod own_task;
 mod owners;
 mod peers;
@@ -37,6 +39,7 @@ mod redisson;
 mod redlock;
 mod refusals;
 mod runtimes;
+mod slow;
 mod sql;
 mod sql_errors;
 mod sql_peers;
@@ -79,6 +82,8 @@ fn trials(filter: Option<&str>) -> Result<Vec<PlainTrial>, String> {
         tair::CASES,
         owners::CASES,
         peers::CASES,
+        multiplexer::CASES,
+        slow::CASES,
     ]
     .concat();
     for special in [
@@ -89,6 +94,7 @@ fn trials(filter: Option<&str>) -> Result<Vec<PlainTrial>, String> {
         faults::CASES,
         idle::CASES,
         known::CASES,
+        neighbours::CASES,
         own_task::CASES,
         refusals::CASES,
         runtimes::CASES,

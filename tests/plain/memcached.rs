@@ -18,6 +18,7 @@ crate::cases![
     a_ttl_is_never_shorter_than_asked,
     what_is_no_memcached_is_told_so,
     a_wrong_password_is_denied,
+    a_server_without_versions_is_refused,
     a_stopped_server_does_not_shift_the_answers,
     a_strangers_lock_of_a_server_that_started_again_is_not_touched,
 ];
@@ -136,6 +137,19 @@ async fn a_wrong_password_is_denied(_bed: Arc<Bed>, name: String) {
     let url = format!("memcached+add://me:secret@{}", server.address());
     let lock = connect(&url).await.unwrap().mutex(&name).unwrap();
     lock.lock().await.unwrap().release().await.unwrap();
+}
+
+/// A lock there could be taken, and neither renewed nor freed.
+async fn a_server_without_versions_is_refused(_bed: Arc<Bed>, _name: String) {
+    let server = daemon::memcached(&["-C"]).unwrap();
+    let error = connect(&format!("memcached+add://{}", server.address()))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(problem(&error), StoreProblem::WrongServer(_)),
+        "{error}"
+    );
+    assert!(error.to_string().contains("without -C"), "{error}");
 }
 
 /// Calls that gave up leave their answers on the connection; each answer is still its request's.

@@ -2,7 +2,7 @@
 //! ShedLock, Spring Integration, and scripts with psql and MariaDB's client.
 //!
 //! `.ci/install` puts their clients below `target/peers`. Each case starts its members as processes
-//! of their own.
+//! of their own. Where a machine lacks a language, its cases fail with what to install.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -23,82 +23,177 @@ crate::cases![
     they_hold_and_we_wait,
     we_hold_and_they_wait,
     a_killed_member_of_theirs_frees_the_lock_after_its_ttl,
+    a_language_that_is_missing_is_told_with_its_package,
 ];
 
 const ROUNDS: usize = 20;
 /// All clients of a table of Spring Integration must have the same, so this is its default.
 const SPRING_TTL: Duration = Duration::from_secs(10);
 
+/// A library of others that locks as a kind does.
+struct Library {
+    name: &'static str,
+    needs: Needs,
+    /// What has it, as `apt-get install` is told.
+    package: &'static str,
+    /// What `.ci/install` made, below [`home`]; empty for what comes with the package.
+    made: &'static str,
+    /// How a member is started. A word that begins with `@` is below [`home`], one with `%` is a
+    /// file beside the others of this suite.
+    words: &'static [&'static str],
+}
+
+/// What runs a library, and is found by its name; or made it, and is no longer needed then.
+enum Needs {
+    Program(&'static str),
+    Made,
+}
+
+const JAVA: [&str; 3] = ["java", "-XX:TieredStopAtLevel=1", "-cp"];
+
+const REDIS_PY: Library = Library {
+    name: "redis-py",
+    needs: Needs::Made,
+    package: "python3-venv",
+    made: "python/bin/python",
+    words: &["@python/bin/python", "%locks.py", "redis-py"],
+};
+const PYMEMCACHE: Library = Library {
+    name: "pymemcache",
+    words: &["@python/bin/python", "%locks.py", "pymemcache"],
+    ..REDIS_PY
+};
+const NODE_REDLOCK: Library = Library {
+    name: "node-redlock",
+    needs: Needs::Program("node"),
+    package: "nodejs npm",
+    made: "node/wanted",
+    words: &["node", "%redlock.mjs"],
+};
+const REDSYNC: Library = Library {
+    name: "redsync",
+    needs: Needs::Made,
+    package: "golang-go",
+    made: "redsync",
+    words: &["@redsync"],
+};
+const REDISSON: Library = Library {
+    name: "Redisson",
+    needs: Needs::Program("java"),
+    package: "default-jdk-headless maven",
+    made: "java/pom.xml",
+    words: &[
+        JAVA[0],
+        JAVA[1],
+        JAVA[2],
+        "@java/lib/*",
+        "%RedissonPeer.java",
+    ],
+};
+/// Told its kind.
+const JDBC: Library = Library {
+    name: "ShedLock and Spring Integration",
+    made: "jdbc/pom.xml",
+    words: &[
+        JAVA[0],
+        JAVA[1],
+        JAVA[2],
+        "@jdbc/lib/*",
+        "%JdbcPeer.java",
+        "KIND",
+    ],
+    ..REDISSON
+};
+const PSQL: Library = Library {
+    name: "psql",
+    needs: Needs::Program("psql"),
+    package: "postgresql-client",
+    made: "",
+    words: &["bash", "%sessions.sh", "psql"],
+};
+const MARIADB: Library = Library {
+    name: "MariaDB's client",
+    needs: Needs::Program("mariadb"),
+    package: "mariadb-client",
+    words: &["bash", "%sessions.sh", "mariadb"],
+    ..PSQL
+};
+
+fn libraries(kind: &str) -> &'static [Library] {
+    match kind {
+        // With one server, node-redlock's lock is the same.
+        "redis+setnx" => &[REDIS_PY, NODE_REDLOCK],
+        "memcached+add" => &[PYMEMCACHE],
+        "redis+redlock" => &[NODE_REDLOCK, REDSYNC],
+        "redis+redisson" => &[REDISSON],
+        "postgres+advisory" => &[PSQL],
+        "mysql+getlock" => &[MARIADB],
+        jdbc if jdbc.ends_with("+shedlock") || jdbc.ends_with("+spring") => &[JDBC],
+        other => panic!("{other} has no peers"),
+    }
+}
+
+/// Where `.ci/install` puts what it makes.
+const HOME: &str = "LOCKKEEPER_PEERS";
+
+fn home() -> PathBuf {
+    let named = std::env::var_os(HOME).map(PathBuf::from);
+    named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target/peers"))
+}
+
+fn is_found(program: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
+}
+
+impl Library {
+    /// What this machine lacks of it, in one line with the way out.
+    fn missing(&self) -> Option<String> {
+        let Self { name, package, .. } = self;
+        let lacks = match self.needs {
+            Needs::Program(program) if !is_found(program) => format!("`{program}`"),
+            _ if !home().join(self.made).exists() => {
+                format!("{}", home().join(self.made).display())
+            }
+            _ => return None,
+        };
+        Some(format!(
+            "{name} needs {lacks}: apt-get install {package}, and then .ci/install"
+        ))
+    }
+
+    fn words(&self, kind: &str) -> Vec<String> {
+        let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plain/peers");
+        let words = self.words.iter().map(|word| match word.split_at(1) {
+            ("@", made) => home().join(made).to_str().unwrap().to_owned(),
+            ("%", file) => programs.join(file).to_str().unwrap().to_owned(),
+            _ => word.replace("KIND", kind),
+        });
+        words.collect()
+    }
+}
+
 /// The programs for a kind of lock.
 fn programs(kind: &str) -> Vec<Vec<String>> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let (programs, home) = (here.join("tests/plain/peers"), here.join("target/peers"));
-    let text = |path: PathBuf| path.to_str().unwrap().to_owned();
-    let python = |library: &str| {
-        let script = text(programs.join("locks.py"));
-        vec![
-            text(home.join("python/bin/python")),
-            script,
-            library.to_owned(),
-        ]
-    };
-    let java = |jars: &str, program: &str| {
-        vec![
-            "java".to_owned(),
-            "-XX:TieredStopAtLevel=1".to_owned(),
-            "-cp".to_owned(),
-            text(home.join(jars)),
-            text(programs.join(program)),
-        ]
-    };
-    let script = |client: &str| {
-        let script = text(programs.join("sessions.sh"));
-        vec!["bash".to_owned(), script, client.to_owned()]
-    };
-    let all = match kind {
-        "redis+setnx" => vec![python("redis-py")],
-        "memcached+add" => vec![python("pymemcache")],
-        "redis+redlock" => vec![
-            vec!["node".to_owned(), text(programs.join("redlock.mjs"))],
-            vec![text(home.join("redsync"))],
-        ],
-        "redis+redisson" => vec![java("java/lib/*", "RedissonPeer.java")],
-        jdbc if jdbc.ends_with("+shedlock") || jdbc.ends_with("+spring") => {
-            let mut program = java("jdbc/lib/*", "JdbcPeer.java");
-            program.push(jdbc.to_owned());
-            vec![program]
+    let libraries = libraries(kind).iter();
+    let programs = libraries.map(|library| {
+        if let Some(missing) = library.missing() {
+            panic!("{missing}");
         }
-        "postgres+advisory" => vec![script("psql")],
-        "mysql+getlock" => vec![script("mariadb")],
-        other => panic!("{other} has no peers"),
-    };
-    let there = [
-        "python/wanted",
-        "node/wanted",
-        "java/pom.xml",
-        "jdbc/pom.xml",
-        "redsync",
-    ];
-    for part in there.map(|part| home.join(part)) {
-        assert!(
-            part.exists(),
-            "{} is missing: run .ci/install",
-            part.display()
-        );
-    }
-    all
+        library.words(kind)
+    });
+    programs.collect()
 }
 
 struct Peer(Child);
 
 impl Peer {
     fn start(bed: &Bed, program: &[String], name: &str, what: &[&str]) -> Self {
-        let node = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/peers/node");
         let child = Command::new(&program[0])
             .args(&program[1..])
             .args([&bed.servers(), name, &TTL.as_millis().to_string()])
             .args(what)
-            .env("PEERS_NODE", node)
+            .env("PEERS_NODE", home().join("node"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -243,5 +338,69 @@ async fn a_killed_member_of_theirs_frees_the_lock_after_its_ttl(bed: Arc<Bed>, n
             "{program:?}: {waited:?}"
         );
         guard.release().await.unwrap();
+    }
+}
+
+/// All programs of this machine but one, in a folder for everyone.
+fn all_but(hidden: &str) -> tempfile::TempDir {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let folder = tempfile::tempdir().unwrap();
+    let everyone = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), everyone).unwrap();
+    for there in std::env::split_paths(&std::env::var_os("PATH").unwrap()) {
+        for program in std::fs::read_dir(there).into_iter().flatten().flatten() {
+            let link = folder.path().join(program.file_name());
+            // The first one of a name is the one that counts.
+            if program.file_name() != hidden && !link.exists() {
+                symlink(program.path(), link).unwrap_or_default();
+            }
+        }
+    }
+    folder
+}
+
+/// By this suite on a machine that seems to lack it.
+async fn a_language_that_is_missing_is_told_with_its_package(bed: Arc<Bed>, _name: String) {
+    for library in libraries(bed.kind) {
+        let mut suite = Command::new(std::env::current_exe().unwrap());
+        let case = format!("{}::they_hold_and_we_wait", bed.kind);
+        suite.args(["--exact", &case]).kill_on_drop(true);
+        let hidden = match library.needs {
+            Needs::Program(program) => {
+                let folder = all_but(program);
+                suite.env("PATH", folder.path());
+                folder
+            }
+            Needs::Made => {
+                let folder = tempfile::tempdir().unwrap();
+                for made in ["python", "node", "java", "jdbc", "redsync"] {
+                    if !library.made.starts_with(made) {
+                        let there = home().join(made);
+                        std::os::unix::fs::symlink(there, folder.path().join(made)).unwrap();
+                    }
+                }
+                suite.env(HOME, folder.path());
+                folder
+            }
+        };
+
+        let ended = suite.output().await.unwrap();
+
+        drop(hidden);
+        let told = String::from_utf8_lossy(&ended.stdout);
+        assert!(!ended.status.success(), "{}: {told}", library.name);
+        let lines: Vec<&str> = told
+            .lines()
+            .filter(|line| line.contains("apt-get"))
+            .collect();
+        let [line] = lines[..] else {
+            panic!("{}: {told}", library.name);
+        };
+        println!("{line}");
+        let install = format!("apt-get install {}, and then .ci/install", library.package);
+        assert!(
+            line.contains(library.name) && line.contains(&install),
+            "{line}"
+        );
     }
 }

@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 use futures_util::future::join_all;
 use lockkeeper::compat::sql::{AdvisoryLock, SpringLock};
 use mysql_async::prelude::Queryable;
-use redis::Script;
 use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Script};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio_postgres::types::Type;
@@ -33,9 +33,8 @@ static RELEASE: LazyLock<Script> = LazyLock::new(|| {
 });
 static FENCED: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
-        "if redis.call('exists', KEYS[1]) == 1 then return 0 end \
-         local token = redis.call('incr', KEYS[2]) \
-         redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2]) return token",
+        "if not redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2], 'nx') then return 0 end \
+         return redis.call('incr', KEYS[2])",
     )
 });
 /// A server is counted when it runs for a ttl.
@@ -46,21 +45,19 @@ static REDLOCK: LazyLock<Script> = LazyLock::new(|| {
          redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2]) return tonumber(age)",
     )
 });
-/// As Redisson sends them.
+/// Of the same hash as Redisson's, without its counting: Redisson itself asks for one command more
+/// in a release.
 static REDISSON: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
-        "if ((redis.call('exists', KEYS[1]) == 0) \
-         or (redis.call('hexists', KEYS[1], ARGV[1]) == 1)) then \
-         redis.call('hincrby', KEYS[1], ARGV[1], 1); \
-         redis.call('pexpire', KEYS[1], ARGV[2]); return 1; end; return 0;",
+        "if redis.call('exists', KEYS[1]) == 1 then return 0 end \
+         redis.call('hset', KEYS[1], ARGV[1], 1) \
+         redis.call('pexpire', KEYS[1], ARGV[2]) return 1",
     )
 });
 static REDISSON_RELEASE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
-        "if (redis.call('hexists', KEYS[1], ARGV[1]) == 0) then return 0; end; \
-         if (redis.call('hincrby', KEYS[1], ARGV[1], -1) > 0) then \
-         redis.call('pexpire', KEYS[1], ARGV[2]); return 0; end; \
-         redis.call('del', KEYS[1]); redis.call('publish', KEYS[2], 0); return 1;",
+        "if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then return 0 end \
+         redis.call('publish', KEYS[2], 0) return 1",
     )
 });
 
@@ -76,7 +73,9 @@ impl Raw {
                     // As ours.
                     let tcp = info.tcp_settings().clone().set_nodelay(true);
                     let client = redis::Client::open(info.set_tcp_settings(tcp)).unwrap();
-                    all.push(client.get_multiplexed_async_connection().await.unwrap());
+                    let config = AsyncConnectionConfig::new().set_response_timeout(None);
+                    let opened = client.get_multiplexed_async_connection_with_config(&config);
+                    all.push(opened.await.unwrap());
                 }
                 Self::Redis(all)
             }
@@ -104,7 +103,13 @@ impl Raw {
 
     /// A lock and its release.
     pub async fn pair(&mut self, kind: &str, name: &str) {
-        let secret = uuid::Uuid::new_v4().simple().to_string();
+        let secret = uuid::Uuid::new_v4();
+        let secret = match kind {
+            // The client's id and the thread's.
+            "redis+redisson" => format!("{secret}:1"),
+            kind if kind.ends_with("+spring") => secret.to_string(),
+            _ => secret.simple().to_string(),
+        };
         let secret = &*secret;
         match self {
             Self::Redis(servers) => {
@@ -163,8 +168,7 @@ async fn free(redis: &mut MultiplexedConnection, kind: &str, name: &str, secret:
         "redis+redisson" => {
             let mut script = REDISSON_RELEASE.key(name);
             script.key(format!("redisson_lock__channel:{{{name}}}"));
-            let script = script.arg(secret).arg(TTL);
-            script.invoke_async(redis).await.unwrap()
+            script.arg(secret).invoke_async(redis).await.unwrap()
         }
         _ => {
             let mut script = RELEASE.key(name);
@@ -239,13 +243,9 @@ async fn pair_in_postgres(client: &tokio_postgres::Client, kind: &str, name: &st
             return;
         }
     };
-    // The client's id is a UUID with its hyphens.
-    let (name, text) = match kind {
-        "postgres+spring" => (
-            SpringLock::key(&name),
-            uuid::Uuid::parse_str(&text).unwrap().to_string(),
-        ),
-        _ => (name, text),
+    let name = match kind {
+        "postgres+spring" => SpringLock::key(&name),
+        _ => name,
     };
     for statement in [lock, free] {
         let params = [(&name as _, Type::TEXT), (&text as _, Type::TEXT)];
@@ -254,7 +254,7 @@ async fn pair_in_postgres(client: &tokio_postgres::Client, kind: &str, name: &st
 }
 
 async fn pair_in_mysql(conn: &mut mysql_async::Conn, kind: &str, name: &str, secret: &str) {
-    let (mut name, mut secret) = (name.to_owned(), secret.to_owned());
+    let mut name = name.to_owned();
     let (lock, free) = match kind {
         "mysql+row" => (
             "INSERT INTO lockkeeper_locks (name, holder, host, token, expires) \
@@ -275,7 +275,6 @@ async fn pair_in_mysql(conn: &mut mysql_async::Conn, kind: &str, name: &str, sec
         ),
         "mysql+spring" => {
             name = SpringLock::key(&name);
-            secret = uuid::Uuid::parse_str(&secret).unwrap().to_string();
             (
                 "INSERT IGNORE INTO INT_LOCK (LOCK_KEY, REGION, CLIENT_ID, CREATED_DATE) \
                  VALUES (?, 'DEFAULT', ?, UTC_TIMESTAMP(6))",
@@ -299,7 +298,7 @@ async fn pair_in_mysql(conn: &mut mysql_async::Conn, kind: &str, name: &str, sec
         }
     };
     for statement in [lock, free] {
-        conn.exec_drop(statement, (&name, &secret)).await.unwrap();
+        conn.exec_drop(statement, (&name, secret)).await.unwrap();
         assert!(conn.affected_rows() > 0, "{statement}");
     }
 }

@@ -23,6 +23,10 @@ pub const CASES: &[&[Case]] = &[
         a_statement_that_ends_the_transaction_loses_the_lock,
         a_version_that_is_old_is_a_conflict,
     ],
+    crate::cases![if |kind| kind == "postgres+forupdate";
+        many_statements_are_not_nested,
+        a_savepoint_of_the_user_is_kept,
+    ],
     crate::cases![if |kind| kind == "mysql+forupdate";
         what_a_guard_has_set_does_not_end_the_next_hold,
     ],
@@ -134,6 +138,47 @@ async fn a_failed_statement_keeps_the_lock(bed: Arc<Bed>, name: String) {
     assert!(bed.lock(&name).await.try_lock().await.unwrap().is_none());
     guard.commit().await.unwrap();
     assert_eq!(rows(&bed, &name).await, 1);
+}
+
+/// Each open transaction in a transaction has a number that is locked, and costs memory there.
+async fn many_statements_are_not_nested(bed: Arc<Bed>, name: String) {
+    make_work(&bed).await;
+    let guard = guard(&bed, &name).await;
+    for number in 0..50 {
+        let name = format!("{name}/{number}");
+        guard.execute(insert(&bed), &[&name, "1"]).await.unwrap();
+        let again = guard.execute(insert(&bed), &[&name, "1"]).await;
+        again.unwrap_err();
+    }
+    let open = "SELECT 1 FROM pg_locks WHERE locktype = 'transactionid' AND pid = pg_backend_pid()";
+    let open = guard.query(open, &[]).await.unwrap().len();
+    assert!(open < 5, "{open} transactions are open");
+    guard.commit().await.unwrap();
+    assert_eq!(rows(&bed, &format!("{name}/49")).await, 1);
+}
+
+async fn a_savepoint_of_the_user_is_kept(bed: Arc<Bed>, name: String) {
+    make_work(&bed).await;
+    let guard = guard(&bed, &name).await;
+    let names = ["1", "2", "3", "4"].map(|number| format!("{name}/{number}"));
+    let write = async |name: &str| guard.execute(insert(&bed), &[name, "1"]).await;
+    write(&names[0]).await.unwrap();
+    guard.execute("SAVEPOINT mine", &[]).await.unwrap();
+    write(&names[1]).await.unwrap();
+    write(&names[2]).await.unwrap();
+    guard
+        .execute("rollback to savepoint mine", &[])
+        .await
+        .unwrap();
+    write(&names[2]).await.unwrap();
+    guard.execute("RELEASE SAVEPOINT mine", &[]).await.unwrap();
+    write(&names[3]).await.unwrap();
+    guard.commit().await.unwrap();
+    let mut there = Vec::new();
+    for name in &names {
+        there.push(rows(&bed, name).await);
+    }
+    assert_eq!(there, [1, 0, 1, 1]);
 }
 
 async fn a_statement_that_ends_the_transaction_loses_the_lock(bed: Arc<Bed>, name: String) {

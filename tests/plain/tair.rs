@@ -1,5 +1,8 @@
 //! A stand-in for Tair: a server that has the few commands of TairString that a lock needs, as
 //! their documentation describes them. And what is special to this kind.
+//!
+//! `LOCKKEEPER_TAIR_MODULE=/path/tairstring_module.so` runs the same cases on Redis with the module
+//! itself, but for those that need a server of their own.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -27,7 +30,7 @@ async fn a_new_lock_has_no_version_of_an_old_one(bed: Arc<Bed>, name: String) {
     for _ in 0..3 {
         let guard = lock.lock().await.unwrap();
         guard.check().await.unwrap();
-        versions.push(bed.tair().version(&name));
+        versions.push(bed.tair_version(&name).await);
         guard.release().await.unwrap();
     }
     versions.sort_unstable();
@@ -49,7 +52,7 @@ async fn a_server_without_the_commands_is_told_so(_bed: Arc<Bed>, name: String) 
 }
 
 async fn a_plain_string_is_told_so(bed: Arc<Bed>, name: String) {
-    bed.tair().set_string(&name);
+    bed.set_string(&name).await;
     let error = bed.lock(&name).await.lock().await.unwrap_err();
     let Error::Store { problem, .. } = &error else {
         panic!("{error}")
@@ -61,8 +64,8 @@ async fn a_plain_string_in_its_place_is_its_loss(bed: Arc<Bed>, name: String) {
     let [first, second] = [format!("{name}/1"), format!("{name}/2")];
     let renewed = bed.lock(&first).await.lock().await.unwrap();
     let released = bed.lock(&second).await.lock().await.unwrap();
-    bed.tair().set_string(&first);
-    bed.tair().set_string(&second);
+    bed.set_string(&first).await;
+    bed.set_string(&second).await;
 
     let errors = [renewed.check().await, released.release().await];
 
@@ -156,14 +159,14 @@ impl TairStandIn {
             .is_some()
     }
 
-    fn version(&self, name: &str) -> Option<i64> {
+    pub fn version(&self, name: &str) -> Option<i64> {
         match self.contents.lock().unwrap().get(name.as_bytes())? {
             Content::Versioned(_, version, _) => Some(*version),
             Content::Plain => None,
         }
     }
 
-    fn set_string(&self, name: &str) {
+    pub fn set_string(&self, name: &str) {
         let mut contents = self.contents.lock().unwrap();
         contents.insert(name.as_bytes().to_vec(), Content::Plain);
     }

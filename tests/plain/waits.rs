@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use lockkeeper::compat::PlainKeeper;
 use tokio::time::{sleep, timeout};
 
 use crate::bed::{Bed, TTL};
+use crate::flash_sale::Counted;
 
 crate::cases![
     a_wait_ends_in_time_and_leaves_nothing,
     a_waiter_gets_a_released_lock,
+    a_call_with_a_number_of_tries_ends_after_them,
 ];
 
 async fn a_wait_ends_in_time_and_leaves_nothing(bed: Arc<Bed>, name: String) {
@@ -39,4 +42,22 @@ async fn a_waiter_gets_a_released_lock(bed: Arc<Bed>, name: String) {
 
     let next = waiter.await.unwrap().unwrap();
     next.release().await.unwrap();
+}
+
+/// As the pattern of `SELECT ... FOR UPDATE` with 4 tries and pauses of a second.
+async fn a_call_with_a_number_of_tries_ends_after_them(bed: Arc<Bed>, name: String) {
+    let store = Counted::new(bed.keeper().await);
+    let lock = PlainKeeper::new(store.clone()).mutex(&name).unwrap();
+    let guard = bed.lock(&name).await.lock().await.unwrap();
+    let (pause, begun) = (Duration::from_millis(100), Instant::now());
+
+    let got = lock.lock_in_tries(4, pause).await.unwrap();
+
+    assert!(got.is_none() && store.requests() == 4, "{got:?}");
+    assert!(begun.elapsed() >= pause * 3, "{:?}", begun.elapsed());
+    let waiter = tokio::spawn(async move { lock.lock_in_tries(600, pause).await });
+    sleep(pause * 2).await;
+    guard.release().await.unwrap();
+    let got = timeout(TTL * 2, waiter).await.expect("it is free").unwrap();
+    got.unwrap().expect("it is free").release().await.unwrap();
 }

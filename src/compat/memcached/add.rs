@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt};
 
 use super::client::{MetaAnswer, MetaClient, MetaConnection};
-use crate::compat::mutex::PlainKeeper;
+use crate::compat::keeper::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
 use crate::error::{Error, Result, StoreProblem};
 

@@ -1,17 +1,21 @@
 //! One connection to a memcached server, for its meta commands, opened again when it is lost.
 //!
-//! Invariants: one task owns the connection, and asks one request after the other. So a dropped
-//! caller cannot leave half of an answer behind, and requests happen in the order in which they
-//! were asked. A request is sent once: only the caller knows whether it may be sent again.
+//! Invariants: one request is under way at a time, and what was begun is brought to its end, also
+//! without its caller. So a dropped caller cannot leave half of an answer behind, and requests
+//! happen in the order in which they were asked. A request is sent once: only the caller knows
+//! whether it may be sent again.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::future::FutureExt;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, copy, sink};
 use tokio::net::TcpStream;
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+use crate::compat::finish::FinishOnDrop;
 use crate::compat::store::StoreResult;
 use crate::error::StoreProblem;
 
@@ -21,6 +25,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const LONGEST_LINE: u64 = 2048;
 /// Longer values are no secrets of a lock, and are not kept.
 const LONGEST_VALUE: u64 = 4096;
+/// No server has more settings.
+const MOST_SETTINGS: usize = 1000;
 
 /// What the server says to one request.
 #[derive(Debug)]
@@ -44,26 +50,24 @@ impl MetaAnswer {
     }
 }
 
-#[derive(Debug)]
-pub(super) struct MetaRequest {
-    request: Vec<u8>,
-    done: oneshot::Sender<StoreResult<MetaAnswer>>,
-}
+/// How to reach a server, and its connection.
+#[derive(Clone)]
+pub(super) struct MetaClient(Arc<Shared>);
 
-/// How to reach a server, and the task that has its connection.
-pub(super) struct MetaClient {
+struct Shared {
     /// Host and port.
     server: String,
     login: Option<(String, String)>,
     opened: AtomicU64,
-    current: Mutex<Option<MetaConnection>>,
+    current: Arc<Mutex<Option<MetaConnection>>>,
 }
 
-/// One connection: the queue of the task that has it.
+/// One connection, until it is lost.
 #[derive(Debug, Clone)]
 pub(super) struct MetaConnection {
     number: u64,
-    queue: mpsc::UnboundedSender<MetaRequest>,
+    /// None when it is lost.
+    stream: Arc<Mutex<Option<BufReader<TcpStream>>>>,
 }
 
 impl MetaConnection {
@@ -72,49 +76,82 @@ impl MetaConnection {
         self.number
     }
 
+    /// A request whose caller is gone before its turn is not sent.
     pub(super) async fn ask(&self, request: impl Into<Vec<u8>>) -> StoreResult<MetaAnswer> {
-        let (done, answer) = oneshot::channel();
+        let mut turn = Arc::clone(&self.stream).lock_owned().await;
         let request = request.into();
-        let asked = self.queue.send(MetaRequest { request, done });
-        drop(asked);
-        // Nobody took it from the queue: the connection was lost before.
-        let lost = || Err(StoreProblem::Unreachable("the connection was lost".into()));
-        answer.await.unwrap_or_else(|_| lost())
+        let asked = FinishOnDrop::new(async move {
+            let Some(stream) = turn.as_mut() else {
+                return Err(StoreProblem::Unreachable("the connection was lost".into()));
+            };
+            let answer = timeout(ANSWER_TIMEOUT, exchange(stream, &request)).await;
+            let answer = answer.unwrap_or(Err(StoreProblem::NoAnswer));
+            if matches!(
+                answer,
+                Err(StoreProblem::NoAnswer | StoreProblem::WrongServer(_))
+            ) {
+                // The next request opens another one.
+                *turn = None;
+            }
+            answer
+        });
+        asked.await
+    }
+
+    /// Whether nothing is known against it. It says nothing unless it is asked.
+    fn is_usable(&self) -> bool {
+        match self.stream.try_lock() {
+            Ok(mut stream) => match stream.as_mut() {
+                None => false,
+                // It is closed, or speaks out of turn.
+                Some(stream) => stream.fill_buf().now_or_never().is_none(),
+            },
+            // It is just asked.
+            Err(_) => true,
+        }
     }
 }
 
 impl MetaClient {
     pub(super) fn new(server: String, login: Option<(String, String)>) -> Self {
-        Self {
+        Self(Arc::new(Shared {
             server,
             login,
             opened: AtomicU64::new(0),
-            current: Mutex::new(None),
-        }
+            current: Arc::default(),
+        }))
     }
 
     pub(super) fn server(&self) -> &str {
-        &self.server
+        &self.0.server
     }
 
-    /// The connection, opened if there is none.
+    /// The connection, opened if there is none. It is opened to the end, also if nobody waits for
+    /// it any more: that may take longer than a caller waits.
     pub(super) async fn connected(&self) -> StoreResult<MetaConnection> {
-        let mut current = self.current.lock().await;
-        if let Some(connection) = current.as_ref().filter(|one| !one.queue.is_closed()) {
+        let mut current = Arc::clone(&self.0.current).lock_owned().await;
+        if let Some(connection) = current.as_ref().filter(|one| one.is_usable()) {
             return Ok(connection.clone());
         }
-        let opened = timeout(ANSWER_TIMEOUT, self.open()).await;
-        let stream = opened.unwrap_or_else(|_| {
-            Err(StoreProblem::Unreachable(format!(
-                "no answer of a memcached server within {ANSWER_TIMEOUT:?}"
-            )))
-        })?;
-        let (queue, asked) = mpsc::unbounded_channel();
-        tokio::spawn(serve(stream, asked));
-        let number = self.opened.fetch_add(1, Ordering::Relaxed);
-        Ok(current.insert(MetaConnection { number, queue }).clone())
+        let shared = Arc::clone(&self.0);
+        let opened = FinishOnDrop::new(async move {
+            let opened = timeout(ANSWER_TIMEOUT, shared.open()).await;
+            let stream = opened.unwrap_or_else(|_| {
+                Err(StoreProblem::Unreachable(format!(
+                    "no answer of a memcached server within {ANSWER_TIMEOUT:?}"
+                )))
+            })?;
+            let opened = MetaConnection {
+                number: shared.opened.fetch_add(1, Ordering::Relaxed),
+                stream: Arc::new(Mutex::new(Some(stream))),
+            };
+            Ok::<_, StoreProblem>(current.insert(opened).clone())
+        });
+        opened.await
     }
+}
 
+impl Shared {
     async fn open(&self) -> StoreResult<BufReader<TcpStream>> {
         let unreachable = |error: std::io::Error| StoreProblem::Unreachable(error.to_string());
         let stream = TcpStream::connect(&self.server).await;
@@ -131,13 +168,36 @@ impl MetaClient {
         }
         // The meta command that does nothing.
         match &*greet(&mut stream, "mn\r\n").await? {
-            "MN" => Ok(stream),
-            "ERROR" => Err(StoreProblem::WrongServer(
-                "it has no meta commands, which memcached has since 1.6".into(),
+            "MN" => {}
+            "ERROR" => {
+                return Err(StoreProblem::WrongServer(
+                    "it has no meta commands, which memcached has since 1.6".into(),
+                ));
+            }
+            other => return Err(refusal(other)),
+        }
+        match gives_versions(&mut stream).await? {
+            true => Ok(stream),
+            false => Err(StoreProblem::WrongServer(
+                "it gives no versions, by which locks are renewed and freed: start it without -C"
+                    .into(),
             )),
-            other => Err(refusal(other)),
         }
     }
+}
+
+/// A server that does not tell its settings is told at the first renewal.
+async fn gives_versions(stream: &mut BufReader<TcpStream>) -> StoreResult<bool> {
+    let mut setting = greet(stream, "stats settings\r\n").await?;
+    let mut gives_versions = true;
+    for _ in 0..MOST_SETTINGS {
+        if !setting.starts_with("STAT ") {
+            break;
+        }
+        gives_versions &= setting != "STAT cas_enabled no";
+        setting = line(stream).await?;
+    }
+    Ok(gives_versions)
 }
 
 /// Says the first words, before there is anything whose outcome could be unknown.
@@ -150,39 +210,6 @@ async fn greet(stream: &mut BufReader<TcpStream>, words: &str) -> StoreResult<St
         }
         other => other,
     })
-}
-
-/// Owns a connection until it is lost, no answer comes in time, or its client is gone.
-async fn serve(mut stream: BufReader<TcpStream>, mut asked: mpsc::UnboundedReceiver<MetaRequest>) {
-    loop {
-        let next = tokio::select! {
-            biased;
-            // Nothing was asked: it is closed, or speaks out of turn.
-            _ = stream.fill_buf() => return,
-            next = asked.recv() => next,
-        };
-        let Some(MetaRequest { request, done }) = next else {
-            return;
-        };
-        // A request whose caller is gone is not sent.
-        if done.is_closed() {
-            continue;
-        }
-        let answer = timeout(ANSWER_TIMEOUT, exchange(&mut stream, &request)).await;
-        let answer = answer.unwrap_or(Err(StoreProblem::NoAnswer));
-        let is_usable = !matches!(
-            answer,
-            Err(StoreProblem::NoAnswer | StoreProblem::WrongServer(_))
-        );
-        if !is_usable {
-            // The next request opens another connection.
-            asked.close();
-        }
-        done.send(answer).unwrap_or_default();
-        if !is_usable {
-            return;
-        }
-    }
 }
 
 async fn exchange(stream: &mut BufReader<TcpStream>, request: &[u8]) -> StoreResult<MetaAnswer> {
@@ -240,6 +267,9 @@ fn refusal(line: &str) -> StoreProblem {
     match line.split_once(' ') {
         Some(("CLIENT_ERROR", why)) if why.contains("auth") => StoreProblem::Denied(why.into()),
         Some(("CLIENT_ERROR" | "SERVER_ERROR", why)) => StoreProblem::Refused(why.into()),
+        Some(("ERROR", why)) if why.contains("open connections") => {
+            StoreProblem::Unreachable(why.into())
+        }
         _ => {
             let begin: String = line.chars().take(60).collect();
             StoreProblem::WrongServer(format!("it does not speak memcached's protocol: {begin:?}"))
@@ -251,7 +281,7 @@ fn refusal(line: &str) -> StoreProblem {
 impl std::fmt::Debug for MetaClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("MetaClient")
-            .field("server", &self.server)
+            .field("server", &self.0.server)
             .finish_non_exhaustive()
     }
 }

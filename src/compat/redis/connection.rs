@@ -1,7 +1,8 @@
 //! One connection to a Redis server, opened again when it is lost.
 //!
 //! Invariants: each connection is to a primary. A request is sent once: only the caller knows
-//! whether it may be sent again.
+//! whether it may be sent again. A connection that is being opened is opened to the end, also if
+//! nobody waits for it any more: it may take longer than a caller waits.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -17,8 +18,10 @@ use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+use crate::compat::finish::FinishOnDrop;
 use crate::compat::store::StoreResult;
 use crate::error::{Error, Result, StoreProblem};
+use crate::latch::Latch;
 
 /// A server has so long to accept a connection and to answer the first request.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -34,11 +37,13 @@ struct Shared {
     client: Client,
     /// Host, port and database.
     server: String,
-    current: Mutex<Current>,
+    current: Latch<Current>,
+    /// One at a time opens the first connection, or the next one after a loss.
+    opening: Arc<Mutex<()>>,
     is_replacing: AtomicBool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Current {
     connection: Option<MultiplexedConnection>,
     /// How many were opened: a request that ends late says nothing about the one after its own.
@@ -58,13 +63,6 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-impl Current {
-    fn set(&mut self, opened: MultiplexedConnection) -> MultiplexedConnection {
-        self.opened += 1;
-        self.connection.insert(opened).clone()
-    }
-}
-
 impl Connection {
     /// For the server of a URL with this scheme. The first request connects.
     pub(super) fn new(url: &str, scheme: &str) -> Result<Self> {
@@ -73,7 +71,8 @@ impl Connection {
         Ok(Self(Arc::new(Shared {
             server: format!("{}/{}", info.addr(), info.redis_settings().db()),
             client,
-            current: Mutex::default(),
+            current: Latch::default(),
+            opening: Arc::default(),
             is_replacing: AtomicBool::new(false),
         })))
     }
@@ -131,11 +130,8 @@ impl Connection {
             Ok(value) => Ok(value),
             Err(error) => {
                 if error.is_unrecoverable_error() || error.is_io_error() {
-                    let mut current = self.0.current.lock().await;
-                    if current.opened == number {
-                        // The next request opens another one.
-                        current.connection = None;
-                    }
+                    // The next request opens another one.
+                    self.forget(number);
                 }
                 Err(problem(&error))
             }
@@ -144,15 +140,44 @@ impl Connection {
 
     /// The connection and its number, opened if there is none.
     async fn get(&self) -> StoreResult<(MultiplexedConnection, u64)> {
-        let mut current = self.0.current.lock().await;
-        let connection = match &current.connection {
-            Some(connection) => connection.clone(),
-            None => {
-                let opened = self.connect().await?;
-                current.set(opened)
-            }
-        };
-        Ok((connection, current.opened))
+        if let Some(there) = self.current() {
+            return Ok(there);
+        }
+        // Who is dropped before its turn opens nothing.
+        let turn = Arc::clone(&self.0.opening).lock_owned().await;
+        if let Some(there) = self.current() {
+            return Ok(there);
+        }
+        let connection = self.clone();
+        let opened = FinishOnDrop::new(async move {
+            let _turn = turn;
+            let opened = connection.connect().await?;
+            Ok::<_, StoreProblem>(connection.set(opened))
+        });
+        opened.await
+    }
+
+    fn current(&self) -> Option<(MultiplexedConnection, u64)> {
+        let current = self.0.current.lock();
+        Some((current.connection.clone()?, current.opened))
+    }
+
+    fn set(&self, opened: MultiplexedConnection) -> (MultiplexedConnection, u64) {
+        let mut current = self.0.current.lock();
+        current.opened += 1;
+        let number = current.opened;
+        let before = current.connection.replace(opened.clone());
+        drop(current);
+        drop(before);
+        (opened, number)
+    }
+
+    /// A connection is lost, if it is still there.
+    fn forget(&self, number: u64) {
+        let mut current = self.0.current.lock();
+        let lost = (current.opened == number).then(|| current.connection.take());
+        drop(current);
+        drop(lost);
     }
 
     /// Opens another connection in place of this one, if it is still there and the server answers.
@@ -160,9 +185,9 @@ impl Connection {
         if self.0.is_replacing.swap(true, Ordering::Relaxed) {
             return;
         }
-        if self.0.current.lock().await.opened == number {
+        if self.0.current.lock().opened == number {
             match self.connect().await {
-                Ok(opened) => drop(self.0.current.lock().await.set(opened)),
+                Ok(opened) => drop(self.set(opened)),
                 Err(problem) => tracing::debug!(%problem, "no other connection"),
             }
         }
@@ -187,12 +212,14 @@ impl Connection {
             .0
             .client
             .get_multiplexed_async_connection_with_config(&config);
-        let mut connection = opened.await.map_err(|error| match problem(&error) {
+        // Nothing was asked of it that could have happened.
+        let at_connect = |error: RedisError| match problem(&error) {
             StoreProblem::NoAnswer => StoreProblem::Unreachable(error.to_string()),
             other => other,
-        })?;
+        };
+        let mut connection = opened.await.map_err(at_connect)?;
         let role: RedisResult<Vec<Value>> = redis::cmd("ROLE").query_async(&mut connection).await;
-        let role = role.map_err(|error| problem(&error))?;
+        let role = role.map_err(at_connect)?;
         let role: String = role
             .into_iter()
             .next()
@@ -244,7 +271,9 @@ fn problem(error: &RedisError) -> StoreProblem {
             StoreProblem::Denied(text())
         }
         ErrorKind::Server(
-            ServerErrorKind::BusyLoading
+            // Another client has removed all scripts just before.
+            ServerErrorKind::NoScript
+            | ServerErrorKind::BusyLoading
             | ServerErrorKind::TryAgain
             | ServerErrorKind::MasterDown
             | ServerErrorKind::ClusterDown,
@@ -261,7 +290,8 @@ fn problem(error: &RedisError) -> StoreProblem {
                 "something else than this kind of lock has the name ({})",
                 text()
             )),
-            Some("OOM" | "MISCONF" | "NOREPLICAS") => StoreProblem::Refused(text()),
+            // A script of another client runs for long.
+            Some("BUSY") => StoreProblem::Unreachable(text()),
             Some(_) => StoreProblem::Refused(text()),
             None => StoreProblem::Refused(error.to_string()),
         },

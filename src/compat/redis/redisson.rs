@@ -8,6 +8,7 @@
 //! owner has a field of its own here, `client:owner/name`, with the count 1. Setting and deleting
 //! it can be repeated. To Redisson, a hash without its own field is a lock of somebody else.
 
+use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -17,45 +18,56 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use super::connection::Connection;
-use super::setnx::{SHORTEST_TTL, check_name, millis};
+use super::setnx::{SHORTEST_TTL, check_name, millis, or_not_ours};
 use super::wakeups::Wakeups;
-use crate::compat::mutex::PlainKeeper;
+use crate::compat::keeper::PlainKeeper;
 use crate::compat::store::{
     Acquired, Attempt, Capabilities, PlainStore, ReentrantStore, StoreResult,
 };
 use crate::error::{Result, StoreProblem};
 
-/// What Redisson publishes when a lock is free.
-const UNLOCKED: u8 = 0;
-
-/// The type of what is in the way, and the rest of its ttl. Where all fields are the owner's, from
-/// the end of the client's id on, nothing is in the way. No ttl shortens another guard's.
+/// Nothing, or the type of what is in the way and the rest of its ttl.
 static ACQUIRE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        "if redis.call('exists', KEYS[1]) == 1 then \
+         return {redis.call('type', KEYS[1]).ok, redis.call('pttl', KEYS[1])} end \
+         redis.call('hset', KEYS[1], ARGV[1], 1) \
+         redis.call('pexpire', KEYS[1], ARGV[2])",
+    )
+});
+/// The same for an owner. Where all fields are the owner's, from the end of the client's id on,
+/// nothing is in the way. No ttl shortens another guard's.
+static ACQUIRE_OWNED: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local kind = redis.call('type', KEYS[1]).ok \
          local free = kind == 'none' \
-         if kind == 'hash' and ARGV[3] ~= '' then free = true \
+         if kind == 'hash' then free = true \
          for _, field in ipairs(redis.call('hkeys', KEYS[1])) do \
          free = free and string.sub(field, 37) == ARGV[3] end end \
          if not free then return {kind, redis.call('pttl', KEYS[1])} end \
          redis.call('hset', KEYS[1], ARGV[1], 1) \
          if kind == 'none' or redis.call('pttl', KEYS[1]) < tonumber(ARGV[2]) then \
-         redis.call('pexpire', KEYS[1], ARGV[2]) end return {'none', 0}",
+         redis.call('pexpire', KEYS[1], ARGV[2]) end",
     )
 });
 static RENEW: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
-        "if redis.call('type', KEYS[1]).ok ~= 'hash' then return 0 end \
-         if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then return 0 end \
+        "if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then return 0 end \
          if redis.call('pttl', KEYS[1]) < tonumber(ARGV[2]) then \
          redis.call('pexpire', KEYS[1], ARGV[2]) end return 1",
     )
 });
+/// Without an owner it is the only field, so the hash goes with it. 0 is what Redisson publishes.
 static RELEASE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
-        "if redis.pcall('hdel', KEYS[1], ARGV[1]) ~= 1 then return 0 end \
-         if redis.call('exists', KEYS[1]) == 0 then \
-         redis.call('publish', KEYS[2], ARGV[2]) end return 1",
+        "if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then return 0 end \
+         redis.call('publish', KEYS[2], 0) return 1",
+    )
+});
+static RELEASE_OWNED: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        "if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then return 0 end \
+         if redis.call('exists', KEYS[1]) == 0 then redis.call('publish', KEYS[2], 0) end return 1",
     )
 });
 
@@ -125,18 +137,22 @@ impl PlainStore for Redisson {
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<Acquired>> {
         async move {
-            let mut script = with_field(&ACQUIRE, attempt);
-            script
-                .arg(millis(attempt.ttl))
-                .arg(thread_of_owner(attempt));
-            let (kind, left): (String, i64) = self.connection.script(&script).await?;
-            match &*kind {
-                "none" => Ok(Acquired::Yes { token: None }),
+            let mut script = match &attempt.owner {
+                None => with_field(&ACQUIRE, attempt),
+                Some(_) => with_field(&ACQUIRE_OWNED, attempt),
+            };
+            script.arg(millis(attempt.ttl));
+            if attempt.owner.is_some() {
+                script.arg(&*thread(attempt));
+            }
+            let in_the_way: Option<(String, i64)> = self.connection.script(&script).await?;
+            match in_the_way {
+                None => Ok(Acquired::Yes { token: None }),
                 // -1 for a lock without a ttl.
-                "hash" => Ok(Acquired::No {
+                Some((kind, left)) if kind == "hash" => Ok(Acquired::No {
                     left: left.try_into().ok().map(Duration::from_millis),
                 }),
-                other => Err(StoreProblem::OtherContent(format!(
+                Some((other, _)) => Err(StoreProblem::OtherContent(format!(
                     "the key holds a {other}, and not a lock of Redisson"
                 ))),
             }
@@ -148,16 +164,19 @@ impl PlainStore for Redisson {
         async move {
             let mut script = with_field(&RENEW, attempt);
             script.arg(millis(attempt.ttl));
-            self.connection.script(&script).await
+            or_not_ours(self.connection.script(&script).await)
         }
         .boxed()
     }
 
     fn release<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<bool>> {
         async move {
-            let mut script = with_field(&RELEASE, attempt);
-            script.key(channel(&attempt.name)).arg(UNLOCKED);
-            self.connection.script(&script).await
+            let mut script = match &attempt.owner {
+                None => with_field(&RELEASE, attempt),
+                Some(_) => with_field(&RELEASE_OWNED, attempt),
+            };
+            script.key(channel(&attempt.name));
+            or_not_ours(self.connection.script(&script).await)
         }
         .boxed()
     }
@@ -177,16 +196,15 @@ fn with_field<'a>(script: &'a Script, attempt: &Attempt) -> ScriptInvocation<'a>
 fn field(attempt: &Attempt) -> String {
     let client = Uuid::try_parse(&attempt.secret);
     let client = client.map_or_else(|_| attempt.secret.to_string(), |id| id.to_string());
-    match &attempt.owner {
-        Some(_) => client + &thread_of_owner(attempt),
-        None => client + ":1",
-    }
+    client + &*thread(attempt)
 }
 
-/// It is no number, so it is never a thread's in Java.
-fn thread_of_owner(attempt: &Attempt) -> String {
-    let owner = attempt.owner.as_ref();
-    owner.map_or_else(String::new, |owner| format!(":owner/{owner}"))
+/// An owner's is no number, so it is never a thread's in Java.
+fn thread(attempt: &Attempt) -> Cow<'static, str> {
+    match &attempt.owner {
+        None => Cow::Borrowed(":1"),
+        Some(owner) => Cow::Owned(format!(":owner/{owner}")),
+    }
 }
 
 /// A name with braces of its own gets no others.
@@ -218,6 +236,6 @@ mod tests {
         attempt.owner = Some(Owner::named("job"));
         let owned = field(&attempt);
         assert_eq!(owned, "67e55044-10b1-426f-9247-bb680e5fe0c8:owner/job");
-        assert_eq!(owned[36..], thread_of_owner(&attempt));
+        assert_eq!(owned[36..], thread(&attempt));
     }
 }

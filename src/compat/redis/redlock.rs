@@ -4,15 +4,18 @@
 //! do not add up. Only servers that run for a ttl are counted for a grant. What was not granted by
 //! a majority is given back at every server.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, join_all};
+use redis::cmd;
+use tokio::time::timeout;
 
 use super::connection::Connection;
 use super::setnx::check_name;
 use super::votes::{Tally, Vote, ask_all, extend, free, limit, set, set_again};
-use crate::compat::mutex::PlainKeeper;
+use crate::compat::keeper::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
 use crate::error::{Error, Result, StoreProblem};
 
@@ -21,6 +24,8 @@ const SCHEME: &str = "redis+redlock";
 const FEWEST: usize = 3;
 /// Below it a server would have less than 50 ms to answer.
 const SHORTEST_TTL: Duration = Duration::from_millis(500);
+/// A server has so long to say who it is.
+const LONGEST_QUESTION: Duration = Duration::from_secs(5);
 
 /// Locks on several independent Redis servers that node-redlock and redsync use: each server has a
 /// [`SetNx`](super::SetNx) lock, and who has a majority of them holds.
@@ -67,8 +72,8 @@ impl Redlock {
     /// # Errors
     ///
     /// [`Error::InvalidOption`] for fewer than three servers, or one that is named twice;
-    /// [`Error::Store`] if a majority cannot be reached, or if any server answers that it is a
-    /// replica, or refuses.
+    /// [`Error::Store`] if a majority cannot be reached, if any server answers that it is a
+    /// replica, or refuses, or if two names are one server.
     pub async fn connect(url: &str) -> Result<PlainKeeper<Self>> {
         let redlock = Self::of(url)?;
         let masters = redlock.masters.iter();
@@ -78,7 +83,10 @@ impl Redlock {
         let problem = match refusal {
             Some(refusal) => failed.swap_remove(refusal),
             None if redlock.masters.len() - failed.len() >= redlock.majority() => {
-                return Ok(PlainKeeper::new(redlock));
+                match redlock.named_twice().await {
+                    None => return Ok(PlainKeeper::new(redlock)),
+                    Some(twice) => StoreProblem::WrongServer(twice),
+                }
             }
             None => failed.swap_remove(0),
         };
@@ -115,13 +123,30 @@ impl Redlock {
                 masters.len()
             )));
         }
-        let mut servers: Vec<&str> = masters.iter().map(|master| master.server()).collect();
+        let servers: Vec<&str> = masters.iter().map(|master| master.server()).collect();
         let server = servers.join(",");
-        servers.sort_unstable();
-        if let Some(twice) = servers.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(refuse(format!("it names {} twice", twice[0])));
+        // Another database is on the same server.
+        let addresses = servers.iter().map(|server| {
+            let address = server
+                .rsplit_once('/')
+                .map_or(*server, |(address, _)| address);
+            Some(address.to_owned())
+        });
+        if let Some(twice) = twice(&servers, addresses) {
+            return Err(refuse(twice));
         }
         Ok(Self { masters, server })
+    }
+
+    /// Two names may lead to one server. One that is down, or does not say who it is, is not known.
+    async fn named_twice(&self) -> Option<String> {
+        let masters = self.masters.iter();
+        let ids = join_all(masters.map(|master| async move {
+            let asked = timeout(LONGEST_QUESTION, run_id(master)).await;
+            asked.ok().flatten()
+        }));
+        let servers: Vec<&str> = self.masters.iter().map(|master| master.server()).collect();
+        twice(&servers, ids.await)
     }
 
     fn majority(&self) -> usize {
@@ -218,6 +243,27 @@ impl PlainStore for Redlock {
     fn release<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<bool>> {
         self.free(attempt).boxed()
     }
+}
+
+/// What differs from process to process.
+async fn run_id(master: &Connection) -> Option<String> {
+    let mut info = cmd("INFO");
+    let told: String = master.call(info.arg("server")).await.ok()?;
+    let (_, rest) = told.split_once("run_id:")?;
+    Some(rest.lines().next()?.trim().to_owned())
+}
+
+/// Which two of the servers are one, by what is known of them.
+fn twice(servers: &[&str], known: impl IntoIterator<Item = Option<String>>) -> Option<String> {
+    let mut seen = HashMap::new();
+    for (server, id) in servers.iter().zip(known) {
+        if let Some(other) = id.and_then(|id| seen.insert(id, server)) {
+            return Some(format!(
+                "it names one server twice, as {other} and as {server}"
+            ));
+        }
+    }
+    None
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use redis::{Script, cmd};
 
 use super::connection::Connection;
-use crate::compat::mutex::PlainKeeper;
+use crate::compat::keeper::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, FencedStore, PlainStore, StoreResult};
 use crate::error::{Result, StoreProblem};
 use crate::token::Token;
@@ -34,14 +34,18 @@ static RELEASE: LazyLock<Script> = LazyLock::new(|| {
         "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0",
     )
 });
-/// The counter is written first: a key of another type there leaves no lock behind.
+/// A counter that is none leaves no lock behind, and is left as it was.
 static FENCED: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
-        "if redis.call('exists', KEYS[1]) == 1 then return 0 end \
-         local token = redis.call('incr', KEYS[2]) \
-         redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2]) return token",
+        "if not redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2], 'nx') then return 0 end \
+         local token = redis.pcall('incr', KEYS[2]) \
+         if type(token) == 'number' and token > 0 then return token end \
+         redis.call('del', KEYS[1]) \
+         if type(token) == 'number' then redis.call('decr', KEYS[2]) return -1 end return token",
     )
 });
+/// Behind the name of a lock, the name of its counter.
+const COUNTER: &str = ":token";
 
 /// Locks that redis-py's `Lock`, node-redlock with one server, and many others use: a string with
 /// the holder's secret and a ttl.
@@ -49,8 +53,8 @@ static FENCED: LazyLock<Script> = LazyLock::new(|| {
 /// # What it cannot do
 ///
 /// It is not fair, has no token, and is lost where Redis loses data: on a restart without
-/// persistence, when a replica that lags becomes the primary, and under an eviction policy other
-/// than `noeviction` or `volatile-*` ones that spare it. Then two clients hold.
+/// persistence, when a replica that lags becomes the primary, and under any eviction policy other
+/// than `noeviction`. Then two clients hold.
 #[derive(Debug)]
 pub struct SetNx {
     connection: Connection,
@@ -114,7 +118,8 @@ impl PlainStore for SetNx {
 
 /// [`SetNx`] with a token: each grant counts `name:token` up, in the same script.
 ///
-/// Clients without a token exclude each other with it, but their holds have no number.
+/// Clients without a token exclude each other with it, but their holds have no number. A name that
+/// ends with `:token` is refused: another lock may count there.
 #[derive(Debug)]
 pub struct FencedSetNx {
     connection: Connection,
@@ -152,19 +157,29 @@ impl PlainStore for FencedSetNx {
     }
 
     fn check_name(&self, name: &str) -> Result<(), &'static str> {
-        check_name(name)
+        match name.ends_with(COUNTER) {
+            true => Err("it ends with :token, as the counters of these locks do"),
+            false => check_name(name),
+        }
     }
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<Acquired>> {
         async move {
             let mut script = FENCED.key(&*attempt.name);
-            script.key(format!("{}:token", attempt.name));
+            let counter = format!("{}{COUNTER}", attempt.name);
+            script.key(&*counter);
             script.arg(&*attempt.secret).arg(millis(attempt.ttl));
-            match self.connection.script(&script).await? {
-                0 => self.connection.why_taken(&attempt.name).await,
-                token => Ok(Acquired::Yes {
+            let granted: i64 = self
+                .connection
+                .script(&script)
+                .await
+                .map_err(|problem| no_counter(&counter, problem))?;
+            match u64::try_from(granted) {
+                Ok(0) => self.connection.why_taken(&attempt.name).await,
+                Ok(token) => Ok(Acquired::Yes {
                     token: Some(Token::from(token)),
                 }),
+                Err(_) => Err(no_count(&counter, "a number below zero")),
             }
         }
         .boxed()
@@ -206,8 +221,23 @@ impl Connection {
     }
 }
 
+/// Says what is wrong with a counter, if that is what is wrong.
+fn no_counter(counter: &str, problem: StoreProblem) -> StoreProblem {
+    match problem {
+        StoreProblem::OtherContent(why) => no_count(counter, &why),
+        StoreProblem::Refused(why) if why.contains("integer") || why.contains("overflow") => {
+            no_count(counter, &why)
+        }
+        other => other,
+    }
+}
+
+fn no_count(counter: &str, what: &str) -> StoreProblem {
+    StoreProblem::OtherContent(format!("{counter} counts no grants ({what})"))
+}
+
 /// Where another type of key has the name, our lock is gone.
-fn or_not_ours(answer: StoreResult<bool>) -> StoreResult<bool> {
+pub(super) fn or_not_ours(answer: StoreResult<bool>) -> StoreResult<bool> {
     match answer {
         Err(StoreProblem::OtherContent(_)) => Ok(false),
         answer => answer,

@@ -2,7 +2,7 @@
 //!
 //! Invariants: a lock never exists without its ttl. It is renewed and freed only at the version at
 //! which its value was ours, so no other client's lock is touched. A version is remembered across
-//! connections: it begins at a random number, which no other value has.
+//! connections: it begins at a number that is as random as the secret, and no other value has.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::connection::Connection;
 use super::setnx::{SHORTEST_TTL, check_name, millis};
-use crate::compat::mutex::PlainKeeper;
+use crate::compat::keeper::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
 use crate::error::{Result, StoreProblem};
 
@@ -101,9 +101,7 @@ impl PlainStore for Tair {
             let mut set = cmd("EXSET");
             set.arg(&*attempt.name).arg(&*attempt.secret);
             set.arg("PX").arg(millis(attempt.ttl)).arg("NX");
-            // Far from the end of the numbers, as each renewal counts it up.
-            let (random, _) = Uuid::new_v4().as_u64_pair();
-            let version = random >> 2;
+            let version = first_version(&attempt.secret);
             set.arg("ABS").arg(version);
             match self.connection.call(&set).await.map_err(no_module)? {
                 Some(()) => {
@@ -160,6 +158,13 @@ impl PlainStore for Tair {
         }
         .boxed()
     }
+}
+
+/// Far from the end of the numbers, as each renewal counts it up.
+fn first_version(secret: &str) -> u64 {
+    let id = Uuid::try_parse(secret).unwrap_or_else(|_| Uuid::new_v4());
+    let (random, _) = id.as_u64_pair();
+    random >> 2
 }
 
 fn is_stale(why: &str) -> bool {

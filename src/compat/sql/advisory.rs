@@ -14,7 +14,7 @@ use super::row::{SHORTEST_TTL, check_name, millis};
 use super::server::SqlServer;
 use super::session::SqlSession;
 use super::url::{DatabaseKind, SqlUrl, refused};
-use crate::compat::mutex::PlainKeeper;
+use crate::compat::keeper::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
 use crate::error::{Result, StoreProblem};
 
@@ -59,7 +59,7 @@ impl AdvisoryLock {
             return Err(refused(url, "MariaDB and MySQL have mysql+getlock".into()));
         }
         let server = SqlServer::of(&parsed)?;
-        let session = server.open().await.and_then(straight);
+        let session = server.open().await.and_then(SqlSession::straight);
         let session =
             session.map_err(|problem| server.failed("connect to", "the store", problem))?;
         server.put_back(session);
@@ -80,14 +80,14 @@ impl AdvisoryLock {
 
     async fn take(&self, attempt: &Attempt) -> StoreResult<Acquired> {
         let _turn = self.server.turn().await?;
-        let mut session = straight(self.server.take().await?)?;
+        let mut session = self.server.take().await?.straight()?;
         let (key, ttl) = (Self::key(&attempt.name).to_string(), millis(attempt.ttl));
         let sql = "SELECT CASE WHEN pg_try_advisory_lock($1::bigint) \
                    THEN set_config('idle_session_timeout', $2, false) END, pg_backend_pid()";
         let mut answer = session.run(sql, &[&key, &ttl]).await;
         if matches!(answer, Err(StoreProblem::NoAnswer)) {
             // It had ended while nobody used it. A lock that it still got ended with it.
-            session = straight(self.server.open().await?)?;
+            session = self.server.open().await?.straight()?;
             answer = session.run(sql, &[&key, &ttl]).await;
         }
         let answer = answer?;
@@ -158,18 +158,6 @@ impl PlainStore for AdvisoryLock {
 
     fn release<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<bool>> {
         self.free(attempt).boxed()
-    }
-}
-
-/// A connection that no pooler has between.
-fn straight(session: SqlSession) -> StoreResult<SqlSession> {
-    match session.is_straight() {
-        true => Ok(session),
-        false => Err(StoreProblem::Pooler(
-            "what was set with the connection is not there. Name the server itself, and not the \
-             pooler"
-                .into(),
-        )),
     }
 }
 

@@ -15,11 +15,14 @@ use super::schema::Table;
 use super::server::SqlServer;
 use super::session::SqlSession;
 use super::url::{DatabaseKind, SqlUrl};
-use crate::compat::mutex::PlainKeeper;
+use crate::compat::keeper::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
 use crate::error::{Result, StoreProblem};
 
 const LONGEST_NAME: usize = 255;
+/// In PostgreSQL, a row that another transaction has made and not committed is not seen, and is
+/// waited for when it is made again.
+const BEGIN_ROW: &str = "BEGIN; SET LOCAL lock_timeout = '50ms'";
 
 /// `SELECT ... FOR UPDATE NOWAIT`, shared with each program that locks the same row.
 ///
@@ -130,8 +133,8 @@ impl ForUpdate {
                 }
                 None => session.batch("ROLLBACK").await?,
             }
-            if !has_made_row {
-                self.make_row(session, &attempt.name).await?;
+            if !has_made_row && !self.make_row(session, &attempt.name).await? {
+                return Ok(None);
             }
         }
         // Another client removes the row again and again.
@@ -149,7 +152,8 @@ impl ForUpdate {
         session.run(&sql, &[name]).await
     }
 
-    async fn make_row(&self, session: &mut SqlSession, name: &str) -> StoreResult<()> {
+    /// `false` if another transaction has just made it, and goes on.
+    async fn make_row(&self, session: &mut SqlSession, name: &str) -> StoreResult<bool> {
         let (table, column) = (&self.table.name, &self.table.key[0]);
         let sql = session.dialect().pick(
             format!("INSERT INTO {table} ({column}) VALUES ($1) ON CONFLICT DO NOTHING"),
@@ -158,8 +162,18 @@ impl ForUpdate {
                  ON DUPLICATE KEY UPDATE {column} = {column}"
             ),
         );
-        session.run(&sql, &[name]).await?;
-        Ok(())
+        let is_waited_for = session.dialect().pick(true, false);
+        if is_waited_for {
+            session.batch(BEGIN_ROW).await?;
+        }
+        let (is_made, end) = match session.run(&sql, &[name]).await {
+            Err(problem) if is_row_taken(&problem) => (false, "ROLLBACK"),
+            made => (made.map(|_| true)?, "COMMIT"),
+        };
+        if is_waited_for {
+            session.batch(end).await?;
+        }
+        Ok(is_made)
     }
 
     async fn prolong(&self, attempt: &Attempt) -> StoreResult<bool> {

@@ -14,7 +14,7 @@ use super::rows::SqlRows;
 use super::server::SqlServer;
 use super::session::SqlSession;
 use super::url::{DatabaseKind, SqlUrl, refused};
-use crate::compat::mutex::PlainKeeper;
+use crate::compat::keeper::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
 use crate::error::{Result, StoreProblem};
 
@@ -35,8 +35,10 @@ pub(super) const ONE_SECOND: Duration = Duration::from_secs(1);
 ///
 /// It is not fair and has no token. No hold survives a restart or a fail-over of the server, and
 /// the next client can then hold before the guard is told, until its lease ends. The nodes of a
-/// Galera cluster do not share such locks. A proxy that gives each statement another connection
-/// breaks it: then each renewal says that the lock is lost.
+/// Galera cluster do not share such locks. Behind a proxy that greets its clients itself, as MaxScale
+/// and ProxySQL do, the lock would belong to a connection that clients share: that is refused
+/// ([`StoreProblem::Pooler`]). One that forwards connections as they are is not seen, and does no
+/// harm.
 #[derive(Debug)]
 pub struct GetLock {
     server: Arc<SqlServer>,
@@ -49,15 +51,15 @@ impl GetLock {
     /// # Errors
     ///
     /// [`Error::InvalidOption`](crate::Error::InvalidOption) for a URL that is none;
-    /// [`Error::Store`](crate::Error::Store) if there is no such database that writes, or it does
-    /// not accept the user.
+    /// [`Error::Store`](crate::Error::Store) if there is no such database that writes, if it does
+    /// not accept the user, or if a proxy that shares connections stands before it.
     pub async fn connect(url: &str) -> Result<PlainKeeper<Self>> {
         let parsed = SqlUrl::parse(url, "getlock", &[])?;
         if parsed.dialect != DatabaseKind::MySql {
             return Err(refused(url, "PostgreSQL has postgres+advisory".into()));
         }
         let server = SqlServer::of(&parsed)?;
-        let session = server.open().await;
+        let session = server.open().await.and_then(SqlSession::straight);
         let session =
             session.map_err(|problem| server.failed("connect to", "the store", problem))?;
         server.put_back(session);
@@ -69,11 +71,11 @@ impl GetLock {
 
     async fn take(&self, attempt: &Attempt) -> StoreResult<Acquired> {
         let _turn = self.server.turn().await?;
-        let mut session = self.server.take().await?;
+        let mut session = self.server.take().await?.straight()?;
         let mut answer = try_get(&mut session, attempt).await;
         if matches!(answer, Err(StoreProblem::NoAnswer)) {
             // It had ended while nobody used it. A lock that it still got ended with it.
-            session = self.server.open().await?;
+            session = self.server.open().await?.straight()?;
             answer = try_get(&mut session, attempt).await;
         }
         let answer = answer?;

@@ -19,7 +19,7 @@ use crate::error::StoreProblem;
 use crate::latch::Latch;
 
 /// All holds of a store, by their secret.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct HeldSessions {
     held: Arc<Latch<HashMap<Arc<str>, Arc<HeldSession>>>>,
 }
@@ -71,21 +71,23 @@ impl HeldSessions {
         done
     }
 
-    /// Ends a hold with its last work. Its connection is used again if that went well.
+    /// Ends a hold with its last work. Its connection is used again if that went well. Asked again
+    /// meanwhile, it waits for the end of that work: until then nobody knows what comes of it.
     pub(super) async fn end<T: Send + 'static>(
         &self,
         secret: &str,
         server: &Arc<SqlServer>,
         work: impl for<'a> FnOnce(&'a mut SqlSession) -> BoxFuture<'a, StoreResult<T>> + Send + 'static,
     ) -> StoreResult<Option<T>> {
-        let Some(held) = self.remove(secret) else {
+        let Some(held) = self.get(secret) else {
             return Ok(None);
         };
-        let server = Arc::clone(server);
+        let (all, secret, server) = (self.clone(), secret.to_owned(), Arc::clone(server));
         let ended = FinishOnDrop::new(async move {
-            let done = held.run(work).await;
-            let session = held.session.lock().await.take();
-            match (&done, session) {
+            let mut session = held.session.lock().await;
+            let done = run_on(&mut session, work).await;
+            let ended = all.remove(&secret);
+            match (&done, session.take()) {
                 (Ok(Some(_)), Some(mut session)) => {
                     if held.has_written() {
                         session.forget_lease();
@@ -94,6 +96,7 @@ impl HeldSessions {
                 }
                 (_, session) => drop(session),
             }
+            drop((session, ended));
             done
         });
         ended.await
@@ -113,25 +116,28 @@ impl HeldSession {
         &self,
         work: impl for<'a> FnOnce(&'a mut SqlSession) -> BoxFuture<'a, StoreResult<T>>,
     ) -> StoreResult<Option<T>> {
-        let mut session = self.session.lock().await;
-        let Some(open) = session.as_mut() else {
-            return Ok(None);
-        };
-        match work(open).await {
-            Ok(value) => Ok(Some(value)),
-            Err(StoreProblem::NoAnswer) => {
-                *session = None;
-                Ok(None)
-            }
-            Err(_) if open.is_closed() => {
-                *session = None;
-                Ok(None)
-            }
-            Err(problem) => Err(problem),
-        }
+        run_on(&mut *self.session.lock().await, work).await
     }
 
     pub(super) fn has_written(&self) -> bool {
         self.has_written.load(Ordering::Relaxed)
+    }
+}
+
+/// Does some work on a connection, and forgets it when its end is known.
+async fn run_on<T>(
+    session: &mut Option<SqlSession>,
+    work: impl for<'a> FnOnce(&'a mut SqlSession) -> BoxFuture<'a, StoreResult<T>>,
+) -> StoreResult<Option<T>> {
+    let Some(open) = session.as_mut() else {
+        return Ok(None);
+    };
+    match work(open).await {
+        Ok(value) => Ok(Some(value)),
+        Err(problem) if problem == StoreProblem::NoAnswer || open.is_closed() => {
+            *session = None;
+            Ok(None)
+        }
+        Err(problem) => Err(problem),
     }
 }

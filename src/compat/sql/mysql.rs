@@ -18,6 +18,8 @@ pub(super) struct MySqlSession {
     conn: Conn,
     /// An error of the connection, or a statement that was dropped.
     is_broken: bool,
+    /// The connection that was greeted is the one that runs statements.
+    pub(super) is_straight: bool,
     /// The last statement that has set something for more than one turn.
     setting: String,
 }
@@ -51,6 +53,7 @@ impl MySqlSession {
         let mut session = Self {
             conn,
             is_broken: false,
+            is_straight: false,
             setting: String::new(),
         };
         // A statement that waits for a row must not happen long after its caller has gone.
@@ -60,7 +63,11 @@ impl MySqlSession {
         session
             .batch("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
             .await?;
-        let answer = session.run("SELECT @@global.read_only", &[]).await?;
+        let asked = "SELECT @@global.read_only, CONNECTION_ID()";
+        let answer = session.run(asked, &[]).await?;
+        // A greeting has 32 bits of it. A proxy greets with a number of its own.
+        let number = answer.number(1).map(|number| number & 0xffff_ffff);
+        session.is_straight = number == Some(session.conn.id().into());
         match answer.number(0) {
             Some(0) => Ok(session),
             _ => Err(StoreProblem::Replica),

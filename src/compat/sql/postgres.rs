@@ -17,6 +17,9 @@ use super::url::{SqlUrl, refused};
 use crate::compat::store::StoreResult;
 use crate::error::{Result, StoreProblem};
 
+/// A store has three or four statements that come again.
+const MOST_PREPARED: usize = 32;
+
 type Cause = Box<dyn std::error::Error + Sync + Send>;
 
 #[derive(Debug)]
@@ -104,6 +107,10 @@ impl PostgresSession {
             None => {
                 let statement = self.client.prepare(sql).await;
                 let statement = statement.map_err(|error| problem(&error))?;
+                // A user may give each lock another ttl, and some statements have it in them.
+                if self.prepared.len() >= MOST_PREPARED {
+                    self.prepared.clear();
+                }
                 self.prepared.insert(sql.to_owned(), statement.clone());
                 statement
             }

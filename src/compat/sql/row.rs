@@ -15,7 +15,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use super::schema::{Table, text};
 use super::server::SqlServer;
 use super::url::{DatabaseKind, SqlUrl};
-use crate::compat::mutex::PlainKeeper;
+use crate::compat::keeper::PlainKeeper;
 use crate::compat::store::{
     Acquired, Attempt, Capabilities, FencedStore, PlainStore, ReentrantStore, StoreResult,
 };
@@ -147,9 +147,12 @@ impl UniqueRow {
             },
         };
         match token {
-            Some(token) => Ok(Acquired::Yes {
-                token: Some(Token::from(token)),
-            }),
+            Some(token) => {
+                SqlServer::granted(attempt);
+                Ok(Acquired::Yes {
+                    token: Some(Token::from(token)),
+                })
+            }
             None => self.taken(attempt, answer.millis(1)).await,
         }
     }
@@ -193,7 +196,8 @@ impl UniqueRow {
                  WHERE name = ? AND {is_ours} AND expires > UTC_TIMESTAMP(6)"
             ),
         );
-        Ok(self.server.run(&sql, params).await?.affected > 0)
+        let changed = self.server.run_for(attempt, &sql, params).await?;
+        Ok(changed.affected > 0)
     }
 
     /// It never shortens the lease of the owner's other guards.

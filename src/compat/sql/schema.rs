@@ -56,9 +56,13 @@ impl Table {
              WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped",
             "SELECT column_name, CONCAT(data_type, \
              IF(datetime_precision > 0, CONCAT('(', datetime_precision, ')'), '')) \
-             FROM information_schema.columns WHERE table_name = SUBSTRING_INDEX(?, '.', -1) AND table_schema = DATABASE()",
+             FROM information_schema.columns \
+             WHERE table_schema = SUBSTRING_INDEX(?, '.', 1) \
+             AND table_name = SUBSTRING_INDEX(?, '.', -1)",
         );
-        let found = server.run(types, &[&self.name]).await?;
+        let name = self.full_name(server).await?;
+        let named = server.dialect().pick(vec![&*name], vec![&*name, &*name]);
+        let found = server.run(types, &named).await?;
         for (name, allowed) in &self.columns {
             let of_name = |row: &&Vec<Option<String>>| {
                 let cell = row.first().and_then(Option::as_deref);
@@ -74,21 +78,32 @@ impl Table {
                 }
             }
         }
-        self.check_key(server).await
+        self.check_key(server, named).await
     }
 
-    async fn check_key(&self, server: &Arc<SqlServer>) -> StoreResult<()> {
+    /// With its database, in MariaDB and MySQL.
+    async fn full_name(&self, server: &Arc<SqlServer>) -> StoreResult<String> {
+        if self.name.contains('.') || server.dialect().pick(true, false) {
+            return Ok(self.name.clone());
+        }
+        let answer = server.run("SELECT DATABASE()", &[]).await?;
+        let database = answer.cell(0).unwrap_or_default();
+        Ok(format!("{database}.{}", self.name))
+    }
+
+    async fn check_key(&self, server: &Arc<SqlServer>, named: Vec<&str>) -> StoreResult<()> {
         let sql = server.dialect().pick(
             "SELECT 1 FROM pg_index i WHERE indrelid = $1::regclass AND indisunique \
              AND indpred IS NULL AND $2 = (SELECT string_agg(attname, ',' ORDER BY attname) \
              FROM pg_attribute a WHERE a.attrelid = i.indrelid AND attnum = ANY (i.indkey::int2[]))",
             "SELECT 1 FROM information_schema.statistics \
-             WHERE table_name = SUBSTRING_INDEX(?, '.', -1) AND table_schema = DATABASE() \
-             AND non_unique = 0 GROUP BY index_name \
+             WHERE table_schema = SUBSTRING_INDEX(?, '.', 1) \
+             AND table_name = SUBSTRING_INDEX(?, '.', -1) AND non_unique = 0 GROUP BY index_name \
              HAVING GROUP_CONCAT(LOWER(column_name) ORDER BY LOWER(column_name)) = ?",
         );
         let key = self.key.join(",");
-        match server.run(sql, &[&self.name, &key]).await?.cell(0) {
+        let params = [named, vec![&*key]].concat();
+        match server.run(sql, &params).await?.cell(0) {
             Some(_) => Ok(()),
             None => Err(StoreProblem::Schema(format!(
                 "({key}) is neither its primary key nor unique, so two clients could hold"

@@ -1,7 +1,9 @@
 //! A database with a few connections, opened as they are needed.
 //!
 //! Invariants: a connection that was dropped in a statement is not used again. A statement is sent
-//! once: only the caller knows whether it may be sent again.
+//! once: only the caller knows whether it may be sent again. Renewals and releases of holders never
+//! wait for tries, which a stranger's transaction can stop for seconds. What a try without an answer
+//! may have taken is freed among the tries: the same transaction can stop that.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +15,7 @@ use super::rows::SqlRows;
 use super::session::SqlSession;
 use super::url::{DatabaseKind, SqlUrl};
 use crate::compat::finish::FinishOnDrop;
-use crate::compat::store::StoreResult;
+use crate::compat::store::{Attempt, StoreResult};
 use crate::error::{Error, Result, StoreProblem};
 use crate::latch::Latch;
 
@@ -24,8 +26,11 @@ const STATEMENT_TIMEOUT: Duration = Duration::from_secs(12);
 /// A connection that was not used for so long may have been ended by its server's idle timeout,
 /// which no server counts in less.
 const IDLE_UNASKED: Duration = Duration::from_millis(900);
-/// So many statements run at once. Connections that hold a lock do not count.
+/// So many tries run at once, and as many statements of holders beside them. Connections that hold
+/// a lock do not count.
 const WIDTH: usize = 4;
+/// Instead of the number of a connection: rows are seen on any.
+const GRANTED: u64 = 0;
 
 #[derive(Debug)]
 pub(super) struct SqlServer {
@@ -33,7 +38,8 @@ pub(super) struct SqlServer {
     login: Login,
     /// With the moments at which they were used.
     idle: Latch<Vec<(Instant, SqlSession)>>,
-    width: Arc<Semaphore>,
+    tries: Arc<Semaphore>,
+    holders: Arc<Semaphore>,
 }
 
 #[allow(clippy::large_enum_variant, reason = "there is one for each store")]
@@ -70,7 +76,8 @@ impl SqlServer {
             server,
             login,
             idle: Latch::default(),
-            width: Arc::new(Semaphore::new(WIDTH)),
+            tries: Arc::new(Semaphore::new(WIDTH)),
+            holders: Arc::new(Semaphore::new(WIDTH)),
         }))
     }
 
@@ -101,6 +108,34 @@ impl SqlServer {
     /// ends in its own time and its connection is kept; one that was not sent is not sent.
     pub(super) async fn run(self: &Arc<Self>, sql: &str, params: &[&str]) -> StoreResult<SqlRows> {
         let turn = self.turn().await?;
+        self.run_in(turn, sql, params).await
+    }
+
+    /// The same for an attempt. That of a holder waits for no try.
+    pub(super) async fn run_for(
+        self: &Arc<Self>,
+        attempt: &Attempt,
+        sql: &str,
+        params: &[&str],
+    ) -> StoreResult<SqlRows> {
+        let turn = match attempt.seen.on(GRANTED) {
+            None => self.turn().await?,
+            Some(_) => turn_of(&self.holders).await?,
+        };
+        self.run_in(turn, sql, params).await
+    }
+
+    /// From now on it is that of a holder.
+    pub(super) fn granted(attempt: &Attempt) {
+        attempt.seen.saw(GRANTED, 0);
+    }
+
+    async fn run_in(
+        self: &Arc<Self>,
+        turn: OwnedSemaphorePermit,
+        sql: &str,
+        params: &[&str],
+    ) -> StoreResult<SqlRows> {
         let mut session = self.take().await?;
         let server = Arc::clone(self);
         let sql = sql.to_owned();
@@ -119,8 +154,7 @@ impl SqlServer {
 
     /// One of the few that may try at a time.
     pub(super) async fn turn(&self) -> StoreResult<OwnedSemaphorePermit> {
-        let turn = Arc::clone(&self.width).acquire_owned().await;
-        turn.map_err(|_| StoreProblem::Unreachable("the client is closed".into()))
+        turn_of(&self.tries).await
     }
 
     /// A connection for its taker alone. One that is opened for a taker that is dropped is kept:
@@ -161,7 +195,7 @@ impl SqlServer {
             return;
         }
         let mut idle = self.idle.lock();
-        let surplus = if idle.len() < WIDTH {
+        let surplus = if idle.len() < 2 * WIDTH {
             idle.push((Instant::now(), session));
             None
         } else {
@@ -195,4 +229,9 @@ impl SqlServer {
             }
         }
     }
+}
+
+async fn turn_of(width: &Arc<Semaphore>) -> StoreResult<OwnedSemaphorePermit> {
+    let turn = Arc::clone(width).acquire_owned().await;
+    turn.map_err(|_| StoreProblem::Unreachable("the client is closed".into()))
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::rows::SqlRows;
 use super::url::DatabaseKind;
 use crate::compat::store::StoreResult;
+use crate::error::StoreProblem;
 
 /// A connection of its own.
 #[derive(Debug)]
@@ -78,13 +79,21 @@ impl SqlSession {
         }
     }
 
-    /// Whether it is known that no pooler is between.
-    #[cfg(feature = "postgres")]
-    pub(super) fn is_straight(&self) -> bool {
-        match self {
+    /// The same, if it is known that nothing between gives its statements to other connections.
+    pub(super) fn straight(self) -> StoreResult<Self> {
+        let is_straight = match &self {
+            #[cfg(feature = "postgres")]
             Self::Postgres(session) => session.is_straight,
             #[cfg(feature = "mysql")]
-            Self::MySql(_) => false,
+            Self::MySql(session) => session.is_straight,
+        };
+        match is_straight {
+            true => Ok(self),
+            false => Err(StoreProblem::Pooler(
+                "what the connection was greeted with, or set with, is not there. Name the server \
+                 itself, and not the pooler"
+                    .into(),
+            )),
         }
     }
 

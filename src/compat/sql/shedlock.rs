@@ -11,7 +11,7 @@ use super::row::{SHORTEST_TTL, check_name, millis};
 use super::schema::{Table, text, time};
 use super::server::SqlServer;
 use super::url::{DatabaseKind, SqlUrl};
-use crate::compat::mutex::PlainKeeper;
+use crate::compat::keeper::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
 use crate::error::Result;
 
@@ -36,6 +36,10 @@ const LONGEST_NAME: usize = 64;
 /// their lock after `lockAtMostFor`. Clients without `usingDbTime()` use their own clocks. In
 /// MariaDB and MySQL names are compared as the column's collation says, so `A` may be `a`. It is
 /// lost where the database loses a commit.
+///
+/// A `timestamp` of MariaDB and MySQL is stored by the time zone of its session. So all clients must
+/// have the same one, which is the server's unless they set another. In a zone with summer time,
+/// times of one hour a year do not exist or exist twice: use UTC, or `datetime(3)`.
 #[derive(Debug)]
 pub struct ShedLock {
     server: Arc<SqlServer>,
@@ -108,6 +112,7 @@ impl ShedLock {
             }
         };
         if taken {
+            SqlServer::granted(attempt);
             return Ok(Acquired::Yes { token: None });
         }
         let sql = self.server.dialect().pick(
@@ -139,7 +144,8 @@ impl ShedLock {
                  WHERE name = ? AND locked_by = ? AND lock_until > {MY_NOW}"
             ),
         );
-        let done = self.server.run(&sql, &[&left, name, &holder]).await?;
+        let params = [&*left, name, &*holder];
+        let done = self.server.run_for(attempt, &sql, &params).await?;
         Ok(done.affected > 0)
     }
 }

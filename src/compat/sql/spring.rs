@@ -15,7 +15,7 @@ use super::rows::SqlRows;
 use super::schema::{Table, text, time};
 use super::server::SqlServer;
 use super::url::SqlUrl;
-use crate::compat::mutex::PlainKeeper;
+use crate::compat::keeper::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
 use crate::error::{Error, Result};
 
@@ -145,7 +145,7 @@ impl SpringLock {
             let place = dialect.pick(format!("${number}"), "?".to_owned());
             sql = sql.replace(&format!("{{{number}}}"), &place);
         }
-        self.server.run(&sql, &params).await
+        self.server.run_for(attempt, &sql, &params).await
     }
 
     async fn take(&self, attempt: &Attempt) -> StoreResult<Acquired> {
@@ -162,6 +162,7 @@ impl SpringLock {
              CREATED_DATE = IF(CREATED_DATE < {now} - {ttl}, VALUES(CREATED_DATE), CREATED_DATE)",
         );
         if self.run(sql, attempt, &[&client]).await?.affected > 0 {
+            SqlServer::granted(attempt);
             return Ok(Acquired::Yes { token: None });
         }
         let sql = self.server.dialect().pick(

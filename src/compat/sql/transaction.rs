@@ -118,6 +118,14 @@ fn step(
                 return Ok(Err(StoreProblem::NotOurs));
             }
         }
+        // Each would be a transaction in the last one, until the end of all.
+        if needs_release(session, &sql) {
+            match session.batch("RELEASE SAVEPOINT lockkeeper_step").await {
+                Ok(()) => {}
+                Err(StoreProblem::NoAnswer) => return Err(StoreProblem::NoAnswer),
+                Err(_) => return Ok(Err(StoreProblem::NotOurs)),
+            }
+        }
         match is_open(session, mark).await {
             Ok(true) => Ok(done),
             Ok(false) | Err(StoreProblem::Refused(_)) => Ok(Err(StoreProblem::NotOurs)),
@@ -125,4 +133,14 @@ fn step(
         }
     }
     .boxed()
+}
+
+/// Whether the savepoint of a statement is still there and of no use. In MariaDB and MySQL the next
+/// one takes its place. A statement about savepoints may have removed it, or stands around others.
+fn needs_release(session: &SqlSession, sql: &str) -> bool {
+    let word = sql.split_whitespace().next().unwrap_or_default();
+    let is_about_savepoints = ["SAVEPOINT", "RELEASE", "ROLLBACK"]
+        .iter()
+        .any(|other| word.eq_ignore_ascii_case(other));
+    session.dialect().pick(true, false) && !is_about_savepoints
 }

@@ -12,7 +12,7 @@ use super::{Arguments, Order, Run};
 
 /// What plain locks do not have: the id of an argument, and why or what has it.
 const NOT_PLAIN: &[(&str, &str)] = &[
-    ("root", "only ZooKeeper has nodes to put locks below"),
+    ("root", "it has no nodes to put locks below"),
     ("dialect", "only locks on ZooKeeper have dialects"),
     ("auth", "its user and password stand in its URL"),
     ("auth_file", "its user and password stand in its URL"),
@@ -29,14 +29,11 @@ const NOT_PLAIN: &[(&str, &str)] = &[
     ("tick", "only ZooKeeper has ticks: see --ttl"),
     (
         "shared",
-        "it excludes everybody, and read locks are on ZooKeeper",
+        "it excludes everybody, and locks with a queue have readers",
     ),
-    ("permits", "semaphores are on ZooKeeper"),
-    ("journal", "only locks on ZooKeeper have a journal"),
-    (
-        "label",
-        "it has no queue that shows a label, and ZooKeeper has one",
-    ),
+    ("permits", "semaphores need a queue, and it has none"),
+    ("journal", "only locks with a queue have a journal"),
+    ("label", "it has no queue that shows a label"),
 ];
 
 /// What a coordinator on another store does not have: the id of an argument, and why.
@@ -120,13 +117,13 @@ fn check_plain(kind: &str, order: &Order, matches: &ArgMatches) -> Result<(), cl
     if let Some(need) = need(order) {
         let word = order.word();
         return Err(refused(format!(
-            "`{word}` needs {need}, and {kind} has none: use ZooKeeper"
+            "`{word}` needs {need}, and {kind} has none: use ZooKeeper, redis:// or postgres://"
         )));
     }
     check_options(NOT_PLAIN, kind, matches)?;
     match order {
         Order::Run(run) if run.names.len() > 1 => Err(refused(format!(
-            "several locks are not for {kind}: they are taken together on ZooKeeper only"
+            "several locks are not for {kind}: they are taken together with queues only"
         ))),
         _ => Ok(()),
     }
