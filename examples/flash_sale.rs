@@ -134,7 +134,9 @@ impl fmt::Display for Sale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (winners, refused) = (self.winners, self.refused);
         let ms = self.time.as_millis();
-        let asked = self.asked.map_or("-".to_owned(), |asked| asked.to_string());
+        let asked = self
+            .asked
+            .map_or_else(|| "-".to_owned(), |asked| asked.to_string());
         write!(
             f,
             "| {} | {winners} | {refused} | {ms} ms | {asked} |",
