@@ -5,11 +5,9 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
-use super::mutex::PlainMutex;
 use super::renewals::RenewalTimer;
 use super::store::PlainStore;
 use crate::brief::Brief;
-use crate::error::{Error, Result};
 
 /// A connection to a store, which makes its locks. Clones share the connection.
 ///
@@ -50,22 +48,6 @@ impl<S: PlainStore + ?Sized> PlainKeeper<S> {
     pub(super) fn runtime(&self) -> Handle {
         let timer = self.timer.as_ref();
         timer.map_or_else(Handle::current, |timer| timer.runtime.clone())
-    }
-
-    /// A lock. Nothing is sent.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidName`] if the store cannot hold this name.
-    pub fn mutex(&self, name: impl AsRef<str>) -> Result<PlainMutex<S>> {
-        let name = name.as_ref();
-        self.store
-            .check_name(name)
-            .map_err(|why| Error::InvalidName {
-                name: name.to_owned(),
-                why,
-            })?;
-        Ok(PlainMutex::new(self.clone(), name.into()))
     }
 }
 

@@ -11,7 +11,7 @@ use super::finish::finish_in;
 use super::guard::PlainGuard;
 use super::keeper::PlainKeeper;
 use super::store::{Attempt, PlainStore, ReentrantStore, SeenVersion, StoreResult, failed};
-use super::tries::{Pauses, TryOutcome, WakeUp, try_once};
+use super::tries::{Pauses, TryOutcome, WakeToPass, try_once};
 use crate::brief::Brief;
 use crate::error::{Error, Result, StoreProblem};
 use crate::owner::Owner;
@@ -68,17 +68,30 @@ impl PlainMutex<dyn PlainStore> {
     }
 }
 
-impl<S: PlainStore + ?Sized> PlainMutex<S> {
-    pub(super) fn new(keeper: PlainKeeper<S>, name: Arc<str>) -> Self {
-        Self {
-            keeper,
-            name,
+impl<S: PlainStore + ?Sized> PlainKeeper<S> {
+    /// A lock. Nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`] if the store cannot hold this name.
+    pub fn mutex(&self, name: impl AsRef<str>) -> Result<PlainMutex<S>> {
+        let name = name.as_ref();
+        let checked = self.store().check_name(name);
+        checked.map_err(|why| Error::InvalidName {
+            name: name.to_owned(),
+            why,
+        })?;
+        Ok(PlainMutex {
+            keeper: self.clone(),
+            name: name.into(),
             ttl: TTL,
             poll: (SHORTEST_POLL, LONGEST_POLL),
             owner: None,
-        }
+        })
     }
+}
 
+impl<S: PlainStore + ?Sized> PlainMutex<S> {
     fn store(&self) -> &S {
         &self.keeper.store
     }
@@ -159,7 +172,7 @@ impl<S: PlainStore + ?Sized> PlainMutex<S> {
     pub async fn lock(&self) -> Result<PlainGuard<S>> {
         let mut pauses = Pauses::new(self.poll);
         let (mut wake, mut failing_since) = (None, None);
-        let mut woken = WakeUp::default();
+        let mut woken = WakeToPass::default();
         loop {
             let tried = self.try_to_the_end().await;
             if tried.is_ok() {
@@ -192,7 +205,7 @@ impl<S: PlainStore + ?Sized> PlainMutex<S> {
                 Some(wake) => {
                     let limit = left.map_or(LONGEST_POLL, |left| left.max(SHORTEST_POLL));
                     if timeout(limit, wake.notified()).await.is_ok() {
-                        woken = WakeUp::of(wake);
+                        woken = WakeToPass::of(wake);
                     }
                 }
             }

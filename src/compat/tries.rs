@@ -52,9 +52,9 @@ pub(super) async fn try_once<S: PlainStore + ?Sized>(
 /// What woke a waiter. If the waiter fails or goes without a look at the lock, another one is woken
 /// instead: the store wakes one for each release.
 #[derive(Default)]
-pub(super) struct WakeUp(Option<Arc<Notify>>);
+pub(super) struct WakeToPass(Option<Arc<Notify>>);
 
-impl WakeUp {
+impl WakeToPass {
     pub(super) fn of(wake: &Arc<Notify>) -> Self {
         Self(Some(Arc::clone(wake)))
     }
@@ -65,7 +65,7 @@ impl WakeUp {
     }
 }
 
-impl Drop for WakeUp {
+impl Drop for WakeToPass {
     fn drop(&mut self) {
         if let Some(others) = &self.0 {
             others.notify_one();

@@ -134,7 +134,7 @@ async fn a_hand_over_costs_two_requests_and_one_event_whatever_the_number_of_wai
             cost.events, count as u64,
             "one wake-up for each release with a successor"
         );
-        // A busy machine makes a hold last a second, and then a sync and a read go before its release.
+        // Where a busy machine makes a hold last a second, a sync and a read precede its release.
         let late = cost.get(Op::Sync);
         assert!(late <= count as u64 / 100 + 1, "{cost:?}");
         assert_eq!(

@@ -52,9 +52,9 @@ impl MetaAnswer {
 
 /// How to reach a server, and its connection.
 #[derive(Clone)]
-pub(super) struct MetaClient(Arc<Shared>);
+pub(super) struct MetaClient(Arc<MetaServer>);
 
-struct Shared {
+struct MetaServer {
     /// Host and port.
     server: String,
     login: Option<(String, String)>,
@@ -114,7 +114,7 @@ impl MetaConnection {
 
 impl MetaClient {
     pub(super) fn new(server: String, login: Option<(String, String)>) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(MetaServer {
             server,
             login,
             opened: AtomicU64::new(0),
@@ -151,7 +151,7 @@ impl MetaClient {
     }
 }
 
-impl Shared {
+impl MetaServer {
     async fn open(&self) -> StoreResult<BufReader<TcpStream>> {
         let unreachable = |error: std::io::Error| StoreProblem::Unreachable(error.to_string());
         let stream = TcpStream::connect(&self.server).await;

@@ -30,10 +30,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const PIPELINED: usize = 1024;
 
 #[derive(Debug, Clone)]
-pub(super) struct Connection(Arc<Shared>);
+pub(super) struct Connection(Arc<RedisServer>);
 
 #[derive(Debug)]
-struct Shared {
+struct RedisServer {
     client: Client,
     /// Host, port and database.
     server: String,
@@ -68,7 +68,7 @@ impl Connection {
     pub(super) fn new(url: &str, scheme: &str) -> Result<Self> {
         let client = client(url, scheme)?;
         let info = client.get_connection_info();
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(RedisServer {
             server: format!("{}/{}", info.addr(), info.redis_settings().db()),
             client,
             current: Latch::default(),

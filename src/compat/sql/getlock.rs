@@ -35,10 +35,10 @@ pub(super) const ONE_SECOND: Duration = Duration::from_secs(1);
 ///
 /// It is not fair and has no token. No hold survives a restart or a fail-over of the server, and
 /// the next client can then hold before the guard is told, until its lease ends. The nodes of a
-/// Galera cluster do not share such locks. Behind a proxy that greets its clients itself, as MaxScale
-/// and ProxySQL do, the lock would belong to a connection that clients share: that is refused
-/// ([`StoreProblem::Pooler`]). One that forwards connections as they are is not seen, and does no
-/// harm.
+/// Galera cluster do not share such locks. Behind a proxy that greets its clients itself, as
+/// MaxScale and ProxySQL do, the lock would belong to a connection that clients share: that is
+/// refused ([`StoreProblem::Pooler`]). One that forwards connections as they are is not seen, and
+/// does no harm.
 #[derive(Debug)]
 pub struct GetLock {
     server: Arc<SqlServer>,

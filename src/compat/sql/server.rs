@@ -2,8 +2,8 @@
 //!
 //! Invariants: a connection that was dropped in a statement is not used again. A statement is sent
 //! once: only the caller knows whether it may be sent again. Renewals and releases of holders never
-//! wait for tries, which a stranger's transaction can stop for seconds. What a try without an answer
-//! may have taken is freed among the tries: the same transaction can stop that.
+//! wait for tries, which a stranger's transaction can stop for seconds. What a try without an
+//! answer may have taken is freed among the tries: the same transaction can stop that.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -37,9 +37,9 @@ const LONGEST_NAME: usize = 64;
 /// MariaDB and MySQL names are compared as the column's collation says, so `A` may be `a`. It is
 /// lost where the database loses a commit.
 ///
-/// A `timestamp` of MariaDB and MySQL is stored by the time zone of its session. So all clients must
-/// have the same one, which is the server's unless they set another. In a zone with summer time,
-/// times of one hour a year do not exist or exist twice: use UTC, or `datetime(3)`.
+/// A `timestamp` of MariaDB and MySQL is stored by the time zone of its session. So all clients
+/// must have the same one, which is the server's unless they set another. In a zone with summer
+/// time, times of one hour a year do not exist or exist twice: use UTC, or `datetime(3)`.
 #[derive(Debug)]
 pub struct ShedLock {
     server: Arc<SqlServer>,

@@ -38,7 +38,7 @@ pub(super) async fn ask(open: &mut OpenConnection) -> Result<Vec<Weakness>, Ungr
     let settings =
         settings.and_then(|settings| from_redis_value(settings).map_err(|error| error.to_string()));
     Ok(match settings {
-        Ok(settings) => found(&settings, &replication),
+        Ok(settings) => found(&settings, replicas(&replication)),
         // A user without the right to CONFIG, or a provider that hides it.
         Err(error) => vec![Weakness {
             setting: "CONFIG".into(),
@@ -50,10 +50,9 @@ pub(super) async fn ask(open: &mut OpenConnection) -> Result<Vec<Weakness>, Ungr
 }
 
 /// What is wrong with these settings. (pure)
-fn found(settings: &HashMap<String, String>, replication: &str) -> Vec<Weakness> {
+fn found(settings: &HashMap<String, String>, replicas: u64) -> Vec<Weakness> {
     let setting = |name: &str| settings.get(name).map_or("", String::as_str);
     let number = |name: &str| setting(name).parse().unwrap_or(0_u64);
-    let replicas = replicas(replication);
     let (policy, lag) = (setting("maxmemory-policy"), number("min-replicas-max-lag"));
     let of = |name: &str, why: String| Weakness {
         setting: name.to_owned(),
@@ -117,7 +116,7 @@ mod tests {
         let all = sound.iter().chain(changed);
         let settings = all.map(|&(name, value)| (name.to_owned(), value.to_owned()));
         let replication = format!("role:master\r\nconnected_slaves:{replicas}\r\n");
-        let found = found(&settings.collect(), &replication);
+        let found = found(&settings.collect(), super::replicas(&replication));
         found.into_iter().map(|weakness| weakness.setting).collect()
     }
 
