@@ -89,6 +89,7 @@ pub(crate) enum Ungreeted {
     Unauthenticated(String),
     Unreachable(UnreachableReason),
     /// Of several servers, each for a reason of its own.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
     Each(Vec<AddressFailure>),
 }
 
