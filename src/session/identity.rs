@@ -10,6 +10,7 @@ use super::ending::ANOTHER_SESSION;
 use super::setbacks::LONGEST_PAUSE;
 use super::{End, Failure, Session};
 use crate::link::{Found, Read};
+use crate::protocol::walk::REMOVED;
 
 impl Session {
     /// Checks that a node which we have just made belongs to this session. If it does not, all that
@@ -57,8 +58,9 @@ impl Session {
             Some(Found::Node(node)) if node.owner == self.id => {
                 self.recognise(0).map_err(Failure::Ended)
             }
-            // It is gone, or another session's: a heartbeat says so, or the next read.
-            _ => Ok(()),
+            // It is gone, or another session's. Which session is ours stays unknown, but this
+            // ticket gives nobody the lock.
+            _ => Err(Failure::Lost(REMOVED)),
         }
     }
 }

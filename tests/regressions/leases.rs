@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 
 use super::{A_WHILE, SOON, T, calm_keeper_by, keeper_by, own_session, session_of, way};
+use testbench::frames::{Matching, Operation};
 use testbench::proxy::{End, Proxy, Way};
 use testbench::zookeeper::Servers;
 use testbench::{Make, World, case, eventually};
@@ -300,6 +301,40 @@ async fn row_27_another_session_in_place_of_the_old_one_is_a_loss(world: World) 
     assert!(again.token() > guards[0].token());
     assert_ne!(session_of(&keeper, "a").await, session);
     again.release().await.unwrap();
+}
+
+#[case(
+    zookeeper,
+    why = "a handshake that gives another session instead of the old one"
+)]
+async fn row_27_a_place_that_went_with_the_old_session_is_granted_to_nobody(world: World) {
+    let (proxy, stranger) = (world.proxy(), world.raw().await);
+    let (far, near) = (keeper_by(&proxy, &world).await, keeper(&world).await);
+    let lock = near.mutex("place").unwrap();
+    let first = lock.lock().await.unwrap();
+    let mut waiting = far.mutex("place").unwrap().enqueue().await.unwrap();
+    let mut behind = lock.enqueue().await.unwrap();
+    assert_eq!(behind.position().await.unwrap(), 2);
+    let queue = near.queue("place").await.unwrap();
+    let place = format!("/locks/place/{}", queue[1].node);
+
+    proxy.swap_next_session();
+    proxy.cut(End::Fin).await;
+    let swapped = || async { proxy.swapped() == 1 };
+    eventually("the session was swapped", SOON, swapped).await;
+    let listed = proxy.hold_reply(Matching::op(Operation::GET_EPHEMERALS));
+    first.release().await.unwrap();
+    let turn = tokio::spawn(async move { waiting.granted().await });
+    // Its turn came. Then its old session ends, before it knows what the new one owns.
+    timeout(SOON, listed.reached()).await.expect("it asks");
+    stranger.delete(&place, None).await.ok();
+    let next = timeout(SOON, behind.granted()).await.unwrap().unwrap();
+    listed.release();
+
+    let error = timeout(SOON, turn).await.unwrap().unwrap().unwrap_err();
+    assert!(error.is_lost(), "{error}");
+    assert!(next.is_held());
+    next.release().await.unwrap();
 }
 
 #[case]

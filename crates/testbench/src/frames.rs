@@ -21,6 +21,7 @@ impl Operation {
     pub const PING: Self = Self(&[11]);
     pub const MULTI: Self = Self(&[14]);
     pub const MULTI_READ: Self = Self(&[22]);
+    pub const GET_EPHEMERALS: Self = Self(&[103]);
     pub const CLOSE_SESSION: Self = Self(&[-11]);
 }
 
