@@ -74,6 +74,9 @@ async fn in_sql(scheme: &str, url: &str) -> Result<PlainKeeper<dyn PlainStore>> 
 fn refused(scheme: &str) -> Error {
     let why = match KINDS.iter().find(|(kind, _)| *kind == scheme) {
         Some((_, feature)) => format!("it needs the feature `{feature}` of lockkeeper"),
+        None if scheme.starts_with("rediss") => {
+            "plain locks speak no TLS yet: let a TLS proxy beside this program do it".into()
+        }
         None => {
             let kinds: Vec<&str> = KINDS.iter().map(|(kind, _)| *kind).collect();
             format!("a plain lock begins with one of {}", kinds.join(", "))
