@@ -1,41 +1,42 @@
-//! Carries out the plans of a storm, on clients and on servers at the same time.
+//! Carries out the plans of a storm on servers, and keeps count of all that is hurt.
 //!
 //! Every fault that begins here ends here; when none is left, the log says that the faults have
 //! ended.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lockkeeper::Keeper;
 use lockkeeper::embedded::{EmbeddedServer, Faults, SessionInfo};
 use tokio::time::{Instant, sleep, timeout};
 use zookeeper_client::Client;
 
 use crate::faults::T;
-use testbench::client::{Fleet, Order, Process};
+use testbench::client::Fleet;
 use testbench::ensemble::Ensemble;
 use testbench::events::{Log, What};
-use testbench::frames::Matching;
-use testbench::plan::{ClientFault, EmbeddedFault, ServerFault, Step};
-use testbench::proxy::{End, Proxies, Proxy, Way};
+use testbench::pair::Pair;
+use testbench::plan::{EmbeddedFault, ServerFault, Step, StoreFault};
+use testbench::proxy::Proxy;
 
 /// How much the world is hurt now, and has been.
 #[derive(Debug)]
 pub(super) struct Hurt {
-    log: Log,
+    /// Of each lock.
+    logs: Vec<Log>,
     state: Mutex<(usize, BTreeMap<String, usize>)>,
 }
 
 impl Hurt {
-    pub(super) fn new(log: Log) -> Self {
+    pub(super) fn new(fleets: &[Arc<Fleet>]) -> Self {
         Self {
-            log,
+            logs: fleets.iter().map(|fleet| fleet.log().clone()).collect(),
             state: Mutex::default(),
         }
     }
 
-    fn begin(&self, kind: &str) {
+    pub(super) fn begin(&self, kind: &str) {
         // The same kind on another client or with another operation is the same kind.
         let word = kind.split(['(', ' ']).next().unwrap_or(kind);
         *self.state().1.entry(word.to_owned()).or_default() += 1;
@@ -44,16 +45,20 @@ impl Hurt {
 
     fn suffers(&self, kind: &str) {
         self.state().0 += 1;
-        self.log.note(What::Fault {
+        self.note(&What::Fault {
             kind: kind.to_owned(),
         });
     }
 
-    fn end(&self) {
+    fn note(&self, what: &What) {
+        self.logs.iter().for_each(|log| log.note(what.clone()));
+    }
+
+    pub(super) fn end(&self) {
         let mut state = self.state();
         state.0 -= 1;
         if state.0 == 0 {
-            self.log.note(What::Healed);
+            self.note(&What::Healed);
         }
     }
 
@@ -63,7 +68,7 @@ impl Hurt {
         faults.expire_session_but_keep_its_nodes(session.id);
         let tickets = faults.ephemerals_of(session.id);
         let tokens = tickets.iter().map(|(_, czxid)| czxid.unsigned_abs());
-        self.log.note(What::Revoked {
+        self.note(&What::Revoked {
             tokens: tokens.collect(),
             within_ns: u64::try_from(session.timeout.as_nanos()).expect("a short time"),
         });
@@ -129,148 +134,6 @@ impl Hurt {
             it = future => it,
             () = whole => panic!("waited {within:?} in a whole world for: {what}"),
         }
-    }
-}
-
-/// The clients, each behind proxies of its own.
-pub(super) struct Crew {
-    members: Vec<Member>,
-}
-
-struct Member {
-    proxies: Proxies,
-    process: Process,
-    order: Order,
-    lives: usize,
-}
-
-impl Crew {
-    pub(super) async fn start(
-        fleet: &Fleet,
-        servers: &[SocketAddr],
-        chroot: &str,
-        count: usize,
-    ) -> Self {
-        let member = |number: usize| {
-            let proxies = Proxies::before_servers(servers, chroot);
-            let mut order = fleet.order(&format!("c{number}"));
-            order.connect_string = proxies.connect_string();
-            // Every second one loses its patience.
-            order.patience = (number % 2 == 0).then_some(Duration::from_secs(3));
-            Member {
-                proxies,
-                process: fleet.start(&order),
-                order,
-                lives: 1,
-            }
-        };
-        Self {
-            members: (0..count).map(member).collect(),
-        }
-    }
-
-    pub(super) fn names(&self) -> Vec<String> {
-        let names = self.members.iter().map(|member| member.process.name());
-        names.map(str::to_owned).collect()
-    }
-
-    pub(super) async fn ends(self, within: Duration) {
-        for member in self.members {
-            member.process.ends(within).await;
-        }
-    }
-
-    /// Carries out the plan.
-    pub(super) async fn storm(
-        &mut self,
-        fleet: &Fleet,
-        plan: &[Step<(usize, ClientFault)>],
-        hurt: &Hurt,
-    ) {
-        for step in plan {
-            let (client, fault) = step.fault;
-            hurt.begin(&format!("{fault:?} of c{client}"));
-            self.members[client].suffer(fleet, fault, step.lasts).await;
-            hurt.end();
-            sleep(step.rest).await;
-        }
-    }
-}
-
-impl Member {
-    async fn suffer(&mut self, fleet: &Fleet, fault: ClientFault, lasts: Duration) {
-        match fault {
-            ClientFault::Stop => {
-                self.process.stop();
-                sleep(lasts).await;
-                self.process.go_on();
-            }
-            ClientFault::Kill => {
-                self.lives += 1;
-                let mut order = self.order.clone();
-                order.name += &format!(".{}", self.lives);
-                std::mem::replace(&mut self.process, fleet.start(&order))
-                    .kill()
-                    .await;
-                sleep(lasts).await;
-            }
-            ClientFault::Cut(end) => {
-                self.proxies.cut(end).await;
-                sleep(lasts / 4).await;
-            }
-            ClientFault::Refuse => {
-                self.proxies.refuse().await;
-                self.proxies.cut(End::Rst).await;
-                sleep(lasts).await;
-                self.proxies.accept().await;
-            }
-            ClientFault::BlackHole(way) => {
-                self.proxies.black_hole(way);
-                sleep(lasts).await;
-                self.proxies.heal();
-            }
-            ClientFault::Delay(way) => {
-                self.proxies.delay(way, lasts / 6);
-                sleep(lasts).await;
-                self.proxies.delay(Way::Both, Duration::ZERO);
-            }
-            ClientFault::ByteByByte => {
-                self.each(|proxy| proxy.byte_by_byte(true));
-                sleep(lasts).await;
-                self.each(|proxy| proxy.byte_by_byte(false));
-            }
-            ClientFault::LoseReply(operation) => {
-                self.each(|proxy| proxy.cut_at_reply(Matching::op(operation)));
-                sleep(lasts / 2).await;
-                self.each(Proxy::disarm);
-            }
-            ClientFault::DuplicateReply(operation) => {
-                self.each(|proxy| proxy.duplicate_reply(Matching::op(operation)));
-                sleep(lasts / 2).await;
-                self.each(Proxy::disarm);
-            }
-            ClientFault::HoldReply(operation) => {
-                let holds: Vec<_> = self
-                    .proxies
-                    .each
-                    .iter()
-                    .map(|proxy| proxy.hold_reply(Matching::op(operation)))
-                    .collect();
-                sleep(lasts).await;
-                self.each(Proxy::disarm);
-                drop(holds);
-            }
-            ClientFault::SwapSession => {
-                self.each(Proxy::swap_next_session);
-                self.proxies.cut(End::Rst).await;
-                sleep(lasts).await;
-                self.each(Proxy::disarm);
-            }
-        }
-    }
-
-    fn each(&self, act: impl Fn(&Proxy)) {
-        self.proxies.each.iter().for_each(act);
     }
 }
 
@@ -350,4 +213,62 @@ pub(super) async fn embedded(server: &EmbeddedServer, plan: &[Step<EmbeddedFault
         hurt.end();
         sleep(step.rest).await;
     }
+}
+
+/// Carries out the plan on a store, for about that long: after some faults nobody is given a
+/// session for a while, and the next fault waits for that. `front` is where clients find it.
+pub(super) async fn store(
+    pair: &mut Pair,
+    front: &Proxy,
+    plan: &[Step<StoreFault>],
+    hurt: &Hurt,
+    length: Duration,
+) {
+    let began = Instant::now();
+    for step in plan {
+        if began.elapsed() > length {
+            break;
+        }
+        hurt.begin(&format!("{:?}", step.fault));
+        match step.fault {
+            StoreFault::Kill => {
+                pair.kill().await;
+                sleep(step.lasts).await;
+                pair.launch().await;
+            }
+            StoreFault::Freeze => {
+                pair.primary().freeze();
+                sleep(step.lasts).await;
+                pair.primary().thaw();
+            }
+            StoreFault::Part => {
+                // A primary that misses its replica answers for some seconds.
+                pair.part();
+                sleep(step.lasts + 2 * T).await;
+                pair.rejoin();
+            }
+            StoreFault::Promote => {
+                pair.part();
+                sleep(step.lasts).await;
+                let old = pair.promote().await;
+                front.lead_to(pair.address());
+                // Meanwhile it still answers those that are connected.
+                pair.follow(old).await;
+            }
+        }
+        serves(&pair.stored().at(front.address())).await;
+        // Nobody promotes a replica that has not got all that was there at some time.
+        pair.catches_up().await;
+        hurt.end();
+        sleep(step.rest).await;
+    }
+}
+
+/// Until the store gives sessions.
+async fn serves(connect_string: &str) {
+    const LONGEST: Duration = Duration::from_secs(60);
+    let builder = Keeper::builder(connect_string).session_timeout(T);
+    let connected = timeout(LONGEST, builder.connect_timeout(LONGEST).connect());
+    let keeper = connected.await.expect("the pause of the store ends");
+    keeper.expect("the store serves").close().await;
 }
