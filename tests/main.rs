@@ -29,8 +29,8 @@ fn main() -> ExitCode {
         zookeeper: 54,
         embedded: 233,
         embedded_and_redis: 0,
-        redis: 5,
-        postgres: 4,
+        redis: 6,
+        postgres: 5,
         real: 20,
     };
     suite::run(

@@ -33,8 +33,13 @@ pub const REPLICATED: &[&str] = &[
     "0",
 ];
 
-/// A standby looks for its primary more often than each five seconds.
-const SETTINGS: &[&str] = &["max_connections=200", "wal_retrieve_retry_interval=200ms"];
+/// A standby looks for its primary more often than each five seconds, and gives up a connection that
+/// has fallen silent before a minute has passed.
+const SETTINGS: &[&str] = &[
+    "max_connections=200",
+    "wal_retrieve_retry_interval=200ms",
+    "wal_receiver_timeout=2s",
+];
 
 pub struct Pair {
     stored: Stored,
@@ -219,8 +224,12 @@ impl Pair {
     async fn redis_follows(&self) {
         let replica = self.replica();
         let port = replica.way.address().port().to_string();
+        let (server, number) = (replica.server.address(), 0);
+        let database = Database { server, number };
         let follow = ["REPLICAOF", "127.0.0.1", &port];
-        drop(redis::<String>(replica.server.address(), &follow).await);
+        // One that starts refuses it.
+        let follows = || async { database.ask::<String>(&follow).await.is_ok() };
+        eventually("the replica follows", PATIENCE, follows).await;
     }
 
     /// All that was written by now is at the replica.
@@ -228,10 +237,11 @@ impl Pair {
         let (primary, replica) = (self.address(), self.replica().server.address());
         match self.protocol() {
             Protocol::Redis => {
-                let written = offset(primary, "master_repl_offset:").await;
+                let written = || offset(primary, "master_repl_offset:");
+                let written = eventually("the primary says what it has", PATIENCE, written).await;
                 let has_all = || async {
                     let is_up = offset(replica, "master_sync_in_progress:").await == Some(0);
-                    is_up && offset(replica, "slave_repl_offset:").await >= written
+                    is_up && offset(replica, "slave_repl_offset:").await >= Some(written)
                 };
                 eventually("the replica has all", PATIENCE, has_all).await;
             }
@@ -274,9 +284,10 @@ async fn blocking(start: impl FnOnce() -> Result<Daemon, String> + Send + 'stati
     started.expect("it does not panic").expect("it starts")
 }
 
-/// A number that a Redis server says of its replication.
+/// A number that a Redis server says of its replication. One that starts says nothing.
 async fn offset(server: SocketAddr, name: &str) -> Option<i64> {
-    let told: String = redis(server, &["INFO", "replication"]).await;
+    let database = Database { server, number: 0 };
+    let told: String = database.ask(&["INFO", "replication"]).await.ok()?;
     let line = told.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|number| number.parse().ok())
 }

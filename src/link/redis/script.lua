@@ -203,6 +203,15 @@ local function commit()
     for _, watched in ipairs(fires) do fire(unpack(watched)) end
 end
 
+-- What a dead session watches stays with nodes that never change. So whoever watches looks at two of the others.
+local function arm(key, watch)
+    for _, other in ipairs(redis.call('SRANDMEMBER', key, 2)) do
+        local deadline = redis.call('ZSCORE', SESSIONS, string.match(other, '^.(%d+):'))
+        if tonumber(deadline or DEAD) < 0 then redis.call('SREM', key, other) end
+    end
+    redis.call('SADD', key, watch)
+end
+
 local function shown(node)
     return node and {node[1], int(node[2]), int(node[3]), node[4], int(node[5]), int(node[8])}
 end
@@ -256,7 +265,7 @@ elseif op == 'watch' then
     local _, name = split(path)
     local node = get(KEYS[6], name)
     if not node then return {'refused', {}, {0, 'no node'}} end
-    redis.call('SADD', KEYS[7], kind .. session .. ':' .. number)
+    arm(KEYS[7], kind .. session .. ':' .. number)
     result = {shown(node), kind == 'c' and redis.call('HKEYS', KEYS[8]) or {}}
 elseif op == 'unwatch' then
     redis.call('SREM', KEYS[6], ARGV[6] .. session .. ':' .. ARGV[7])
@@ -272,7 +281,7 @@ elseif op == 'rearm' then
         elseif int(kind == 'c' and node[5] or node[3]) ~= last then
             events[#events + 1] = 'c' .. number
         else
-            redis.call('SADD', KEYS[key + 1], kind .. session .. ':' .. number)
+            arm(KEYS[key + 1], kind .. session .. ':' .. number)
         end
         key = key + 2
     end

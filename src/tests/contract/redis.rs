@@ -19,7 +19,7 @@ use super::stores::{SESSION_TIMEOUT, is_over, is_recovering};
 use super::{SOON, children, node, ticket, told, until};
 use crate::Keeper;
 use crate::link::redis::RedisTarget;
-use crate::link::{Change, Code, Create, Fault, Link, Opener};
+use crate::link::{Change, Code, Create, Fault, Link, Opener, Write};
 use crate::protocol::epoch::Reaping;
 
 /// Runs a case with a server of its own, which is started by calls that block.
@@ -103,6 +103,28 @@ fn a_store_that_was_emptied_ends_sessions_and_grants_nothing_for_a_while() {
         is_over(&*link).await;
         let refused = refusal(&server).await;
         assert!(is_recovering(&refused), "{refused:?}");
+    });
+}
+
+#[test]
+fn watches_of_the_dead_do_not_pile_up() {
+    on_redis(&[], async |server| {
+        let link = open(&server).await;
+        link.create("/a", b"", Create::Persistent).await.unwrap();
+        for _ in 0..20 {
+            let dying = open(&server).await;
+            let _watch = dying.watch("/a").await.unwrap();
+            let session = dying.session_id().to_string();
+            ask(&server, &["ZADD", "{lockkeeper}:sessions", "-1", &session]).await;
+        }
+        let (_, mut watch) = link.watch("/a").await.unwrap();
+
+        let left = ask(&server, &["SCARD", "{lockkeeper}:watches:/a"]).await;
+        let left: usize = redis::from_redis_value(left).unwrap();
+        assert!(left <= 3, "{left} watch");
+        // The living one is told.
+        link.multi(&[Write::set("/a", b"new", 0)]).await.unwrap();
+        assert_eq!(told(&mut watch).await, Change::Changed);
     });
 }
 

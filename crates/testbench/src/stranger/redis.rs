@@ -17,9 +17,14 @@ const SCRIPT: &str = include_str!("../../../../src/link/redis/script.lua");
 /// The prefix of the keys of each root.
 const TAG: &str = "{lockkeeper}";
 /// All watches at one moment: each path with its set. The server does nothing else meanwhile.
+/// Of those who live: what the dead leave is removed by those who watch later.
 const WATCHES: &str = "local start, all = '{lockkeeper}:watches:', {}
 for _, key in ipairs(redis.call('KEYS', start .. '*')) do
-    all[#all + 1] = {string.sub(key, #start + 1), redis.call('SMEMBERS', key)}
+    local live = {}
+    for _, watch in ipairs(redis.call('SMEMBERS', key)) do
+        if redis.call('ZSCORE', '{lockkeeper}:sessions', string.match(watch, '^.(%d+):')) then live[#live + 1] = watch end
+    end
+    all[#all + 1] = {string.sub(key, #start + 1), live}
 end
 return all";
 const TIMEOUT: Duration = Duration::from_secs(10);
