@@ -174,7 +174,7 @@ fn bound(kind: &str) -> f64 {
 }
 
 /// The long form only, alone and optimised: beside other cases, these would be measured too.
-async fn a_lock_costs_hardly_more_than_its_commands(bed: Arc<Bed>, name: String) {
+async fn a_lock_costs_hardly_more_than_its_commands(bed: Arc<Bed>, _name: String) {
     if std::env::var_os("LOCKKEEPER_SOAK").is_none() {
         return;
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use lockkeeper::compat::connect;
+use lockkeeper::compat::{PlainMutex, PlainStore, connect};
 use testbench::daemon::{self, Daemon};
 use testbench::relay::{Relay, Way};
 use tokio::time::{sleep, timeout};
@@ -47,24 +47,29 @@ async fn impatient(kind: &str) -> (Daemon, String) {
 /// The session's own timeout counts, which is the ttl.
 async fn an_idle_timeout_of_the_server_does_not_end_a_hold(bed: Arc<Bed>, name: String) {
     let (_server, url) = impatient(bed.kind).await;
-    // Renewed every three seconds.
     let keeper = connect(&url).await.unwrap();
-    // The connection that it leaves has a shorter lease.
-    let short = keeper.mutex(format!("{:.20}", name)).unwrap();
-    let short = short.with_ttl(Duration::from_secs(1)).unwrap();
-    short.lock().await.unwrap().release().await.ok();
     let lock = keeper.mutex(&name).unwrap();
     let lock = lock.with_ttl(Duration::from_secs(9)).unwrap();
     let other = connect(&url).await.unwrap().mutex(&name).unwrap();
-    let guard = lock.lock().await.unwrap();
 
+    // On a connection with the server's own timeout.
+    stays_held(&lock, &other).await;
+    let short = keeper.mutex(format!("{name:.20}")).unwrap();
+    let short = short.with_ttl(Duration::from_secs(1)).unwrap();
+    short.lock().await.unwrap().release().await.ok();
+    // On one that had a shorter lease.
+    stays_held(&lock, &other).await;
+}
+
+/// Until its first renewal, which comes after three seconds, and some more.
+async fn stays_held(lock: &PlainMutex<dyn PlainStore>, other: &PlainMutex<dyn PlainStore>) {
+    let guard = lock.lock().await.unwrap();
     let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(8) {
+    while begun.elapsed() < Duration::from_secs(4) {
         let next = other.try_lock().await.unwrap();
         assert!(next.is_none(), "two hold after {:?}", begun.elapsed());
         sleep(Duration::from_millis(50)).await;
     }
-
     guard.check().await.unwrap();
     guard.release().await.unwrap();
 }

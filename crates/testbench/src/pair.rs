@@ -33,7 +33,7 @@ pub const REPLICATED: &[&str] = &[
     "0",
 ];
 
-/// A standby looks for its primary more often than each five seconds, and gives up a connection that
+/// A standby looks for its primary more often than each five seconds. It gives up a connection that
 /// has fallen silent before a minute has passed.
 const SETTINGS: &[&str] = &[
     "max_connections=200",

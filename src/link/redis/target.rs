@@ -27,7 +27,7 @@ use crate::protocol::epoch::Reaping;
 const PIPELINED: usize = 1 << 16;
 
 /// A function, because bugs that tests put into it are switched in bodies.
-fn script() -> &'static str {
+pub(super) fn script() -> &'static str {
     include_str!("script.lua")
 }
 

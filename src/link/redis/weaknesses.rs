@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn the_script_answers_for_no_longer_than_is_expected_of_a_primary_that_is_cut_off() {
-        let script = include_str!("script.lua");
+        let script = crate::link::redis::target::script();
         assert!(script.contains(&format!("local LAG = {LAG}\n")));
     }
 

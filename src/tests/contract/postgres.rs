@@ -9,7 +9,7 @@ mod refusals;
 mod tls;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use testbench::daemon::{self, Daemon};
 use testbench::pooler::pgbouncer;

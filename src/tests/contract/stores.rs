@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use testbench::daemon::Daemon;
 use tokio::time::timeout;
@@ -24,6 +24,7 @@ use crate::link::postgres::PostgresTarget;
 use crate::link::redis::RedisTarget;
 use crate::link::stored::ByHand;
 use crate::link::{Code, Fault, Link, Opener, SessionState};
+use crate::protocol::epoch::{LONGEST, MARGIN};
 use crate::{Engine, Keeper};
 
 /// Of the sessions of a case, unless it says otherwise.
@@ -210,9 +211,13 @@ pub(super) async fn is_over(link: &dyn Link) {
     timeout(SOON, over).await.expect("it is over").unwrap();
 }
 
-pub(super) fn is_recovering(fault: &Fault) -> bool {
+/// Whether the store has begun another history after that moment, and its whole pause is counted from
+/// then on.
+pub(super) fn is_recovering(fault: &Fault, since: Instant) -> bool {
+    const WHOLE: Duration = LONGEST.saturating_add(MARGIN);
     let Fault::Answered(Code::Recovering(left)) = fault else {
         return false;
     };
-    (Duration::from_secs(25)..=Duration::from_secs(35)).contains(left)
+    // Servers count in microseconds.
+    *left <= WHOLE && *left + since.elapsed() + Duration::from_millis(1) >= WHOLE
 }

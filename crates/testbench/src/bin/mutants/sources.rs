@@ -119,7 +119,7 @@ impl Sources {
     }
 }
 
-/// For each file that a bug changes and that is no source of Rust: the source beside it that
+/// For each file that a bug changes and that is no source of Rust: the one source beside it that
 /// includes it, and what is another one there with the bug. The file with the bug is written.
 fn including(tree: &Path, mutant: &Mutant) -> BTreeMap<String, (String, String, String)> {
     let mut including = BTreeMap::new();
@@ -131,17 +131,19 @@ fn including(tree: &Path, mutant: &Mutant) -> BTreeMap<String, (String, String, 
         let (name, with_bug) = (name.to_string_lossy(), mutant.name.as_str());
         let included = format!("include_str!(\"{name}\")");
         let beside = fs::read_dir(folder).unwrap();
-        let mut beside = beside.map(|entry| entry.unwrap().path());
-        let source = beside.find(|source| {
+        let beside = beside.map(|entry| entry.unwrap().path());
+        let sources = beside.filter(|source| {
             let text = fs::read_to_string(source);
             source.extension().is_some_and(|end| end == "rs")
                 && text.is_ok_and(|text| text.contains(&included))
         });
-        let Some(source) = source.filter(|_| !is_rust) else {
+        let sources: Vec<_> = sources.collect();
+        // Where several include it, nobody knows which one counts.
+        let ([source], false) = (&sources[..], is_rust) else {
             continue;
         };
         fs::write(folder.join(format!("{name}.{with_bug}")), text).unwrap();
-        let [file, source] = [&path, &source].map(|path| {
+        let [file, source] = [&path, source].map(|path| {
             let path = path.strip_prefix(tree).unwrap();
             path.to_string_lossy().into_owned()
         });
@@ -187,5 +189,10 @@ mod tests {
             text.contains("if crate::has_bug(\"three\") { include_str!(\"b.sql.three\") }"),
             "{text}"
         );
+
+        fs::write(src.join("c.rs"), a).unwrap();
+        let sources = Sources::of(tree.path(), &[toml::from_str(record).unwrap()]);
+        sources.switch(&mut alone);
+        assert!(alone.contains("three"), "one source is switched of two");
     }
 }
