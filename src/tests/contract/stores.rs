@@ -211,8 +211,8 @@ pub(super) async fn is_over(link: &dyn Link) {
     timeout(SOON, over).await.expect("it is over").unwrap();
 }
 
-/// Whether the store has begun another history after that moment, and its whole pause is counted from
-/// then on.
+/// Whether the store has begun another history after that moment, and its whole pause is counted
+/// from then on.
 pub(super) fn is_recovering(fault: &Fault, since: Instant) -> bool {
     const WHOLE: Duration = LONGEST.saturating_add(MARGIN);
     let Fault::Answered(Code::Recovering(left)) = fault else {
