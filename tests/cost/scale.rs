@@ -1,5 +1,5 @@
-//! Crowds: tens of thousands of waiters and of locks, in a process of their own, so that memory can
-//! be measured.
+//! Crowds: thousands of waiters and of locks, in a process of their own, so that memory can be
+//! measured.
 //!
 //! The process is this test binary again: with `LOCKKEEPER_CROWD` set, `main` runs [`child`]
 //! instead of the suite. It says `queued` and `done` with its figures on stdout, and goes on when
