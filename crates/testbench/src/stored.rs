@@ -11,6 +11,11 @@ use zookeeper_client::Error;
 use super::protocol::Protocol;
 use super::stranger::{Database, Schema, SchemaSession, Session, Stranger};
 
+/// The memory of all keys of a database.
+const SIZE: &str = "local bytes = 0
+for _, key in ipairs(redis.call('KEYS', '*')) do bytes = bytes + redis.call('MEMORY', 'USAGE', key) end
+return bytes";
+
 #[derive(Clone, Debug)]
 pub enum Stored {
     Redis(Database),
@@ -87,6 +92,19 @@ impl Stored {
             Self::Postgres(schema) => {
                 let rows = schema.ask("SELECT FROM %S.sessions").await?;
                 Ok(rows.len())
+            }
+        }
+    }
+
+    /// What its keys take, or its tables with their indexes.
+    pub(crate) async fn bytes(&self) -> Result<i64, Error> {
+        match self {
+            Self::Redis(database) => database.ask(&["EVAL", SIZE, "0"]).await,
+            Self::Postgres(schema) => {
+                let sizes = "SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
+                     WHERE relnamespace = '%S'::regnamespace AND relkind = 'r'";
+                let rows = schema.ask(sizes).await?;
+                Ok(rows.first().map_or(0, |row| row.get(0)))
             }
         }
     }

@@ -175,6 +175,12 @@ impl World {
         watched
     }
 
+    /// What the case's part of a store beside ZooKeeper takes there.
+    pub async fn stored_bytes(&self) -> Option<i64> {
+        let stored = self.0.stored.as_ref()?;
+        Some(stored.bytes().await.unwrap())
+    }
+
     /// Whether the long form of the cases is asked for (`LOCKKEEPER_SOAK=1`); their limits are ten
     /// times as long then.
     pub fn soak() -> bool {

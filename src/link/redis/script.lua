@@ -170,8 +170,8 @@ end
 local function fire(key, kinds, change, watches)
     for _, watch in ipairs(watches) do
         local kind, who, number = string.match(watch, '^(.)(%d+):(%d+)$')
-        -- One write may have told it already.
-        if string.find(kinds, kind, 1, true) and redis.call('SREM', key, watch) == 1 then
+        -- One write may have told it already. A member that a stranger wrote is no watch.
+        if kind and string.find(kinds, kind, 1, true) and redis.call('SREM', key, watch) == 1 then
             if who == session then
                 events[#events + 1] = change .. number
             else
@@ -206,7 +206,7 @@ end
 -- What a dead session watches stays with nodes that never change. So whoever watches looks at two of the others.
 local function arm(key, watch)
     for _, other in ipairs(redis.call('SRANDMEMBER', key, 2)) do
-        local deadline = redis.call('ZSCORE', SESSIONS, string.match(other, '^.(%d+):'))
+        local deadline = redis.call('ZSCORE', SESSIONS, string.match(other, '^.(%d+):') or '')
         if tonumber(deadline or DEAD) < 0 then redis.call('SREM', key, other) end
     end
     redis.call('SADD', key, watch)

@@ -184,6 +184,30 @@ fn a_key_that_holds_something_else_is_told_and_changes_nothing() {
     });
 }
 
+/// It would fail after the first write, and Redis takes nothing back.
+#[test]
+fn what_a_stranger_wrote_into_a_set_of_watches_stops_nobody() {
+    on_redis(&[], async |server| {
+        let link = open(&server).await;
+        link.create("/a", b"", Create::Persistent).await.unwrap();
+        let strange = ["SADD", "{lockkeeper}:watches:/a", "a stranger's", "", "d:"];
+        ask(&server, &strange).await;
+        link.multi(&[Write::set("/a", b"new", 0)]).await.unwrap();
+
+        let (_, mut watch) = link.watch("/a").await.unwrap();
+        link.multi(&[Write::set("/a", b"newer", 1)]).await.unwrap();
+        assert_eq!(told(&mut watch).await, Change::Changed);
+        // Each one that watches removes two.
+        let (_, mut watch) = link.watch("/a").await.unwrap();
+        let left = ask(&server, &["SCARD", "{lockkeeper}:watches:/a"]).await;
+        assert_eq!(left, redis::Value::Int(1));
+        link.create("/a/b", b"", Create::Persistent).await.unwrap();
+        link.delete("/a/b").await.unwrap();
+        link.delete("/a").await.unwrap();
+        assert_eq!(told(&mut watch).await, Change::Deleted);
+    });
+}
+
 #[test]
 fn a_server_without_memory_refuses_for_now() {
     on_redis(&[], async |server| {
@@ -246,6 +270,33 @@ fn a_heartbeat_that_the_server_refuses_extends_no_lease() {
         drop(guard);
         let next = timeout(SOON, lock.lock()).await.unwrap().unwrap();
         next.release().await.unwrap();
+        keeper.close().await;
+    });
+}
+
+#[test]
+fn a_lock_is_two_scripts_and_its_release_one() {
+    const TURNS: usize = 100;
+    on_redis(&[], async |server| {
+        let scripts = async || {
+            let told = ask(&server, &["INFO", "commandstats"]).await;
+            let told: String = redis::from_redis_value(told).unwrap();
+            let line = told.split("cmdstat_evalsha:calls=").nth(1).unwrap();
+            line.split(',').next().unwrap().parse::<usize>().unwrap()
+        };
+        let builder = Keeper::builder(url(&server)).session_timeout(Duration::from_secs(30));
+        let keeper = builder.new_store(true).connect().await.unwrap();
+        let lock = keeper.mutex("orders/42").unwrap();
+        lock.lock().await.unwrap().release().await.unwrap();
+        let before = scripts().await;
+
+        for _ in 0..TURNS {
+            lock.lock().await.unwrap().release().await.unwrap();
+        }
+
+        // Those of the session itself come with time.
+        let sent = scripts().await - before;
+        assert!((3 * TURNS..7 * TURNS / 2).contains(&sent), "{sent}");
         keeper.close().await;
     });
 }
