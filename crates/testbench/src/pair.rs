@@ -41,6 +41,9 @@ const SETTINGS: &[&str] = &[
     "wal_receiver_timeout=2s",
 ];
 
+/// A replica whose history is its primary's.
+const FOLLOWS: &str = "master_link_status:up";
+
 pub struct Pair {
     stored: Stored,
     primary: Option<Daemon>,
@@ -97,10 +100,13 @@ impl Pair {
         pair
     }
 
-    /// Makes the root.
+    /// Makes the root, at the replica too if there is one.
     pub async fn make(&self, longest: Duration) {
         let make = || async { self.stored.make(longest).await.ok() };
         eventually("the root is made", PATIENCE, make).await;
+        if self.replica.is_some() {
+            self.catches_up().await;
+        }
     }
 
     pub fn protocol(&self) -> Protocol {
@@ -237,11 +243,12 @@ impl Pair {
         let (primary, replica) = (self.address(), self.replica().server.address());
         match self.protocol() {
             Protocol::Redis => {
-                let written = || offset(primary, "master_repl_offset:");
+                let written = || async { offset(&told(primary).await?, "master_repl_offset:") };
                 let written = eventually("the primary says what it has", PATIENCE, written).await;
                 let has_all = || async {
-                    let is_up = offset(replica, "master_sync_in_progress:").await == Some(0);
-                    is_up && offset(replica, "slave_repl_offset:").await >= Some(written)
+                    // Before the first sync its offset is no part of the primary's history.
+                    let told = told(replica).await.filter(|told| told.contains(FOLLOWS));
+                    told.and_then(|told| offset(&told, "slave_repl_offset:")) >= Some(written)
                 };
                 eventually("the replica has all", PATIENCE, has_all).await;
             }
@@ -284,10 +291,13 @@ async fn blocking(start: impl FnOnce() -> Result<Daemon, String> + Send + 'stati
     started.expect("it does not panic").expect("it starts")
 }
 
-/// A number that a Redis server says of its replication. One that starts says nothing.
-async fn offset(server: SocketAddr, name: &str) -> Option<i64> {
+/// What a Redis server says of its replication. One that starts says nothing.
+async fn told(server: SocketAddr) -> Option<String> {
     let database = Database { server, number: 0 };
-    let told: String = database.ask(&["INFO", "replication"]).await.ok()?;
+    database.ask(&["INFO", "replication"]).await.ok()
+}
+
+fn offset(told: &str, name: &str) -> Option<i64> {
     let line = told.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|number| number.parse().ok())
 }

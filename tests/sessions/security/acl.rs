@@ -201,6 +201,8 @@ async fn every_part_of_a_semaphore_is_looked_at(world: World) {
         let fresh = newcomer.semaphore("permits", 2).unwrap();
         for permits in [&known, &fresh] {
             wider(timeout(SOON, permits.acquire()).await.unwrap(), &path);
+            // A try that meets the ticket on its way out says that the lock is not free.
+            has(&owner, "/locks/permits/queue", 0).await;
             wider(timeout(SOON, permits.try_acquire()).await.unwrap(), &path);
         }
         owner.set_acl(&path, &own, None).await.unwrap();
