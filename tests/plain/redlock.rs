@@ -110,8 +110,8 @@ async fn a_server_that_started_is_not_counted_for_a_ttl(_bed: Arc<Bed>, name: St
     let mut five = grown().await;
     let first = five.lock(&name).await;
     let guard = first.lock().await.unwrap();
-    // Without the rule, these three would give the lock to another client. The first of them completes a majority again, so
-    // that its start is what counts.
+    // Without the rule, these three would give the lock to another client. The first of them
+    // completes a majority again, so that its start is what counts.
     let begun = Instant::now();
     for empty in [0, 1, 2] {
         five.0[empty].kill();
