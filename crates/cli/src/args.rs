@@ -1,13 +1,20 @@
 //! The words of the command line. It only reads them: names, roots and servers are checked by the
 //! library.
 
-mod notes;
+mod in_force;
+pub(crate) mod notes;
 mod place;
 mod refusals;
 mod server;
+mod settings;
+mod told;
+mod tree;
 
+pub(crate) use in_force::InForce;
 pub(crate) use place::Place;
 pub(crate) use server::Server;
+pub(crate) use settings::{Origin, Settings, places};
+pub(crate) use tree::{connection, tool};
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -15,30 +22,37 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
+use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use humantime::parse_duration;
 
 use crate::bench::Order as Bench;
+use crate::failure::Failure;
 use crate::grammar::Permits;
+use told::Told;
+
+/// The words of a command line.
+#[derive(Debug)]
+pub(crate) struct Arguments {
+    pub(crate) json: bool,
+    pub(crate) verbose: u8,
+    /// Of an order that asks no server, as it is before anything is said.
+    pub(crate) server: Server,
+    pub(crate) order: Order,
+}
 
 /// Fair distributed locks on Apache ZooKeeper.
 #[derive(Debug, Parser)]
-#[command(name = "lockkeeper", version, after_help = notes::EXAMPLES, disable_help_subcommand = true)]
-pub(crate) struct Arguments {
-    /// Prints data as JSON
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
-
-    /// Logs to stderr; given twice or three times it logs more (RUST_LOG wins)
-    #[arg(short, long, global = true, action = ArgAction::Count)]
-    pub(crate) verbose: u8,
-
-    #[command(flatten)]
-    pub(crate) server: Server,
-
+#[command(
+    name = "lockkeeper",
+    version,
+    after_help = notes::SHORT,
+    after_long_help = notes::EXAMPLES,
+    disable_help_subcommand = true
+)]
+struct Words {
     #[command(subcommand)]
-    pub(crate) order: Order,
+    order: Order,
 }
 
 #[derive(Debug, Subcommand)]
@@ -62,7 +76,7 @@ pub(crate) enum Order {
     /// Checks all locks for problems
     Doctor(Doctor),
     /// Declares that a store is new, so that it serves locks at once
-    #[command(after_help = notes::INIT)]
+    #[command(after_long_help = notes::INIT)]
     Init,
     /// Measures the cost of locks on an ensemble
     Bench(Bench),
@@ -72,10 +86,14 @@ pub(crate) enum Order {
     Completions(Completions),
     /// Prints the manual page, or writes all of them
     Man(Man),
+    /// Shows the options that are in force, and where each comes from
+    Config(Config),
+    /// Explains a command, or: locks, exit-codes, environment
+    Help(Help),
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::RUN)]
+#[command(after_long_help = notes::RUN)]
 pub(crate) struct Run {
     /// The lock: one or more words separated by '/'; or several locks
     #[arg(required = true, value_name = "NAME")]
@@ -148,7 +166,7 @@ pub(crate) struct Work {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::ELECT)]
+#[command(after_long_help = notes::ELECT)]
 pub(crate) struct Elect {
     /// The election: one or more words separated by '/'
     pub(crate) name: String,
@@ -163,22 +181,60 @@ pub(crate) struct Elect {
 }
 
 impl Arguments {
-    /// Reads the words of a command line. It refuses those that exclude each other, and those that
-    /// the chosen kind of lock has nothing for.
+    /// Reads the words of a command line, and the settings of files in these places. It refuses
+    /// words that exclude each other, and those that the chosen kind of lock has nothing for.
     pub(crate) fn read(
-        words: impl IntoIterator<Item = impl Into<OsString> + Clone>,
-    ) -> Result<Self, clap::Error> {
-        let matches = Self::command().try_get_matches_from(words)?;
-        let mut arguments = Self::from_arg_matches(&matches)?;
-        refusals::check_names(&arguments.order)?;
-        if arguments.order.asks_servers() {
-            let server = &mut arguments.server;
-            server.place =
-                Place::chosen(server.servers.as_deref(), server.zk.as_deref(), &matches)?;
-            refusals::check_place(&arguments, &matches)?;
-        }
-        Ok(arguments)
+        words: impl IntoIterator<Item = impl Into<OsString>>,
+        places: &[PathBuf],
+    ) -> Result<Self, Failure> {
+        let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+        let read = tree::read(&words)?;
+        let mut order = Words::from_arg_matches(&read)?.order;
+        refusals::check_names(&order)?;
+        let own = read.subcommand().map_or(&read, |(_, own)| own);
+        let json = own.try_get_one::<bool>("json").ok().flatten();
+        let verbose = own.try_get_one::<u8>("verbose").ok().flatten();
+        Ok(Self {
+            json: json.copied().unwrap_or_default(),
+            verbose: verbose.copied().unwrap_or_default(),
+            server: match order.has_servers() {
+                true => read_connection(&words, own, &mut order, places)?,
+                false => Server::default(),
+            },
+            order,
+        })
     }
+}
+
+/// What the words of an order, the variables and the files say of the connection.
+fn read_connection(
+    words: &[OsString],
+    own: &ArgMatches,
+    order: &mut Order,
+    places: &[PathBuf],
+) -> Result<Server, Failure> {
+    let named = own.get_one::<PathBuf>("config");
+    let mut settings = Settings::read(named.map(PathBuf::as_path), places, &connection())?;
+    let told = Told::new(own, &settings);
+    let place = Place::chosen(&told)?;
+    refusals::leave_out(&place, &told.origin_of_place(), &mut settings);
+    let told = Told::new(own, &settings);
+    // Whoever asks what is in force wants to see it also when it is wrong.
+    if !matches!(order, Order::Config(_)) {
+        refusals::check_place(order, &place, &told)?;
+        refusals::check_tls(&told)?;
+    }
+    let more = settings.words(|id| matches!(told.origin(id), Origin::File { .. }));
+    let read = tree::read(&tree::with(words, more))?;
+    let all = read.subcommand().map_or(&read, |(_, all)| all);
+    if let Order::Config(config) = order {
+        config.in_force = in_force::in_force(&told, all, &place);
+    }
+    let server = Server::chosen(all, &told, place)?;
+    if let Order::Config(config) = order {
+        config.settings = settings;
+    }
+    Ok(server)
 }
 
 impl Order {
@@ -199,16 +255,22 @@ impl Order {
             Self::Serve(_) => "serve",
             Self::Completions(_) => "completions",
             Self::Man(_) => "man",
+            Self::Config(_) => "config",
+            Self::Help(_) => "help",
         }
     }
 
-    fn asks_servers(&self) -> bool {
-        !matches!(self, Self::Serve(_) | Self::Completions(_) | Self::Man(_))
+    /// Whether it has the options of the connection.
+    fn has_servers(&self) -> bool {
+        !matches!(
+            self,
+            Self::Serve(_) | Self::Completions(_) | Self::Man(_) | Self::Help(_)
+        )
     }
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::QUEUE)]
+#[command(after_long_help = notes::QUEUE)]
 pub(crate) struct Queue {
     /// The lock
     pub(crate) name: String,
@@ -219,7 +281,7 @@ pub(crate) struct Queue {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::LS)]
+#[command(after_long_help = notes::LS)]
 pub(crate) struct Ls {
     /// Shows it again every second until SIGINT or SIGTERM
     #[arg(long)]
@@ -227,21 +289,21 @@ pub(crate) struct Ls {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::WHY)]
+#[command(after_long_help = notes::WHY)]
 pub(crate) struct Why {
     /// The lock
     pub(crate) name: String,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::JOURNAL)]
+#[command(after_long_help = notes::JOURNAL)]
 pub(crate) struct Journal {
     /// The lock
     pub(crate) name: String,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::DOCTOR)]
+#[command(after_long_help = notes::DOCTOR)]
 pub(crate) struct Doctor {
     /// The most locks that a session may hold without a finding
     #[arg(long, value_name = "LOCKS", default_value = "200")]
@@ -249,7 +311,7 @@ pub(crate) struct Doctor {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::BREAK)]
+#[command(after_long_help = notes::BREAK)]
 pub(crate) struct Break {
     /// The lock
     pub(crate) name: String,
@@ -269,7 +331,7 @@ pub(crate) struct Break {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::LEADER)]
+#[command(after_long_help = notes::LEADER)]
 pub(crate) struct Leader {
     /// The election
     pub(crate) name: String,
@@ -280,7 +342,7 @@ pub(crate) struct Leader {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::SERVE)]
+#[command(after_long_help = notes::SERVE)]
 pub(crate) struct Serve {
     /// The address; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:2181")]
@@ -292,18 +354,36 @@ pub(crate) struct Serve {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::COMPLETIONS)]
+#[command(after_long_help = notes::COMPLETIONS)]
 pub(crate) struct Completions {
     /// The shell
     pub(crate) shell: Shell,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::MAN)]
+#[command(after_long_help = notes::MAN)]
 pub(crate) struct Man {
     /// The folder for the pages; it is made if it is not there
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_long_help = notes::CONFIG)]
+pub(crate) struct Config {
+    #[arg(skip)]
+    pub(crate) in_force: Vec<InForce>,
+
+    #[arg(skip)]
+    pub(crate) settings: Settings,
+}
+
+#[derive(Debug, Args)]
+#[command(after_long_help = notes::HELP)]
+pub(crate) struct Help {
+    /// A command, or locks, exit-codes or environment
+    #[arg(value_name = "COMMAND|TOPIC")]
+    pub(crate) about: Option<String>,
 }
 
 #[cfg(test)]
@@ -357,7 +437,7 @@ mod tests {
     #[test]
     fn every_order_in_the_docs_and_in_the_help_is_understood() {
         let mut lines: Vec<String> = PAGES.iter().flat_map(|page| commands(page)).collect();
-        let mut help = Arguments::command();
+        let mut help = tool();
         let mut texts = vec![help.render_long_help()];
         texts.extend(
             help.get_subcommands_mut()
@@ -370,13 +450,13 @@ mod tests {
 
         assert!(orders.len() > 40, "{} are found", orders.len());
         for order in orders {
-            let understood = Arguments::read(&order);
+            let understood = Arguments::read(&order, &[]);
             assert!(understood.is_ok(), "{order:?}: {}", understood.unwrap_err());
         }
     }
 
     #[test]
     fn the_words_of_the_command_line_agree_with_each_other() {
-        Arguments::command().debug_assert();
+        tool().debug_assert();
     }
 }
