@@ -26,7 +26,7 @@ use testbench::suite::{self, Counts};
 fn main() -> ExitCode {
     let counts = Counts {
         every: 366,
-        zookeeper: 54,
+        zookeeper: 55,
         embedded: 233,
         embedded_and_redis: 0,
         redis: 6,

@@ -107,7 +107,7 @@ pub enum Error {
 
     /// The servers answer, but the chroot of the connect string does not exist there.
     #[error(
-        "chroot {chroot} does not exist on {servers}: create it first, or leave it out of the connect string"
+        "chroot {chroot} does not exist on {servers}: have it made (`create_chroot`, --create-chroot), or leave it out of the connect string"
     )]
     #[non_exhaustive]
     ChrootMissing {

@@ -37,6 +37,7 @@ pub struct KeeperBuilder {
     pub(super) journal: usize,
     pub(super) is_new: bool,
     pub(super) is_clock_strict: bool,
+    pub(super) creates_chroot: bool,
     pub(super) credentials: Vec<Credential>,
     pub(super) requires_tls: bool,
     /// `None` for the default of the credentials.
@@ -70,6 +71,7 @@ impl KeeperBuilder {
             journal: 0,
             is_new: false,
             is_clock_strict: false,
+            creates_chroot: false,
             credentials: Vec::new(),
             requires_tls: false,
             acl: None,
@@ -100,6 +102,17 @@ impl KeeperBuilder {
     /// share a lock must use the same root.
     pub fn root(mut self, root: impl Into<String>) -> Self {
         self.root = root.into();
+        self
+    }
+
+    /// Whether the chroot of the connect string is made if it does not exist; default `false`. It is
+    /// for ZooKeeper.
+    ///
+    /// Without it a missing chroot is [`Error::ChrootMissing`], because it is most often a typing
+    /// error. Its nodes stay, and have the keeper's [access list](Self::acl). Those that exist are
+    /// left as they are.
+    pub fn create_chroot(mut self, create: bool) -> Self {
+        self.creates_chroot = create;
         self
     }
 

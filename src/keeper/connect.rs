@@ -34,7 +34,8 @@ impl KeeperBuilder {
     /// [`Error::InvalidOption`], and [`Error::TooLarge`] for a credential, before any I/O;
     /// [`Error::InvalidOption`] for [`LeaseStrength::Sync`] after it. [`Error::Unreachable`] with
     /// the reason of each address, if no server gave a session within the connect timeout.
-    /// [`Error::ChrootMissing`].
+    /// [`Error::ChrootMissing`], unless it is [to be made](Self::create_chroot);
+    /// [`Error::Denied`] if we may not make it.
     ///
     /// # Cancel safety
     ///
@@ -111,6 +112,7 @@ impl KeeperBuilder {
         Ok(Target {
             servers,
             chroot,
+            creates_chroot: self.creates_chroot,
             session_timeout: self.session_timeout,
             granted: Arc::default(),
             credentials: self.credentials.clone(),

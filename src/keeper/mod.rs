@@ -92,7 +92,8 @@ impl Keeper {
     /// Connects with the default options.
     ///
     /// The connect string is ZooKeeper's: pairs of `host:port` separated by commas, and an optional
-    /// chroot, which must exist: `zk1:2181,zk2:2181,zk3:2181/app`. The default port is 2181.
+    /// chroot, which must exist (or see [`create_chroot`](KeeperBuilder::create_chroot)):
+    /// `zk1:2181,zk2:2181,zk3:2181/app`. The default port is 2181.
     /// The scheme `zookeeper://` may stand before it. Schemes of plain locks are for
     /// [`compat::connect`](crate::compat::connect).
     ///

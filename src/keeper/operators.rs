@@ -50,6 +50,37 @@ impl Keeper {
         census::locks(&session, &self.root).await
     }
 
+    /// Whether the node above all locks exists. The first lock makes it, and it stays. So a root that
+    /// does not exist is new, or has a typing error. It asks behind a `sync`.
+    ///
+    /// # Errors
+    ///
+    /// As [`locks`](Self::locks).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only reads.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use lockkeeper::{Keeper, embedded::EmbeddedServer};
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = EmbeddedServer::start().await?;
+    /// # let keeper = Keeper::connect(server.connect_string()).await?;
+    /// assert!(!keeper.has_root().await?);
+    /// keeper.mutex("orders/42")?.lock().await?.release().await?;
+    /// assert!(keeper.has_root().await?);
+    /// # keeper.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn has_root(&self) -> Result<bool> {
+        let session = self.pool.home("look for the root", &self.root).await?;
+        census::has_root(&session, &self.root).await
+    }
+
     /// Names the settings of the store that weaken the promises, as far as they can be asked. On
     /// ZooKeeper there is nothing to ask, so the list is empty.
     ///

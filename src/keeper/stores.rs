@@ -98,6 +98,7 @@ impl KeeperBuilder {
             ("access list", self.acl.is_some()),
             ("strict access list", !self.is_acl_strict),
             ("tick time", self.tick.is_some()),
+            ("chroot to create", self.creates_chroot),
             ("dialect", self.dialect != Dialect::default()),
             ("lease strength", self.strength != LeaseStrength::default()),
         ];

@@ -291,6 +291,10 @@ pub(crate) trait Opener: Send + Sync + fmt::Debug {
     fn servers(&self) -> &str;
     /// Starts with `/`, or is empty.
     fn chroot(&self) -> &str;
+    /// Opens sessions without the chroot, if that is to be made where it does not exist.
+    fn above_chroot(&self) -> Option<Arc<dyn Opener>> {
+        None
+    }
     /// The parts of every request.
     fn envelope(&self) -> Envelope;
     fn is_secure(&self) -> bool {

@@ -101,6 +101,13 @@ pub(crate) async fn locks(session: &Session, root: &str) -> Result<Vec<LockSumma
     Ok(census.summaries())
 }
 
+/// Whether the root is there: the first lock makes it.
+pub(crate) async fn has_root(session: &Session, root: &str) -> Result<bool> {
+    let found = children(session, root).await;
+    let failed = |failure| failed(session, "look for the root", root, root, failure);
+    Ok(found.map_err(failed)?.is_some())
+}
+
 async fn count_below(session: &Session, root: &str, base: &str) -> Result<Census, Failure> {
     let mut census = Census::default();
     let top = children(session, root).await?;

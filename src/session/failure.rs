@@ -69,7 +69,12 @@ pub(crate) fn failed(
 
 /// The error for a server's answer that the algorithm cannot go on from.
 pub(crate) fn refused(session: &Session, doing: &'static str, path: &str, code: &Code) -> Error {
-    let (path, servers) = (path.to_owned(), session.servers().to_owned());
+    answered(session.servers(), doing, path, code)
+}
+
+/// The same, where there is no session yet.
+pub(crate) fn answered(servers: &str, doing: &'static str, path: &str, code: &Code) -> Error {
+    let (path, servers) = (path.to_owned(), servers.to_owned());
     match code {
         Code::NoAuth(right) => Error::Denied {
             doing,

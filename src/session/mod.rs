@@ -37,7 +37,7 @@ use crate::protocol::lease::Moment;
 use acls::AclCheck;
 pub(crate) use ending::End;
 use ending::{EndListener, over, reconnected};
-pub(crate) use failure::{Failure, children_in, failed, node_in, refused, too_large};
+pub(crate) use failure::{Failure, answered, children_in, failed, node_in, refused, too_large};
 use heartbeat::{Heartbeat, ObserveOnDrop};
 use janitor::Janitor;
 use pool::Access;

@@ -267,6 +267,24 @@ async fn a_chroot_that_does_not_exist_is_named(world: World) {
     assert!(began.elapsed() < LIMIT);
 }
 
+#[case(zookeeper, why = "a chroot")]
+async fn a_chroot_is_made_where_that_is_wanted(world: World) {
+    let builder = || Keeper::builder(format!("{}/team/app", world.connect_string()));
+
+    let keeper = builder().create_chroot(true).connect().await.unwrap();
+    let guard = keeper.mutex("a").unwrap().lock().await.unwrap();
+
+    // It is there from now on, for everybody.
+    let other = builder().create_chroot(true).connect().await.unwrap();
+    let third = builder().connect().await.unwrap();
+    for keeper in [&other, &third] {
+        assert_eq!(keeper.queue("a").await.unwrap()[0].token, guard.token());
+    }
+    let stranger = world.zookeeper().await;
+    let (_, stat) = stranger.get_data("/team/app").await.unwrap();
+    assert_eq!(stat.ephemeral_owner, 0, "it stays");
+}
+
 #[case(zookeeper, why = "access lists and credentials")]
 async fn a_directory_without_permission_is_named(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);

@@ -1,57 +1,58 @@
 //! The words of the command line. It only reads them: names, roots and servers are checked by the
 //! library.
 
-mod notes;
+mod in_force;
+pub(crate) mod notes;
 mod place;
 mod refusals;
+mod server;
+mod settings;
+mod told;
+mod tree;
 
+pub(crate) use in_force::InForce;
 pub(crate) use place::Place;
+pub(crate) use server::Server;
+pub(crate) use settings::{Origin, Settings, places};
+pub(crate) use tree::{connection, tool};
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{FalseyValueParser, NonEmptyStringValueParser};
-use clap::{
-    ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint,
-};
+use clap::builder::NonEmptyStringValueParser;
+use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use humantime::parse_duration;
-use lockkeeper::{Acl, Dialect, Keeper, KeeperBuilder};
-use tokio::task::spawn_blocking;
-use tokio::time::timeout;
 
-use crate::access::Access;
 use crate::bench::Order as Bench;
 use crate::failure::Failure;
-use crate::files;
-use crate::grammar::{Permits, Secret};
-use crate::report;
+use crate::grammar::Permits;
+use told::Told;
 
-/// So long a connect says nothing.
-const QUIET: Duration = Duration::from_secs(1);
-/// A store that serves gives a session before, also on a busy machine.
-const QUIET_OF_A_STORE: Duration = Duration::from_secs(5);
+/// The words of a command line.
+#[derive(Debug)]
+pub(crate) struct Arguments {
+    pub(crate) json: bool,
+    pub(crate) verbose: u8,
+    /// Of an order that asks no server, as it is before anything is said.
+    pub(crate) server: Server,
+    pub(crate) order: Order,
+}
 
 /// Fair distributed locks on Apache ZooKeeper.
 #[derive(Debug, Parser)]
-#[command(name = "lockkeeper", version, after_help = notes::EXAMPLES, disable_help_subcommand = true)]
-pub(crate) struct Arguments {
-    /// Prints data as JSON
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
-
-    /// Logs to stderr; given twice or three times it logs more (RUST_LOG wins)
-    #[arg(short, long, global = true, action = ArgAction::Count)]
-    pub(crate) verbose: u8,
-
-    #[command(flatten)]
-    pub(crate) server: Server,
-
+#[command(
+    name = "lockkeeper",
+    version,
+    after_help = notes::SHORT,
+    after_long_help = notes::EXAMPLES,
+    disable_help_subcommand = true
+)]
+struct Words {
     #[command(subcommand)]
-    pub(crate) order: Order,
+    order: Order,
 }
 
 #[derive(Debug, Subcommand)]
@@ -75,7 +76,7 @@ pub(crate) enum Order {
     /// Checks all locks for problems
     Doctor(Doctor),
     /// Declares that a store is new, so that it serves locks at once
-    #[command(after_help = notes::INIT)]
+    #[command(after_long_help = notes::INIT)]
     Init,
     /// Measures the cost of locks on an ensemble
     Bench(Bench),
@@ -85,128 +86,14 @@ pub(crate) enum Order {
     Completions(Completions),
     /// Prints the manual page, or writes all of them
     Man(Man),
-}
-
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Server")]
-pub(crate) struct Server {
-    /// ZooKeeper servers, and a chroot if there is one: zk1:2181,zk2:2181/app. The default is
-    /// localhost:2181. Or the URL of a Redis or a PostgreSQL: redis://host:6379, rediss:// with
-    /// TLS, redis-sentinel://s1:26379,s2:26379/mymaster, postgres://user@host/database. Or that of
-    /// a plain lock, for `run` alone: redis+setnx://host:6379. Every user of this machine sees it
-    /// in the list of processes, so set the variable if it has a password
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        env = "LOCKKEEPER_SERVERS",
-        hide_env_values = true
-    )]
-    servers: Option<String>,
-
-    /// The older word for --servers
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        env = "LOCKKEEPER_ZK",
-        hide_env_values = true
-    )]
-    zk: Option<String>,
-
-    /// What the two say. It is known after all words are read.
-    #[arg(skip)]
-    pub(crate) place: Place,
-
-    /// The node below which the locks are; all clients of a lock must use the same
-    #[arg(long, global = true, value_name = "PATH", default_value = "/locks")]
-    pub(crate) root: String,
-
-    /// The library that shares the locks, Curator or kazoo; all clients of a lock must use the same
-    #[arg(long, global = true, value_name = "DIALECT", default_value = "curator")]
-    pub(crate) dialect: DialectWord,
-
-    /// The credential: digest:user:password. Every user of this machine sees it in the list of
-    /// processes, so set the variable or --auth-file instead
-    #[arg(
-        long,
-        global = true,
-        value_name = "SCHEME:SECRET",
-        env = "LOCKKEEPER_AUTH",
-        hide_env_values = true
-    )]
-    pub(crate) auth: Option<Secret>,
-
-    /// The credential from the first line of a file or pipe, in place of --auth
-    #[arg(long, global = true, value_name = "FILE")]
-    pub(crate) auth_file: Option<PathBuf>,
-
-    /// The access list of the nodes that are made, as ZooKeeper's tools write it:
-    /// auth::cdrwa,world:anyone:r. The default is auth::cdrwa with --auth, and open without it
-    #[arg(
-        long,
-        global = true,
-        value_name = "LIST",
-        env = "LOCKKEEPER_ACL",
-        hide_env_values = true
-    )]
-    pub(crate) acl: Option<Acl>,
-
-    /// Only warns if the access list of a lock's directory allows more than --acl does, in place of
-    /// refusing the lock
-    #[arg(long, global = true)]
-    pub(crate) no_strict_acl: bool,
-
-    /// Speaks TLS with the servers, and trusts certificates that an authority in this file (PEM)
-    /// has signed. On Redis the scheme is rediss:// then
-    #[arg(long, global = true, value_name = "FILE", env = "LOCKKEEPER_TLS_CA")]
-    pub(crate) tls_ca: Option<PathBuf>,
-
-    /// The certificate (PEM) for servers that ask for one
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        env = "LOCKKEEPER_TLS_CERT",
-        requires_all = ["tls_ca", "tls_key"]
-    )]
-    pub(crate) tls_cert: Option<PathBuf>,
-
-    /// The key (PEM) of that certificate
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        env = "LOCKKEEPER_TLS_KEY",
-        requires = "tls_cert"
-    )]
-    pub(crate) tls_key: Option<PathBuf>,
-
-    /// Refuses to connect without TLS
-    #[arg(long, global = true, env = "LOCKKEEPER_REQUIRE_TLS", value_parser = FalseyValueParser::new())]
-    pub(crate) require_tls: bool,
-
-    /// How long a client may be silent before its session expires and its locks go to others
-    #[arg(long, global = true, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
-    pub(crate) session_timeout: Duration,
-
-    /// The tickTime of the servers' configuration; if it is given, a command survives longer
-    /// silences of the servers
-    #[arg(long, global = true, value_name = "TIME", env = "LOCKKEEPER_TICK", value_parser = parse_duration)]
-    pub(crate) tick: Option<Duration>,
-
-    /// How long to try for a session; 0s tries each address once
-    #[arg(long, global = true, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
-    pub(crate) connect_timeout: Duration,
-
-    /// How long a command that only reads (queue, leader, ls, why, journal, doctor) may take after
-    /// that
-    #[arg(long, global = true, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
-    pub(crate) read_timeout: Duration,
+    /// Shows the options that are in force, and where each comes from
+    Config(Config),
+    /// Explains a command, or: locks, exit-codes, environment
+    Help(Help),
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::RUN)]
+#[command(after_long_help = notes::RUN)]
 pub(crate) struct Run {
     /// The lock: one or more words separated by '/'; or several locks
     #[arg(required = true, value_name = "NAME")]
@@ -279,7 +166,7 @@ pub(crate) struct Work {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::ELECT)]
+#[command(after_long_help = notes::ELECT)]
 pub(crate) struct Elect {
     /// The election: one or more words separated by '/'
     pub(crate) name: String,
@@ -294,22 +181,60 @@ pub(crate) struct Elect {
 }
 
 impl Arguments {
-    /// Reads the words of a command line. It refuses those that exclude each other, and those that
-    /// the chosen kind of lock has nothing for.
+    /// Reads the words of a command line, and the settings of files in these places. It refuses
+    /// words that exclude each other, and those that the chosen kind of lock has nothing for.
     pub(crate) fn read(
-        words: impl IntoIterator<Item = impl Into<OsString> + Clone>,
-    ) -> Result<Self, clap::Error> {
-        let matches = Self::command().try_get_matches_from(words)?;
-        let mut arguments = Self::from_arg_matches(&matches)?;
-        refusals::check_names(&arguments.order)?;
-        if arguments.order.asks_servers() {
-            let server = &mut arguments.server;
-            server.place =
-                Place::chosen(server.servers.as_deref(), server.zk.as_deref(), &matches)?;
-            refusals::check_place(&arguments, &matches)?;
-        }
-        Ok(arguments)
+        words: impl IntoIterator<Item = impl Into<OsString>>,
+        places: &[PathBuf],
+    ) -> Result<Self, Failure> {
+        let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+        let read = tree::read(&words)?;
+        let mut order = Words::from_arg_matches(&read)?.order;
+        refusals::check_names(&order)?;
+        let own = read.subcommand().map_or(&read, |(_, own)| own);
+        let json = own.try_get_one::<bool>("json").ok().flatten();
+        let verbose = own.try_get_one::<u8>("verbose").ok().flatten();
+        Ok(Self {
+            json: json.copied().unwrap_or_default(),
+            verbose: verbose.copied().unwrap_or_default(),
+            server: match order.has_servers() {
+                true => read_connection(&words, own, &mut order, places)?,
+                false => Server::default(),
+            },
+            order,
+        })
     }
+}
+
+/// What the words of an order, the variables and the files say of the connection.
+fn read_connection(
+    words: &[OsString],
+    own: &ArgMatches,
+    order: &mut Order,
+    places: &[PathBuf],
+) -> Result<Server, Failure> {
+    let named = own.get_one::<PathBuf>("config");
+    let mut settings = Settings::read(named.map(PathBuf::as_path), places, &connection())?;
+    let told = Told::new(own, &settings);
+    let place = Place::chosen(&told)?;
+    refusals::leave_out(&place, &told.origin_of_place(), &mut settings);
+    let told = Told::new(own, &settings);
+    // Whoever asks what is in force wants to see it also when it is wrong.
+    if !matches!(order, Order::Config(_)) {
+        refusals::check_place(order, &place, &told)?;
+        refusals::check_tls(&told)?;
+    }
+    let more = settings.words(|id| matches!(told.origin(id), Origin::File { .. }));
+    let read = tree::read(&tree::with(words, more))?;
+    let all = read.subcommand().map_or(&read, |(_, all)| all);
+    if let Order::Config(config) = order {
+        config.in_force = in_force::in_force(&told, all, &place);
+    }
+    let server = Server::chosen(all, &told, place)?;
+    if let Order::Config(config) = order {
+        config.settings = settings;
+    }
+    Ok(server)
 }
 
 impl Order {
@@ -330,16 +255,22 @@ impl Order {
             Self::Serve(_) => "serve",
             Self::Completions(_) => "completions",
             Self::Man(_) => "man",
+            Self::Config(_) => "config",
+            Self::Help(_) => "help",
         }
     }
 
-    fn asks_servers(&self) -> bool {
-        !matches!(self, Self::Serve(_) | Self::Completions(_) | Self::Man(_))
+    /// Whether it has the options of the connection.
+    fn has_servers(&self) -> bool {
+        !matches!(
+            self,
+            Self::Serve(_) | Self::Completions(_) | Self::Man(_) | Self::Help(_)
+        )
     }
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::QUEUE)]
+#[command(after_long_help = notes::QUEUE)]
 pub(crate) struct Queue {
     /// The lock
     pub(crate) name: String,
@@ -350,7 +281,7 @@ pub(crate) struct Queue {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::LS)]
+#[command(after_long_help = notes::LS)]
 pub(crate) struct Ls {
     /// Shows it again every second until SIGINT or SIGTERM
     #[arg(long)]
@@ -358,21 +289,21 @@ pub(crate) struct Ls {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::WHY)]
+#[command(after_long_help = notes::WHY)]
 pub(crate) struct Why {
     /// The lock
     pub(crate) name: String,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::JOURNAL)]
+#[command(after_long_help = notes::JOURNAL)]
 pub(crate) struct Journal {
     /// The lock
     pub(crate) name: String,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::DOCTOR)]
+#[command(after_long_help = notes::DOCTOR)]
 pub(crate) struct Doctor {
     /// The most locks that a session may hold without a finding
     #[arg(long, value_name = "LOCKS", default_value = "200")]
@@ -380,7 +311,7 @@ pub(crate) struct Doctor {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::BREAK)]
+#[command(after_long_help = notes::BREAK)]
 pub(crate) struct Break {
     /// The lock
     pub(crate) name: String,
@@ -400,7 +331,7 @@ pub(crate) struct Break {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::LEADER)]
+#[command(after_long_help = notes::LEADER)]
 pub(crate) struct Leader {
     /// The election
     pub(crate) name: String,
@@ -411,7 +342,7 @@ pub(crate) struct Leader {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::SERVE)]
+#[command(after_long_help = notes::SERVE)]
 pub(crate) struct Serve {
     /// The address; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:2181")]
@@ -423,136 +354,36 @@ pub(crate) struct Serve {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::COMPLETIONS)]
+#[command(after_long_help = notes::COMPLETIONS)]
 pub(crate) struct Completions {
     /// The shell
     pub(crate) shell: Shell,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::MAN)]
+#[command(after_long_help = notes::MAN)]
 pub(crate) struct Man {
     /// The folder for the pages; it is made if it is not there
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<PathBuf>,
 }
 
-/// A [`Dialect`], for the command line.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum DialectWord {
-    Curator,
-    Kazoo,
+#[derive(Debug, Args)]
+#[command(after_long_help = notes::CONFIG)]
+pub(crate) struct Config {
+    #[arg(skip)]
+    pub(crate) in_force: Vec<InForce>,
+
+    #[arg(skip)]
+    pub(crate) settings: Settings,
 }
 
-impl From<DialectWord> for Dialect {
-    fn from(word: DialectWord) -> Self {
-        match word {
-            DialectWord::Curator => Self::Curator,
-            DialectWord::Kazoo => Self::Kazoo,
-        }
-    }
-}
-
-impl Server {
-    /// The scheme and the secret of what proves who we are.
-    fn credential(&self) -> Result<Option<(String, String)>, Failure> {
-        let secret = match (&self.auth_file, &self.auth) {
-            (Some(file), _) => {
-                let text = files::secret(file)?;
-                Secret::from(text.lines().next().unwrap_or_default())
-            }
-            (None, Some(secret)) => secret.clone(),
-            (None, None) => return Ok(None),
-        };
-        secret.credential().ok_or(Failure::NoCredential).map(Some)
-    }
-
-    fn read_access(&self) -> Result<Access, Failure> {
-        let identity = match (&self.tls_cert, &self.tls_key) {
-            (Some(certificate), Some(key)) => {
-                Some((files::text(certificate)?, files::secret(key)?))
-            }
-            _ => None,
-        };
-        Ok(Access {
-            credential: self.credential()?,
-            acl: self.acl.clone(),
-            only_warns: self.no_strict_acl,
-            ca: self.tls_ca.as_deref().map(files::text).transpose()?,
-            identity,
-            requires_tls: self.require_tls,
-        })
-    }
-
-    /// All of it, with what is in the files. A pipe can be read once, and may let us wait.
-    pub(crate) async fn access(&self) -> Result<Access, Failure> {
-        let server = self.clone();
-        let reading = spawn_blocking(move || server.read_access());
-        reading
-            .await
-            .map_err(io::Error::other)
-            .map_err(Failure::System)?
-    }
-
-    pub(crate) async fn connect(&self) -> Result<Keeper, Failure> {
-        self.connect_and_write(0).await
-    }
-
-    /// With a keeper that writes so many holds of each lock into the journal.
-    pub(crate) async fn connect_and_write(&self, journal: usize) -> Result<Keeper, Failure> {
-        self.connect_as(&self.access().await?, journal).await
-    }
-
-    pub(crate) async fn connect_as(
-        &self,
-        access: &Access,
-        journal: usize,
-    ) -> Result<Keeper, Failure> {
-        self.connect_to(self.builder(access).journal(journal)).await
-    }
-
-    pub(crate) fn builder(&self, access: &Access) -> KeeperBuilder {
-        let builder = Keeper::builder(self.place.connect_string())
-            .root(&self.root)
-            .dialect(self.dialect.into())
-            .session_timeout(self.session_timeout)
-            .connect_timeout(self.connect_timeout);
-        let builder = match self.tick {
-            Some(tick) => builder.tick_time(tick),
-            None => builder,
-        };
-        access.give(builder)
-    }
-
-    /// Says why, if it takes long.
-    pub(crate) async fn connect_to(&self, builder: KeeperBuilder) -> Result<Keeper, Failure> {
-        // The log says so too, where there is one.
-        if builder.sends_secrets_in_clear() && !tracing::enabled!(tracing::Level::WARN) {
-            report::say(
-                "the credential crosses the network in clear, because there is no TLS: see --tls-ca and --require-tls",
-            );
-        }
-        // On the heap: every order waits for it.
-        let mut connecting = Box::pin(builder.connect());
-        let quiet = match self.place {
-            Place::Store { .. } => QUIET_OF_A_STORE,
-            _ => QUIET,
-        };
-        if let Ok(connected) = timeout(quiet, &mut connecting).await {
-            return Ok(connected?);
-        }
-        let (servers, limit) = (self.place.shown(), self.connect_timeout);
-        if let Place::Store { engine, .. } = &self.place {
-            report::say(format_args!(
-                "no session with {servers} yet: {engine} that has started again, or is empty, gives none for 35s, because clients of before may still hold locks (`lockkeeper init` if it is new)"
-            ));
-        } else if io::stderr().is_terminal() {
-            report::say(format_args!(
-                "no session with {servers} yet: trying for {limit:?} (--connect-timeout)"
-            ));
-        }
-        Ok(connecting.await?)
-    }
+#[derive(Debug, Args)]
+#[command(after_long_help = notes::HELP)]
+pub(crate) struct Help {
+    /// A command, or locks, exit-codes or environment
+    #[arg(value_name = "COMMAND|TOPIC")]
+    pub(crate) about: Option<String>,
 }
 
 #[cfg(test)]
@@ -606,7 +437,7 @@ mod tests {
     #[test]
     fn every_order_in_the_docs_and_in_the_help_is_understood() {
         let mut lines: Vec<String> = PAGES.iter().flat_map(|page| commands(page)).collect();
-        let mut help = Arguments::command();
+        let mut help = tool();
         let mut texts = vec![help.render_long_help()];
         texts.extend(
             help.get_subcommands_mut()
@@ -619,13 +450,13 @@ mod tests {
 
         assert!(orders.len() > 40, "{} are found", orders.len());
         for order in orders {
-            let understood = Arguments::read(&order);
+            let understood = Arguments::read(&order, &[]);
             assert!(understood.is_ok(), "{order:?}: {}", understood.unwrap_err());
         }
     }
 
     #[test]
     fn the_words_of_the_command_line_agree_with_each_other() {
-        Arguments::command().debug_assert();
+        tool().debug_assert();
     }
 }

@@ -10,6 +10,23 @@ use std::time::Duration;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
+    /// Or help that was asked for.
+    #[error(transparent)]
+    Words(#[from] clap::Error),
+
+    #[error("cannot read the settings in {} (--config names another file, and /dev/null none)", file.display())]
+    Settings { file: PathBuf, source: io::Error },
+
+    #[error("{}, line {line}: {why}", file.display())]
+    Setting {
+        file: PathBuf,
+        line: usize,
+        why: String,
+    },
+
+    #[error("no command and no topic is called {word}: there are {there}")]
+    NoTopic { word: String, there: String },
+
     #[error(transparent)]
     Library(#[from] lockkeeper::Error),
 

@@ -13,36 +13,40 @@ const MOST: u64 = 1 << 20;
 
 /// The text of a file that others may know too.
 pub(crate) fn text(file: &Path) -> Result<String, Failure> {
-    read(file).map(|(text, _)| text)
+    read(file).map(|(text, _)| text).map_err(refused(file))
 }
 
 /// The text of one that they should not. It says on stderr if they can.
 pub(crate) fn secret(file: &Path) -> Result<String, Failure> {
-    let (text, is_open) = read(file)?;
+    let (text, is_open) = read(file).map_err(refused(file))?;
     if is_open {
-        report::say(format_args!(
-            "every user of this machine can read the secret in {0}: `chmod o-r {0}` ends that",
-            file.display()
-        ));
+        warn_of_readers(file);
     }
     Ok(text)
 }
 
+pub(crate) fn warn_of_readers(file: &Path) {
+    report::say(format_args!(
+        "every user of this machine can read the secret in {0}: `chmod o-r {0}` ends that",
+        file.display()
+    ));
+}
+
+fn refused(file: &Path) -> impl FnOnce(io::Error) -> Failure {
+    let file = file.to_owned();
+    |source| Failure::File { file, source }
+}
+
 /// The text, and whether every user may read it.
-fn read(file: &Path) -> Result<(String, bool), Failure> {
-    let refused = |source| Failure::File {
-        file: file.to_owned(),
-        source,
-    };
-    let opened = File::open(file).map_err(refused)?;
-    let about = opened.metadata().map_err(refused)?;
+pub(crate) fn read(file: &Path) -> io::Result<(String, bool)> {
+    let opened = File::open(file)?;
+    let about = opened.metadata()?;
     if !about.is_file() && !about.file_type().is_fifo() {
-        return Err(refused(io::Error::other("it is neither a file nor a pipe")));
+        return Err(io::Error::other("it is neither a file nor a pipe"));
     }
     let mut text = String::new();
-    let read = opened.take(MOST + 1).read_to_string(&mut text);
-    if read.map_err(refused)? as u64 > MOST {
-        return Err(refused(io::Error::other("it is longer than 1 MiB")));
+    if opened.take(MOST + 1).read_to_string(&mut text)? as u64 > MOST {
+        return Err(io::Error::other("it is longer than 1 MiB"));
     }
     Ok((text, about.is_file() && about.mode() & 0o004 != 0))
 }

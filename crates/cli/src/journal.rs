@@ -21,8 +21,14 @@ const HEAD: [&str; 10] = [
 
 pub(crate) async fn run(server: &Server, order: &Journal, as_json: bool) -> Result<u8, Failure> {
     let name = LockName::new(&order.name)?;
-    let story = look::once(server, async |keeper| Ok(Story::read(keeper, &name).await));
-    let mut story = story.await?;
+    let story = look::once(server, async |keeper: &Keeper| {
+        let story = Story::read(keeper, &name).await;
+        let nothing = format!(
+            "the journal has no hold of {name}: `run` and `elect` write holds with --journal"
+        );
+        Ok((story, look::nothing(server, keeper, nothing).await?))
+    });
+    let (mut story, nothing) = story.await?;
     let journal = std::mem::replace(&mut story.journal, Ok(Vec::new()))?;
     if let Err(error) = story.queue {
         return Err(error.into());
@@ -31,9 +37,7 @@ pub(crate) async fn run(server: &Server, order: &Journal, as_json: bool) -> Resu
         let objects = journal.iter().map(|entry| object(entry, &story));
         report::print_json(&objects.collect::<Vec<_>>())?;
     } else if journal.is_empty() {
-        report::say(format_args!(
-            "the journal has no hold of {name}: `run` and `elect` write holds with --journal"
-        ));
+        report::say(nothing);
     } else {
         let now = SystemTime::now();
         let rows = journal.iter().map(|entry| row(entry, &story, now));

@@ -14,8 +14,13 @@ const HEAD: [&str; 6] = ["VALUE", "TOKEN", "NODE", "LABEL", "HOST", "PID"];
 pub(crate) async fn run(server: &Server, order: &Order, as_json: bool) -> Result<u8, Failure> {
     let name = LockName::new(&order.name)?;
     if !order.watch {
-        let leader = look::once(server, async |keeper| Ok(leader(keeper, &name).await?)).await;
-        show(&name, leader?.as_ref(), as_json)?;
+        let look = async |keeper: &Keeper| {
+            let leader = leader(keeper, &name).await?;
+            let nothing = nobody(server, keeper, &name, leader.as_ref()).await?;
+            Ok((leader, nothing))
+        };
+        let (leader, nothing) = look::once(server, look).await?;
+        show(leader.as_ref(), &nothing, as_json)?;
         return Ok(0);
     }
     let mut signals = Signals::listen(signals::ENDING)?;
@@ -29,31 +34,47 @@ async fn leader(keeper: &Keeper, name: &LockName) -> lockkeeper::Result<Option<L
     keeper.election(name)?.leader().await
 }
 
+/// What to say if nobody leads.
+async fn nobody(
+    server: &Server,
+    keeper: &Keeper,
+    name: &LockName,
+    leader: Option<&Leader>,
+) -> Result<String, Failure> {
+    let nobody = format!("nobody leads {name}");
+    match leader {
+        Some(_) => Ok(nobody),
+        None => look::nothing(server, keeper, nobody).await,
+    }
+}
+
 /// Follows until something fails. Dropped, it leaves an idle session behind, which ends with its
 /// connection.
 async fn watch(server: &Server, name: &LockName, as_json: bool) -> Result<u8, Failure> {
     let keeper = server.connect().await?;
     // It may be long until there is a leader to follow.
     if leader(&keeper, name).await?.is_none() {
-        show(name, None, as_json)?;
+        let nothing = nobody(server, &keeper, name, None).await?;
+        show(None, &nothing, as_json)?;
     }
+    let nobody = format!("nobody leads {name}");
     let mut observer = keeper.election(name)?.observe();
     loop {
         observer.changed().await?;
         let leader = observer.borrow();
         match leader {
             Some(leader) if !as_json => report::print(&line(leader))?,
-            leader => show(name, leader, as_json)?,
+            leader => show(leader, &nobody, as_json)?,
         }
     }
 }
 
-fn show(name: &LockName, leader: Option<&Leader>, as_json: bool) -> Result<(), Failure> {
+fn show(leader: Option<&Leader>, nobody: &str, as_json: bool) -> Result<(), Failure> {
     match leader {
         leader if as_json => report::print_json(&leader.map(object)),
         Some(leader) => report::print(&report::table(HEAD, &[row(leader)])),
         None => {
-            report::say(format_args!("nobody leads {name}"));
+            report::say(nobody);
             Ok(())
         }
     }

@@ -18,6 +18,7 @@ pub mod bench;
 mod breaking;
 mod child;
 mod completions;
+mod config;
 mod doctor;
 mod elect;
 mod failure;
@@ -25,6 +26,7 @@ mod files;
 #[doc(hidden)]
 pub mod grammar;
 mod held;
+mod help;
 mod init;
 mod journal;
 mod leader;
@@ -71,23 +73,26 @@ pub fn main() -> ExitCode {
     if words.next().is_some_and(|word| word == shim::WORD) {
         return shim::become_command(words).into();
     }
-    let arguments = match Arguments::read(std::env::args_os()) {
+    let arguments = match Arguments::read(std::env::args_os(), &args::places()) {
         Ok(arguments) => arguments,
-        Err(usage) => {
+        Err(Failure::Words(usage)) => {
             // Help and version are asked for, and go to stdout. If they cannot be
             // printed, nothing is left to say so with.
             usage.print().unwrap_or_default();
             return if usage.use_stderr() { code::USAGE } else { 0 }.into();
         }
+        Err(failure) => return fail(&failure),
     };
     report::trace(arguments.verbose);
     match start(&arguments) {
         Ok(code) => code.into(),
-        Err(failure) => {
-            report::complain(&failure);
-            code_of(&failure).into()
-        }
+        Err(failure) => fail(&failure),
     }
+}
+
+fn fail(failure: &Failure) -> ExitCode {
+    report::complain(failure);
+    code_of(failure).into()
 }
 
 fn start(arguments: &Arguments) -> Result<u8, Failure> {
@@ -116,6 +121,8 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
             Order::Serve(order) => serve::run(order, arguments.json).await,
             Order::Completions(order) => completions::run(order),
             Order::Man(order) => man::run(order),
+            Order::Config(order) => config::run(order, arguments.json),
+            Order::Help(order) => help::run(order),
         }
     });
     // A look-up of a host name may still hang in a thread of its own; nothing waits for it.
@@ -128,6 +135,8 @@ fn code_of(failure: &Failure) -> u8 {
         // A refusal is ours to mend: the same words will be refused again.
         Failure::Library(error) if error.is_invalid() || error.is_refusal() => code::USAGE,
         Failure::NobodyToAsk | Failure::File { .. } | Failure::NoCredential => code::USAGE,
+        Failure::Words(_) | Failure::Settings { .. } | Failure::Setting { .. } => code::USAGE,
+        Failure::NoTopic { .. } => code::USAGE,
         Failure::Library(error) if error.is_denied() => code::DENIED,
         Failure::Bench { source, .. } if bench::is_denied(&**source) => code::DENIED,
         Failure::Bench { .. } | Failure::Left { .. } => code::UNAVAILABLE,

@@ -32,6 +32,24 @@ pub(crate) async fn once<T>(
     seen
 }
 
+/// What to say where nothing was seen: a root that does not exist is more likely a typing error than
+/// a root without locks. The default root is there when the first lock is.
+pub(crate) async fn nothing(
+    server: &Server,
+    keeper: &Keeper,
+    otherwise: String,
+) -> Result<String, Failure> {
+    if server.is_root_given && !keeper.has_root().await? {
+        return Ok(missing_root(server));
+    }
+    Ok(otherwise)
+}
+
+pub(crate) fn missing_root(server: &Server) -> String {
+    let (root, servers) = (&server.root, server.place.shown());
+    format!("{root} does not exist on {servers}: is --root right? (the first lock makes it)")
+}
+
 /// One of many looks.
 pub(crate) async fn within<T>(
     limit: Duration,

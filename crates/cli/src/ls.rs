@@ -38,6 +38,10 @@ fn tickets(lock: &LockSummary) -> Option<usize> {
 
 async fn see(keeper: &Keeper, server: &Server) -> Result<Sight, Failure> {
     let locks = keeper.locks().await?;
+    let mut nothing = format!("no lock below {} is in use", server.root);
+    if locks.is_empty() {
+        nothing = look::nothing(server, keeper, nothing).await?;
+    }
     let objects = locks.iter();
     let objects: Vec<Value> = objects
         .map(|lock| json!({ "name": lock.name, "tickets": tickets(lock) }))
@@ -64,7 +68,7 @@ async fn see(keeper: &Keeper, server: &Server) -> Result<Sight, Failure> {
         ),
         table: report::rows(["TICKETS", "NAME"], &rows),
         holders: 0,
-        nothing: format!("no lock below {} is in use", server.root),
+        nothing,
         json: objects.into(),
     })
 }

@@ -8,11 +8,11 @@
 use std::fs;
 use std::io;
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_mangen::Man as Generator;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use crate::args::{Arguments, Man};
+use crate::args::{self, Man};
 use crate::failure::Failure;
 use crate::report;
 
@@ -20,7 +20,7 @@ use crate::report;
 const SECTIONS: [(&str, &str); 2] = [("Exit codes:", "EXIT STATUS"), ("Examples:", "EXAMPLES")];
 
 pub(crate) fn run(order: &Man) -> Result<u8, Failure> {
-    let mut tool = Arguments::command();
+    let mut tool = args::tool();
     tool.build();
     let Some(folder) = &order.out else {
         let page = page(&tool, &tool).map_err(Failure::Output)?;
@@ -114,7 +114,7 @@ fn end(tool: &Command, command: &Command) -> Roff {
 
 fn notes(command: &Command) -> String {
     command
-        .get_after_help()
+        .get_after_long_help()
         .map(ToString::to_string)
         .unwrap_or_default()
 }

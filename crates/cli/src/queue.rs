@@ -19,7 +19,7 @@ const HEAD: [&str; 11] = [
 pub(crate) async fn run(server: &Server, order: &Queue, as_json: bool) -> Result<u8, Failure> {
     let name = LockName::new(&order.name)?;
     if !order.watch {
-        let sight = look::once(server, async |keeper| see(keeper, &name).await).await;
+        let sight = look::once(server, async |keeper| see(server, keeper, &name).await).await;
         live::show(&sight?, as_json)?;
         return Ok(0);
     }
@@ -29,7 +29,7 @@ pub(crate) async fn run(server: &Server, order: &Queue, as_json: bool) -> Result
         let keeper = server.connect().await?;
         let limit = server.read_timeout;
         live::watch(as_json, async || {
-            look::within(limit, see(&keeper, &name)).await
+            look::within(limit, see(server, &keeper, &name)).await
         })
         .await
     };
@@ -39,8 +39,12 @@ pub(crate) async fn run(server: &Server, order: &Queue, as_json: bool) -> Result
     }
 }
 
-async fn see(keeper: &Keeper, name: &LockName) -> Result<Sight, Failure> {
+async fn see(server: &Server, keeper: &Keeper, name: &LockName) -> Result<Sight, Failure> {
     let queue = keeper.queue(name).await?;
+    let mut nothing = format!("nobody holds or waits for {name}");
+    if queue.is_empty() {
+        nothing = look::nothing(server, keeper, nothing).await?;
+    }
     let now = SystemTime::now();
     let places = || queue.iter().enumerate();
     let rows: Vec<_> = places()
@@ -55,7 +59,7 @@ async fn see(keeper: &Keeper, name: &LockName) -> Result<Sight, Failure> {
         title: format!("{name}: held by {holders}, {waiting} waiting"),
         table: report::rows(HEAD, &rows),
         holders,
-        nothing: format!("nobody holds or waits for {name}"),
+        nothing,
         json: objects.into(),
     })
 }

@@ -26,9 +26,11 @@ pub(crate) async fn run(server: &Server, order: &Why, as_json: bool) -> Result<u
             Ok(queue) => process::of(queue.iter()).await,
             Err(_) => HashMap::new(),
         };
-        Ok((doing, Story::read(keeper, &name).await))
+        let story = Story::read(keeper, &name).await;
+        let nothing = look::nothing(server, keeper, String::new()).await?;
+        Ok((doing, story, nothing))
     });
-    let (doing, mut story) = seen.await?;
+    let (doing, mut story, nothing) = seen.await?;
     let queue = std::mem::replace(&mut story.queue, Ok(Vec::new()))?;
     let journal = std::mem::replace(&mut story.journal, Ok(Vec::new()));
     // The rest can be told without it: it may have an access list of its own, or be another
@@ -49,6 +51,8 @@ pub(crate) async fn run(server: &Server, order: &Why, as_json: bool) -> Result<u
     };
     if as_json {
         report::print_json(&case.object())?;
+    } else if queue.is_empty() && !nothing.is_empty() {
+        report::say(nothing);
     } else {
         report::print_lines(&case.lines())?;
     }

@@ -39,12 +39,14 @@ pub fn heed_signals() {
     }
 }
 
-/// The tool with the server of this world in its environment, no input, and both outputs piped.
+/// The tool with the server of this world in its environment, no settings, no input, and both
+/// outputs piped.
 pub fn tool(program: &str, world: &World) -> Command {
     heed_signals();
     let mut command = Command::new(program);
     command
         .env("LOCKKEEPER_ZK", world.connect_string())
+        .env("LOCKKEEPER_CONFIG", "/dev/null")
         .env_remove("RUST_LOG")
         .env_remove("TRACEPARENT");
     command

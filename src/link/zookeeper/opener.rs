@@ -32,6 +32,8 @@ pub(crate) struct Target {
     pub(crate) servers: String,
     /// Starts with `/`, or is empty.
     pub(crate) chroot: String,
+    /// Whether it is made if it does not exist.
+    pub(crate) creates_chroot: bool,
     /// The timeout to ask for. Once a session is open, waits go by the granted one.
     pub(crate) session_timeout: Duration,
     /// The timeout that was granted last.
@@ -74,6 +76,14 @@ impl Opener for Target {
 
     fn chroot(&self) -> &str {
         &self.chroot
+    }
+
+    fn above_chroot(&self) -> Option<Arc<dyn Opener>> {
+        let above = || Self {
+            chroot: String::new(),
+            ..self.clone()
+        };
+        self.creates_chroot.then(|| Arc::new(above()) as _)
     }
 
     fn envelope(&self) -> Envelope {

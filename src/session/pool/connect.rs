@@ -11,7 +11,8 @@ use tokio::time::{sleep, timeout};
 use super::{Access, Pool};
 use crate::error::{AddressFailure, Error, Result, UnreachableReason};
 use crate::link::engine::Weakness;
-use crate::link::{Code, Fault, Found, Link, Opener, Read};
+use crate::link::{Code, Create, Fault, Found, Link, Opener, Read};
+use crate::session::answered;
 use crate::session::heartbeat::LeaseStrength;
 
 /// The pause before servers that refused are asked again.
@@ -90,7 +91,8 @@ async fn connect(access: &Access, limit: Duration) -> Result<Arc<dyn Link>> {
             check_granted(access, &*link)?;
             check_strength(access, link.session_timeout())?;
             check_tick(access.tick, link.session_timeout())?;
-            find_chroot(link, &**opener).await
+            let left = limit.saturating_sub(started.elapsed());
+            with_chroot(link, &**opener, left).await
         }
         Ok(Err(Fault::Answered(Code::Unauthenticated))) => Err(Error::Unauthenticated {
             servers: opener.servers().to_owned(),
@@ -164,25 +166,76 @@ pub(crate) fn check_tick(tick: Option<Duration>, timeout: Duration) -> Result<()
     }
 }
 
-/// A missing chroot connects, and only then fails with a bare "no such node".
-async fn find_chroot(link: Arc<dyn Link>, opener: &dyn Opener) -> Result<Arc<dyn Link>> {
-    if opener.chroot().is_empty() {
+/// A missing chroot connects, and only then fails with a bare "no such node". It is made, if that
+/// is wanted.
+async fn with_chroot(
+    link: Arc<dyn Link>,
+    opener: &dyn Opener,
+    limit: Duration,
+) -> Result<Arc<dyn Link>> {
+    if opener.chroot().is_empty() || has_chroot(&*link).await {
         return Ok(link);
     }
+    if let Some(above) = opener.above_chroot() {
+        make_chroot(&*above, opener.chroot(), limit).await?;
+        if has_chroot(&*link).await {
+            return Ok(link);
+        }
+    }
+    Err(Error::ChrootMissing {
+        chroot: opener.chroot().into(),
+        servers: opener.servers().into(),
+    })
+}
+
+/// Whether it is there, as far as that can be found out.
+async fn has_chroot(link: &dyn Link) -> bool {
     // Without a sync, a server that lags behind would deny a chroot that was made a moment ago.
     let (synced, found) = (link.sync("/"), link.multi_read(&[Read::Data("/")]));
     synced.await.ok();
     match found.await {
-        Ok(found) if found.first() == Some(&Found::Failed(Code::NoNode)) => {
-            Err(Error::ChrootMissing {
-                chroot: opener.chroot().into(),
-                servers: opener.servers().into(),
-            })
-        }
-        Ok(_) | Err(Fault::Answered(_) | Fault::Refused(..)) => Ok(link),
+        Ok(found) => found.first() != Some(&Found::Failed(Code::NoNode)),
+        Err(Fault::Answered(_) | Fault::Refused(..)) => true,
         Err(Fault::Unknown(why)) => {
             tracing::debug!(why, "could not find out whether the chroot is there");
-            Ok(link)
+            true
         }
+    }
+}
+
+/// Makes the chroot and what is above it, in a session of its own that ends with this.
+async fn make_chroot(above: &dyn Opener, chroot: &str, limit: Duration) -> Result<()> {
+    const DOING: &str = "make the chroot";
+    let (servers, started) = (above.servers(), Instant::now());
+    let failed = |why: String| {
+        let reason = UnreachableReason::Refusing(why);
+        let failure = AddressFailure::new(servers.to_owned(), reason);
+        Error::unreachable(vec![failure], started.elapsed())
+    };
+    let making = async {
+        let link = above.open(limit).await.map_err(|fault| (chroot, fault))?;
+        let ends = chroot.match_indices('/').map(|(at, _)| at).skip(1);
+        let mut refusal = None;
+        for path in ends.chain([chroot.len()]).map(|end| &chroot[..end]) {
+            match link.create(path, b"", Create::Persistent).await {
+                Ok(_) | Err(Fault::Answered(Code::NodeExists)) => refusal = None,
+                // An upper one may be refused and yet be there: the next one tells.
+                Err(fault) => {
+                    refusal.get_or_insert((path, fault));
+                }
+            }
+        }
+        refusal.map_or(Ok(()), Err)
+    };
+    match timeout(limit, making).await {
+        Ok(Ok(())) => {
+            tracing::info!(chroot, "made the chroot");
+            Ok(())
+        }
+        Ok(Err((path, Fault::Answered(code) | Fault::Refused(_, code)))) => {
+            Err(answered(servers, DOING, path, &code))
+        }
+        Ok(Err((_, Fault::Unknown(why)))) => Err(failed(format!("cannot {DOING}: {why}"))),
+        Err(_) => Err(failed(format!("cannot {DOING} in time"))),
     }
 }

@@ -1,6 +1,15 @@
 //! The notes below the options in `--help`. `man.rs` reads them too: an entry is indented, with two
 //! spaces before its meaning.
 
+/// Below short help.
+pub(super) const SHORT: &str = "\
+Try it:
+  lockkeeper serve &                    a server to try all this on
+  lockkeeper run hello -- echo held     runs a command while it holds a lock
+
+Options of the connection (--servers, --root, --tls-ca, ..) stand before a command or behind it: see `lockkeeper run -h`.
+`lockkeeper --help` has more, and so has `lockkeeper help locks|exit-codes|environment`.";
+
 pub(super) const EXAMPLES: &str = "\
 Examples:
   lockkeeper run nightly-report -- ./report.sh         wait for the lock, then run
@@ -20,6 +29,9 @@ Examples:
   lockkeeper --servers redis+setnx://host:6379 run orders/42 -- ./work.sh    under a plain lock of Redis
 
 stdout is data; messages go to stderr.
+
+Options stand before a command or behind it, and only where they do something. Each option of the connection has a variable, and a
+setting in lockkeeper.toml: see `lockkeeper help environment` and `lockkeeper config --help`.
 
 Exit codes:
    0  done (`run`: the command ended with 0)
@@ -152,6 +164,7 @@ pub(super) const DOCTOR: &str = "\
   mixed     tickets in one queue that do not see each other: of other recipes or libraries
   numbers   a directory that has given nearly all of its 2147483647 numbers
   many      a session that holds more than --many locks
+  root      the root was given (--root) and does not exist: it is mistyped, or no lock was taken below it yet
   setting   a setting of the store (Redis, PostgreSQL) that weakens the promises: what it costs, and what to set
   open      a lock's directory, limit or journal whose access list allows more than --acl does (auth::cdrwa if only --auth is
             given): the identities that it lets in can forge the lock; users are compared by their names
@@ -252,3 +265,92 @@ server is asked.
 Examples:
   lockkeeper man | man -l -                              reads it at once
   lockkeeper man --out ~/.local/share/man/man1           afterwards: `man lockkeeper`, `man lockkeeper-run`";
+
+pub(super) const CONFIG: &str = "\
+Prints each option of the connection, its value, and where the value comes from: an option, a variable, the line of a file, or the
+default. It asks no server. A password is not shown, nor is the secret of a credential.
+
+The first of these wins: the option, its variable, its setting in a file, the default. The settings have the names of the options:
+
+  root            is --root, and so on
+  require_tls     and the other flags are true or false; LOCKKEEPER_REQUIRE_TLS=0 unsets one that a file sets
+  zk              and config have no setting
+
+The files are lockkeeper/lockkeeper.toml in $XDG_CONFIG_HOME (or ~/.config), and then in /etc. Each setting is taken from the first
+file that has it. --config FILE or LOCKKEEPER_CONFIG=FILE reads that file alone, and /dev/null none. An unknown setting, a wrong type
+and a file that cannot be read are wrong usage.
+
+Settings belong to the servers of their file. If an option or a variable chooses servers that have nothing for a setting, as Redis has
+no ticks, it is left out, and `lockkeeper config` says so. Only require_tls is never left out. Beside servers in the same file,
+such a setting is wrong usage.
+
+Fields of --json: options (each with option, value, from, and with variable, or file and line), left_out (option, why, file, line),
+files (that were read).
+
+Examples:
+  lockkeeper config
+  lockkeeper config --config ./staging.toml --json
+
+Exit codes:
+   0  done
+  64  wrong usage";
+
+pub(super) const HELP: &str = "\
+Without a word it is the help of the tool. `locks` explains the kinds of locks and their names, `exit-codes` has all exit codes, and
+`environment` has all variables.
+
+Examples:
+  lockkeeper help run
+  lockkeeper help environment";
+
+pub(crate) const LOCKS: &str = "\
+A lock is a name: one or more words separated by '/', for example orders/42. It needs no setting up. All who use the same servers and
+the same --root share it.
+
+With a queue (ZooKeeper, Redis, PostgreSQL), in the order of asking:
+  lockkeeper run NAME -- CMD                  a lock: one holder
+  lockkeeper run --shared NAME -- CMD         a reader: beside other readers, and no others
+  lockkeeper run --permits 1/4 NAME -- CMD    a semaphore: at most four at once
+  lockkeeper run --owner ID NAME -- CMD       reentrant: the same owner is let in again
+  lockkeeper run A B -- CMD                   several locks, together or not at all
+  lockkeeper elect NAME -- CMD                an election: the holder leads, and shows a value
+
+Every grant has a fencing token (LOCKKEEPER_TOKEN), a number that grows. Let the resource refuse lower ones: nothing else stops a
+holder that has lost its lock and does not know it yet.
+
+Plain locks (redis+setnx://host:6379, postgres+row://user@host/db, ..) are for `run` alone, in the form that other programs use. They
+have no queue, and are not fair.
+
+A node of ZooKeeper, Redis or PostgreSQL that has the lock's queue is below --root, which is /locks: `lockkeeper ls` lists them.";
+
+pub(crate) const EXIT_CODES: &str = "\
+`run` and `elect` end with the exit code of the command, or with 128+n if signal n ended it. Otherwise:
+
+    0  done
+    1  `break` removed nothing, or `doctor` found something wrong
+   64  wrong usage: options, settings, a lock's name, the connect string, what the store has nothing for
+   69  no server or store, one that is not usable for the lock, or the session ended before the command ran
+   70  the lock was lost while the command ran
+   74  stdout, or a file of `man --out`, cannot be written
+   75  not granted in time, or the ticket was removed while it waited
+   77  no permission
+  126  the command cannot be executed
+  127  the command is not found
+  130  SIGINT ended `bench`, and 143 SIGTERM";
+
+pub(crate) const ENVIRONMENT: &str = "\
+Each option of the connection has a variable. The option wins, then the variable, then a setting in lockkeeper.toml (see `lockkeeper
+config --help`). `lockkeeper config` prints what is in force. A flag is unset by 0, false or nothing.
+
+";
+
+pub(crate) const OTHER_VARIABLES: &str = "
+  LOCKKEEPER_JOURNAL          --journal of `run` and `elect`
+  RUST_LOG                    the log on stderr, in place of --verbose: lockkeeper=debug
+  TRACEPARENT                 the trace of the work (W3C), which is written into the ticket
+  XDG_CONFIG_HOME             the folder of lockkeeper/lockkeeper.toml, in place of ~/.config
+
+The command of `run` and `elect` gets:
+  LOCKKEEPER_NAME             the name of the lock; of several locks, one a line
+  LOCKKEEPER_NODE             the name of the ticket; not with plain locks
+  LOCKKEEPER_TOKEN            the fencing token; not with --shared, --permits, and plain locks without a token";

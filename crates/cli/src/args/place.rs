@@ -5,12 +5,13 @@
 
 use std::fmt;
 
+use clap::CommandFactory;
 use clap::error::ErrorKind;
-use clap::parser::ValueSource;
-use clap::{ArgMatches, CommandFactory};
 use lockkeeper::compat::KINDS;
 
-use super::Arguments;
+use super::Words;
+use super::settings::Origin;
+use super::told::Told;
 
 const DEFAULT: &str = "localhost:2181";
 
@@ -67,26 +68,18 @@ impl fmt::Debug for Place {
 }
 
 impl Place {
-    /// What the option says, or its older word; without them the variables. Both may say the same.
-    pub(super) fn chosen(
-        servers: Option<&str>,
-        zk: Option<&str>,
-        matches: &ArgMatches,
-    ) -> Result<Self, clap::Error> {
-        let source = |id| {
-            matches
-                .value_source(id)
-                .unwrap_or(ValueSource::DefaultValue)
-        };
-        let rank = source("servers").cmp(&source("zk"));
-        let given = match (servers, zk) {
-            (Some(new), Some(old)) if rank.is_eq() && new != old => {
-                return Err(refused(match source("zk") {
-                    ValueSource::CommandLine => "--servers and --zk differ, and mean the same",
+    /// What the option says, or its older word; without them the variables, and then a file. Both
+    /// words may say the same.
+    pub(super) fn chosen(told: &Told<'_>) -> Result<Self, clap::Error> {
+        let rank = |id| told.origin(id).rank();
+        let given = match (told.text("servers"), told.text("zk")) {
+            (Some(new), Some(old)) if rank("servers") == rank("zk") && new != old => {
+                return Err(refused(match told.origin("zk") {
+                    Origin::Option => "--servers and --zk differ, and mean the same",
                     _ => "LOCKKEEPER_SERVERS and LOCKKEEPER_ZK differ, and mean the same",
                 }));
             }
-            (Some(_), Some(old)) if rank.is_lt() => old,
+            (Some(_), Some(old)) if rank("servers") < rank("zk") => old,
             (Some(new), _) => new,
             (None, Some(old)) => old,
             (None, None) => DEFAULT,
@@ -124,6 +117,18 @@ impl Place {
             Self::ZooKeeper(servers) => servers,
             Self::Store { url, .. } => url,
             Self::Plain { kind, .. } => kind,
+        }
+    }
+
+    /// With its scheme, and without a password. The URL of a plain lock may have one anywhere.
+    pub(super) fn without_secrets(&self) -> String {
+        match self {
+            Self::ZooKeeper(servers) => servers.rsplit('@').next().unwrap_or_default().to_owned(),
+            Self::Store { url, .. } => {
+                let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+                format!("{scheme}://{}", self.shown())
+            }
+            Self::Plain { kind, .. } => format!("{kind}://***"),
         }
     }
 
@@ -178,17 +183,18 @@ fn unknown(scheme: &str) -> String {
 }
 
 pub(super) fn refused(why: impl fmt::Display) -> clap::Error {
-    Arguments::command().error(ErrorKind::ArgumentConflict, why)
+    Words::command().error(ErrorKind::ArgumentConflict, why)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Arguments;
 
     fn servers(words: &[&str]) -> Result<Place, String> {
         let order = ["lockkeeper", "run", "a"];
         let words = order.iter().chain(words).chain(&["--", "true"]);
-        let arguments = Arguments::read(words).map_err(|error| error.to_string())?;
+        let arguments = Arguments::read(words, &[]).map_err(|error| error.to_string())?;
         Ok(arguments.server.place)
     }
 

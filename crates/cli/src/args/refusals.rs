@@ -2,17 +2,22 @@
 //! lock has nothing for.
 //!
 //! Invariant: no word is left out in silence. What a plain lock does not have is refused by its
-//! name, also if a variable says it, and so is what ZooKeeper does not have.
-
-use clap::ArgMatches;
-use clap::parser::ValueSource;
+//! name, also if a variable says it, and so is what ZooKeeper does not have. Settings belong to the
+//! servers of their file: those that an option or a variable chooses in their place do without
+//! what they have nothing for.
 
 use super::place::{Place, refused};
-use super::{Arguments, Order, Run};
+use super::settings::{Origin, Settings};
+use super::told::Told;
+use super::{Order, Run};
+
+/// A promise is not left out.
+const REQUIRE_TLS: &str = "require_tls";
 
 /// What plain locks do not have: the id of an argument, and why or what has it.
 const NOT_PLAIN: &[(&str, &str)] = &[
     ("root", "it has no nodes to put locks below"),
+    ("create_chroot", "only ZooKeeper has chroots"),
     ("dialect", "only locks on ZooKeeper have dialects"),
     ("auth", "its user and password stand in its URL"),
     ("auth_file", "its user and password stand in its URL"),
@@ -21,7 +26,10 @@ const NOT_PLAIN: &[(&str, &str)] = &[
     ("tls_ca", "plain locks have no TLS"),
     ("tls_cert", "plain locks have no TLS"),
     ("tls_key", "plain locks have no TLS"),
-    ("require_tls", "plain locks have no TLS"),
+    (
+        REQUIRE_TLS,
+        "plain locks have no TLS: LOCKKEEPER_REQUIRE_TLS=0 does without it",
+    ),
     (
         "session_timeout",
         "it has no session: --ttl says how long its lock outlives a crash",
@@ -38,6 +46,7 @@ const NOT_PLAIN: &[(&str, &str)] = &[
 
 /// What a coordinator on another store does not have: the id of an argument, and why.
 const OF_ZOOKEEPER: &[(&str, &str)] = &[
+    ("create_chroot", "only ZooKeeper has chroots"),
     ("dialect", "only locks on ZooKeeper have dialects"),
     ("auth", "its user and password stand in its URL"),
     ("auth_file", "its user and password stand in its URL"),
@@ -50,6 +59,7 @@ const OF_ZOOKEEPER: &[(&str, &str)] = &[
 fn need(order: &Order) -> Option<&'static str> {
     match order {
         Order::Run(_) | Order::Serve(_) | Order::Completions(_) | Order::Man(_) => None,
+        Order::Config(_) | Order::Help(_) => None,
         Order::Queue(_) | Order::Elect(_) | Order::Leader(_) | Order::Why(_) => Some("a queue"),
         Order::Break(_) => Some("a queue of tickets"),
         Order::Ls(_) => Some("a list of its locks"),
@@ -79,30 +89,63 @@ pub(super) fn check_names(order: &Order) -> Result<(), clap::Error> {
     }
 }
 
+/// Leaves out what files say for other servers than the chosen ones.
+pub(super) fn leave_out(place: &Place, origin: &Origin, settings: &mut Settings) {
+    let not_there = match place {
+        Place::ZooKeeper(_) => &[],
+        Place::Store { .. } => OF_ZOOKEEPER,
+        Place::Plain { .. } => NOT_PLAIN,
+    };
+    for (id, why) in not_there {
+        let is_for_them = matches!(origin, Origin::File { .. }) && settings.is_beside_servers(id);
+        if !is_for_them && *id != REQUIRE_TLS {
+            settings.leave_out(id, why);
+        }
+    }
+}
+
+/// Refuses a certificate without its key, or without an authority to trust.
+pub(super) fn check_tls(told: &Told<'_>) -> Result<(), clap::Error> {
+    for (id, other) in [
+        ("tls_cert", "tls_key"),
+        ("tls_key", "tls_cert"),
+        ("tls_cert", "tls_ca"),
+    ] {
+        if let (Some(word), None) = (told.saying(id), told.saying(other)) {
+            let other = other.replace('_', "-");
+            return Err(refused(format!("{word} needs --{other}")));
+        }
+    }
+    Ok(())
+}
+
 /// Refuses what the chosen store or kind of lock has nothing for.
-pub(super) fn check_place(arguments: &Arguments, matches: &ArgMatches) -> Result<(), clap::Error> {
-    let order = &arguments.order;
+pub(super) fn check_place(
+    order: &Order,
+    place: &Place,
+    told: &Told<'_>,
+) -> Result<(), clap::Error> {
     if let (Place::ZooKeeper(_) | Place::Store { .. }, Order::Run(Run { ttl: Some(_), .. })) =
-        (&arguments.server.place, order)
+        (place, order)
     {
         let why = "--ttl is for plain locks: with a queue it is --session-timeout";
         return Err(refused(why));
     }
-    match &arguments.server.place {
+    match place {
         Place::ZooKeeper(_) if matches!(order, Order::Init) => Err(refused(
             "`init` is for another store (--servers redis://host:6379): ZooKeeper keeps what it has committed, so it needs none",
         )),
         Place::ZooKeeper(_) => Ok(()),
         Place::Store { engine, url } => {
-            check_options(OF_ZOOKEEPER, engine, matches)?;
+            check_options(OF_ZOOKEEPER, engine, told)?;
             let is_bench = matches!(order, Order::Bench(_));
-            if is_bench && (given("tls_ca", matches).is_some() || !names_one_in_clear(url)) {
+            if is_bench && (told.saying("tls_ca").is_some() || !names_one_in_clear(url)) {
                 let why = "`bench` measures raw operations on one server without TLS: name it with redis:// or postgres://";
                 return Err(refused(why));
             }
             Ok(())
         }
-        Place::Plain { kind, .. } => check_plain(kind, order, matches),
+        Place::Plain { kind, .. } => check_plain(kind, order, told),
     }
 }
 
@@ -113,14 +156,14 @@ fn names_one_in_clear(url: &str) -> bool {
     !is_known_to_others && modes.all(|(at, _)| url[at..].starts_with("sslmode=disable"))
 }
 
-fn check_plain(kind: &str, order: &Order, matches: &ArgMatches) -> Result<(), clap::Error> {
+fn check_plain(kind: &str, order: &Order, told: &Told<'_>) -> Result<(), clap::Error> {
     if let Some(need) = need(order) {
         let word = order.word();
         return Err(refused(format!(
             "`{word}` needs {need}, and {kind} has none: use ZooKeeper, redis:// or postgres://"
         )));
     }
-    check_options(NOT_PLAIN, kind, matches)?;
+    check_options(NOT_PLAIN, kind, told)?;
     match order {
         Order::Run(run) if run.names.len() > 1 => Err(refused(format!(
             "several locks are not for {kind}: they are taken together with queues only"
@@ -132,44 +175,26 @@ fn check_plain(kind: &str, order: &Order, matches: &ArgMatches) -> Result<(), cl
 fn check_options(
     refused_ones: &[(&str, &str)],
     kind: &str,
-    matches: &ArgMatches,
+    told: &Told<'_>,
 ) -> Result<(), clap::Error> {
     for (id, why) in refused_ones {
-        if let Some(word) = given(id, matches) {
+        if let Some(word) = told.saying(id) {
             return Err(refused(format!("{word} is not for {kind}: {why}")));
         }
     }
     Ok(())
 }
 
-/// How the user has said it, if at all.
-fn given(id: &str, matches: &ArgMatches) -> Option<String> {
-    let (_, matches) = matches.subcommand()?;
-    let source = matches.value_source(id)?;
-    // A flag has a source also when its variable says no.
-    if matches!(matches.try_get_one::<bool>(id), Ok(Some(false))) {
-        return None;
-    }
-    let option = format!("--{}", id.replace('_', "-"));
-    match source {
-        ValueSource::CommandLine => Some(option),
-        ValueSource::EnvVariable => {
-            let variable = id.replace("no_strict_", "").to_uppercase();
-            Some(format!("{option} (LOCKKEEPER_{variable})"))
-        }
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Arguments;
 
     const REDIS: &str = "redis+setnx://me:secret@a:1";
 
     fn read(words: &str) -> Result<Arguments, String> {
         let words = format!("lockkeeper {words}");
-        Arguments::read(words.split(' ')).map_err(|error| error.to_string())
+        Arguments::read(words.split(' '), &[]).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -180,6 +205,7 @@ mod tests {
             "--journal 9",
             "--label x",
             "--root /locks",
+            "--create-chroot",
             "--dialect kazoo",
             "--auth digest:a:b",
             "--auth-file f",
@@ -226,7 +252,7 @@ mod tests {
         for (id, _) in OF_ZOOKEEPER {
             let option = format!("--{}", id.replace('_', "-"));
             let value = match *id {
-                "no_strict_acl" => "",
+                "no_strict_acl" | "create_chroot" => "",
                 "dialect" => " kazoo",
                 "auth" => " digest:a:b",
                 "acl" => " open",
@@ -297,9 +323,6 @@ mod tests {
             let starts = error.contains(&format!("`{word}` needs "));
             let ends = error.contains("redis+setnx has none: use ZooKeeper");
             assert!(starts && ends && !error.contains("secret"), "{error}");
-        }
-        for order in ["serve", "man", "completions bash"] {
-            assert!(read(&format!("--servers {REDIS} {order}")).is_ok());
         }
     }
 }

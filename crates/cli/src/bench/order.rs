@@ -49,7 +49,7 @@ const MOST_WAITERS: u64 = 100_000;
 
 /// What is to be measured.
 #[derive(Debug, Args)]
-#[command(after_help = NOTES)]
+#[command(after_long_help = NOTES)]
 pub(crate) struct Order {
     /// The number of rounds, after a first one that is not counted
     #[arg(long, value_name = "N", default_value = "5", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]

@@ -104,6 +104,13 @@ async fn examine(
     }
     let (queues, _) = read(keeper).await?;
     let mut findings = weaknesses(keeper).await?;
+    if server.is_root_given && !keeper.has_root().await? {
+        findings.push(Finding {
+            what: "root",
+            locks: Vec::new(),
+            why: look::missing_root(server),
+        });
+    }
     for (name, queue) in &queues {
         findings.extend(processes(name, queue, &doing));
         findings.extend(strangers(name, queue));

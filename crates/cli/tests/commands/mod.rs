@@ -13,6 +13,7 @@ pub(crate) mod kinds;
 pub(crate) mod look;
 pub(crate) mod loss;
 pub(crate) mod pages;
+mod settings;
 pub(crate) mod signals;
 mod stores;
 pub(crate) mod terminal;
