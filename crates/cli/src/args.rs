@@ -4,6 +4,7 @@
 mod notes;
 mod place;
 mod refusals;
+mod words;
 
 pub(crate) use place::Place;
 
@@ -14,11 +15,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{FalseyValueParser, NonEmptyStringValueParser};
-use clap::{
-    ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint,
-};
+use clap::{ArgAction, Args, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
-use humantime::parse_duration;
 use lockkeeper::{Acl, Dialect, Keeper, KeeperBuilder};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -27,7 +25,7 @@ use crate::access::Access;
 use crate::bench::Order as Bench;
 use crate::failure::Failure;
 use crate::files;
-use crate::grammar::{Permits, Secret};
+use crate::grammar::{Permits, Secret, parse_duration, parse_some_duration};
 use crate::report;
 
 /// So long a connect says nothing.
@@ -201,14 +199,14 @@ pub(crate) struct Server {
 
     /// How long a command that only reads (queue, leader, ls, why, journal, doctor) may take after
     /// that
-    #[arg(long, global = true, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    #[arg(long, global = true, value_name = "TIME", default_value = "30s", value_parser = parse_some_duration)]
     pub(crate) read_timeout: Duration,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::RUN)]
+#[command(after_help = notes::RUN, override_usage = words::RUN)]
 pub(crate) struct Run {
-    /// The lock: one or more words separated by '/'; or several locks
+    /// The lock: one or more words separated by '/'. Several locks need `--` before the command
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
 
@@ -236,7 +234,7 @@ pub(crate) struct Run {
 /// The work under a lock, and how long to wait for the lock.
 #[derive(Debug, Args)]
 pub(crate) struct Work {
-    /// Gives up with 75 when the lock was not granted in this time
+    /// Gives up with 75 when the lock was not granted in this time; 0 is --no-wait
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) wait: Option<Duration>,
 
@@ -244,14 +242,24 @@ pub(crate) struct Work {
     #[arg(long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
 
-    /// How long after SIGTERM the command may take to end when the lock is lost, before it gets
-    /// SIGKILL; so long may the rest of its process group take when it was told to end
+    /// How long after SIGTERM the command may take to end when the lock is lost or --hold-at-most is
+    /// over, before it gets SIGKILL; so long may the rest of its process group take when it was told to end
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     pub(crate) grace: Duration,
 
     /// Holds the lock until the command's whole process group has ended
     #[arg(long)]
     pub(crate) wait_group: bool,
+
+    /// Holds the lock for so long from its grant on, also if the command ends sooner: another host
+    /// whose cron is late finds it held
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) hold_at_least: Option<Duration>,
+
+    /// Sends SIGTERM to the command when the lock was held for so long, and SIGKILL after --grace;
+    /// then `run` ends with 124
+    #[arg(long, value_name = "TIME", value_parser = parse_some_duration)]
+    pub(crate) hold_at_most: Option<Duration>,
 
     /// Writes this hold and its end into the lock's journal, and keeps so many holds there
     #[arg(
@@ -268,8 +276,8 @@ pub(crate) struct Work {
     #[arg(long)]
     pub(crate) unset_auth: bool,
 
-    /// The label of the ticket, in place of the command's name; every reader of the queue sees it,
-    /// so no secrets
+    /// The label of the ticket, in place of the name of the command or script; every reader of the
+    /// queue sees it, so no secrets
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
 
@@ -279,7 +287,7 @@ pub(crate) struct Work {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = notes::ELECT)]
+#[command(after_help = notes::ELECT, override_usage = words::ELECT)]
 pub(crate) struct Elect {
     /// The election: one or more words separated by '/'
     pub(crate) name: String,
@@ -299,9 +307,12 @@ impl Arguments {
     pub(crate) fn read(
         words: impl IntoIterator<Item = impl Into<OsString> + Clone>,
     ) -> Result<Self, clap::Error> {
-        let matches = Self::command().try_get_matches_from(words)?;
+        let mut tool = words::tool();
+        let words = words::separated(&mut tool, words.into_iter().map(Into::into).collect())?;
+        let matches = tool.try_get_matches_from(words)?;
         let mut arguments = Self::from_arg_matches(&matches)?;
         refusals::check_names(&arguments.order)?;
+        refusals::check_times(&arguments.order)?;
         if arguments.order.asks_servers() {
             let server = &mut arguments.server;
             server.place =
@@ -557,6 +568,8 @@ impl Server {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     const PAGES: [&str; 8] = [
@@ -615,6 +628,8 @@ mod tests {
         for text in texts {
             lines.extend(text.to_string().lines().map(str::to_owned));
         }
+        // A second line of usage.
+        lines.retain(|line| !line.contains("[OPTIONS]"));
         let orders: Vec<Vec<String>> = lines.iter().filter_map(|line| words(line)).collect();
 
         assert!(orders.len() > 40, "{} are found", orders.len());

@@ -27,22 +27,27 @@ pub mod grammar;
 mod held;
 mod init;
 mod journal;
+mod label;
 mod leader;
 mod lease;
 mod live;
 mod look;
 mod ls;
 mod man;
+mod nested;
 mod plain;
 mod process;
 mod queue;
 mod report;
 mod run;
+mod running;
 mod serve;
 mod shim;
 mod signals;
+mod status;
 mod terminal;
 mod trace;
+mod waiting;
 mod why;
 
 use std::process::ExitCode;
@@ -60,6 +65,8 @@ mod code {
     pub(crate) const OUTPUT: u8 = 74;
     pub(crate) const NOT_GRANTED: u8 = 75;
     pub(crate) const DENIED: u8 = 77;
+    /// As with `timeout`.
+    pub(crate) const OVERDUE: u8 = 124;
     pub(crate) const CANNOT_RUN: u8 = 126;
     pub(crate) const NOT_FOUND: u8 = 127;
 }
@@ -128,6 +135,7 @@ fn code_of(failure: &Failure) -> u8 {
         // A refusal is ours to mend: the same words will be refused again.
         Failure::Library(error) if error.is_invalid() || error.is_refusal() => code::USAGE,
         Failure::NobodyToAsk | Failure::File { .. } | Failure::NoCredential => code::USAGE,
+        Failure::Nested { .. } => code::USAGE,
         Failure::Library(error) if error.is_denied() => code::DENIED,
         Failure::Bench { source, .. } if bench::is_denied(&**source) => code::DENIED,
         Failure::Bench { .. } | Failure::Left { .. } => code::UNAVAILABLE,
@@ -138,7 +146,7 @@ fn code_of(failure: &Failure) -> u8 {
         Failure::Library(error) if error.is_retryable() => code::NOT_GRANTED,
         Failure::Library(_) | Failure::Listen { .. } | Failure::System(_) => code::UNAVAILABLE,
         Failure::Taken { .. } => code::NOT_GRANTED,
-        Failure::Lost { .. } | Failure::Endangered { .. } => code::LOST,
+        Failure::Lost { .. } | Failure::LostAfter { .. } | Failure::Endangered { .. } => code::LOST,
         Failure::Start(_) => code::CANNOT_RUN,
         // The reader of our output has enough.
         Failure::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => 0,

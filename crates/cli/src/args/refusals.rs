@@ -6,9 +6,10 @@
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
+use lockkeeper::LockName;
 
 use super::place::{Place, refused};
-use super::{Arguments, Order, Run};
+use super::{Arguments, Elect, Order, Run};
 
 /// What plain locks do not have: the id of an argument, and why or what has it.
 const NOT_PLAIN: &[(&str, &str)] = &[
@@ -60,7 +61,7 @@ fn need(order: &Order) -> Option<&'static str> {
     }
 }
 
-/// Refuses options for one lock beside several names.
+/// Refuses options for one lock beside several names, and what is a command rather than a name.
 pub(super) fn check_names(order: &Order) -> Result<(), clap::Error> {
     let Order::Run(run) = order else {
         return Ok(());
@@ -71,11 +72,30 @@ pub(super) fn check_names(order: &Order) -> Result<(), clap::Error> {
         (run.owner.is_some(), "--owner"),
     ];
     let is_several = run.names.len() > 1;
+    let mut names = run.names.iter().filter(|_| is_several);
+    if let Some(word) = names.find(|name| LockName::new(name).is_err()) {
+        return Err(refused(format!(
+            "{word:?} is no name of a lock: a command with a `--` of its own needs one before it"
+        )));
+    }
     match alone.iter().find(|(is_given, _)| *is_given && is_several) {
         Some((_, option)) => Err(refused(format!(
             "{option} is for one lock, and several were given"
         ))),
         None => Ok(()),
+    }
+}
+
+/// Refuses times that contradict each other.
+pub(super) fn check_times(order: &Order) -> Result<(), clap::Error> {
+    let (Order::Run(Run { work, .. }) | Order::Elect(Elect { work, .. })) = order else {
+        return Ok(());
+    };
+    match (work.hold_at_least, work.hold_at_most) {
+        (Some(least), Some(most)) if least > most => {
+            Err(refused("--hold-at-least is longer than --hold-at-most"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -204,7 +224,8 @@ mod tests {
         assert!(error.contains("--root is not for"), "{error}");
         let error = read(&format!("--servers {REDIS} run a b -- true")).unwrap_err();
         assert!(error.contains("several locks are not for"), "{error}");
-        let all = "--ttl 5s --owner me --wait 1s --grace 1s --wait-group --unset-auth";
+        let all = "--ttl 5s --owner me --wait 1s --grace 1s --wait-group --unset-auth \
+                   --hold-at-least 1s --hold-at-most 1min";
         let plain = read(&format!(
             "run --servers {REDIS} --connect-timeout 3s {all} a -- true"
         ));
