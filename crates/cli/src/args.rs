@@ -242,8 +242,9 @@ pub(crate) struct Work {
     #[arg(long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
 
-    /// How long after SIGTERM the command may take to end when the lock is lost or --hold-at-most is
-    /// over, before it gets SIGKILL; so long may the rest of its process group take when it was told to end
+    /// How long after SIGTERM the command may take to end when the lock is lost or --hold-at-most
+    /// is over, before it gets SIGKILL; so long may the rest of its process group take when it was
+    /// told to end
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     pub(crate) grace: Duration,
 

@@ -74,9 +74,10 @@ impl Shell {
         let seen = self.raw();
         let mut kept = String::new();
         for drawn in seen.split_inclusive("\u{1b}[K") {
-            let begin = drawn
-                .strip_suffix("\u{1b}[K")
-                .and_then(|line| line.rfind('\r'));
+            let line = drawn.strip_suffix("\u{1b}[K");
+            let begin = line.and_then(|line| line.rfind('\r'));
+            // A new line is not drawn over the one before.
+            let begin = begin.filter(|begin| !drawn[*begin..].starts_with("\r\n"));
             kept += begin.map_or(drawn, |begin| &drawn[..begin]);
         }
         kept.replace('\r', "").replace("^C", "").replace("^Z", "")
