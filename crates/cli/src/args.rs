@@ -9,6 +9,7 @@ mod server;
 mod settings;
 mod told;
 mod tree;
+mod words;
 
 pub(crate) use in_force::InForce;
 pub(crate) use place::Place;
@@ -24,11 +25,10 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
-use humantime::parse_duration;
 
 use crate::bench::Order as Bench;
 use crate::failure::Failure;
-use crate::grammar::Permits;
+use crate::grammar::{Permits, parse_duration, parse_some_duration};
 use told::Told;
 
 /// The words of a command line.
@@ -93,9 +93,9 @@ pub(crate) enum Order {
 }
 
 #[derive(Debug, Args)]
-#[command(after_long_help = notes::RUN)]
+#[command(after_long_help = notes::RUN, override_usage = words::RUN)]
 pub(crate) struct Run {
-    /// The lock: one or more words separated by '/'; or several locks
+    /// The lock: one or more words separated by '/'. Several locks need `--` before the command
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
 
@@ -123,7 +123,7 @@ pub(crate) struct Run {
 /// The work under a lock, and how long to wait for the lock.
 #[derive(Debug, Args)]
 pub(crate) struct Work {
-    /// Gives up with 75 when the lock was not granted in this time
+    /// Gives up with 75 when the lock was not granted in this time; 0 is --no-wait
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) wait: Option<Duration>,
 
@@ -131,14 +131,25 @@ pub(crate) struct Work {
     #[arg(long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
 
-    /// How long after SIGTERM the command may take to end when the lock is lost, before it gets
-    /// SIGKILL; so long may the rest of its process group take when it was told to end
+    /// How long after SIGTERM the command may take to end when the lock is lost or --hold-at-most
+    /// is over, before it gets SIGKILL; so long may the rest of its process group take when it was
+    /// told to end
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     pub(crate) grace: Duration,
 
     /// Holds the lock until the command's whole process group has ended
     #[arg(long)]
     pub(crate) wait_group: bool,
+
+    /// Holds the lock for so long from its grant on, also if the command ends sooner: another host
+    /// whose cron is late finds it held
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) hold_at_least: Option<Duration>,
+
+    /// Sends SIGTERM to the command when the lock was held for so long, and SIGKILL after --grace;
+    /// then `run` ends with 124
+    #[arg(long, value_name = "TIME", value_parser = parse_some_duration)]
+    pub(crate) hold_at_most: Option<Duration>,
 
     /// Writes this hold and its end into the lock's journal, and keeps so many holds there
     #[arg(
@@ -155,8 +166,8 @@ pub(crate) struct Work {
     #[arg(long)]
     pub(crate) unset_auth: bool,
 
-    /// The label of the ticket, in place of the command's name; every reader of the queue sees it,
-    /// so no secrets
+    /// The label of the ticket, in place of the name of the command or script; every reader of the
+    /// queue sees it, so no secrets
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
 
@@ -166,7 +177,7 @@ pub(crate) struct Work {
 }
 
 #[derive(Debug, Args)]
-#[command(after_long_help = notes::ELECT)]
+#[command(after_long_help = notes::ELECT, override_usage = words::ELECT)]
 pub(crate) struct Elect {
     /// The election: one or more words separated by '/'
     pub(crate) name: String,
@@ -191,6 +202,7 @@ impl Arguments {
         let read = tree::read(&words)?;
         let mut order = Words::from_arg_matches(&read)?.order;
         refusals::check_names(&order)?;
+        refusals::check_times(&order)?;
         let own = read.subcommand().map_or(&read, |(_, own)| own);
         let json = own.try_get_one::<bool>("json").ok().flatten();
         let verbose = own.try_get_one::<u8>("verbose").ok().flatten();
@@ -388,6 +400,8 @@ pub(crate) struct Help {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     const PAGES: [&str; 8] = [
@@ -446,6 +460,8 @@ mod tests {
         for text in texts {
             lines.extend(text.to_string().lines().map(str::to_owned));
         }
+        // A second line of usage.
+        lines.retain(|line| !line.contains("[OPTIONS]"));
         let orders: Vec<Vec<String>> = lines.iter().filter_map(|line| words(line)).collect();
 
         assert!(orders.len() > 40, "{} are found", orders.len());

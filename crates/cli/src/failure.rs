@@ -36,7 +36,7 @@ pub(crate) enum Failure {
     #[error("the store did not answer within {} (--connect-timeout)", humantime::format_duration(*limit))]
     NoStore { limit: Duration },
 
-    #[error("{name} is held or waited for, and --no-wait was given")]
+    #[error("{name} is held or waited for, and --no-wait or --wait 0 was given")]
     Taken { name: String },
 
     #[error("{name} was lost while the command ran")]
@@ -44,6 +44,17 @@ pub(crate) enum Failure {
         name: String,
         source: lockkeeper::Error,
     },
+
+    #[error("{name} was lost after the command had ended, and before --hold-at-least was over")]
+    LostAfter {
+        name: String,
+        source: lockkeeper::Error,
+    },
+
+    #[error(
+        "the `run` around this one holds {name}, and would wait for this one for ever: give both the same --owner"
+    )]
+    Nested { name: String },
 
     #[error("{name} was about to be lost while the command ran, so the command was ended")]
     Endangered { name: String },

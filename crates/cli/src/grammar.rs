@@ -4,6 +4,47 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
+
+/// What humantime reads as a month or a year.
+const CALENDAR: [&str; 8] = ["M", "month", "months", "y", "yr", "yrs", "year", "years"];
+
+/// A time as people write it: `1h 30min`, `1.5s`, or a number of seconds. Zero is one.
+pub fn parse_duration(word: &str) -> Result<Duration, String> {
+    let word = word.trim();
+    let below = word.strip_prefix('-').unwrap_or_default();
+    if below.starts_with(|c: char| c.is_ascii_digit()) {
+        return Err("a time is not below zero: write it as 30s, or as 30".into());
+    }
+    let mut units = word.split(|c: char| !c.is_alphabetic());
+    if let Some(unit) = units.find(|unit| CALENDAR.contains(unit)) {
+        let minutes = if unit == "M" {
+            ", and minutes as m"
+        } else {
+            ""
+        };
+        return Err(format!(
+            "months and years differ in length: write days, as 30d{minutes}"
+        ));
+    }
+    let is_bare = !word.is_empty() && word.chars().all(|c| c.is_ascii_digit() || c == '.');
+    let seconds = format!("{word}s");
+    let time = if is_bare { &*seconds } else { word };
+    humantime::parse_duration(time).map_err(|error| match error {
+        humantime::DurationError::NumberOverflow => {
+            "it is too long, or finer than a nanosecond".into()
+        }
+        _ => "write it as 30s, 5min or 1h 30min; a number alone is seconds".into(),
+    })
+}
+
+/// The same where nothing can be done in no time.
+pub fn parse_some_duration(word: &str) -> Result<Duration, String> {
+    match parse_duration(word) {
+        Ok(Duration::ZERO) => Err("0 leaves no time for anything: it must be more".into()),
+        time => time,
+    }
+}
 
 /// So many permits of so many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,9 +118,13 @@ pub fn words(data: &[u8]) {
     });
     assert!(whole.is_none_or(|whole| whole == text));
 
-    if let Ok(time) = humantime::parse_duration(&text) {
-        let shown = humantime::format_duration(time).to_string();
-        assert_eq!(humantime::parse_duration(&shown), Ok(time), "{shown}");
+    match parse_duration(&text) {
+        Ok(time) => {
+            // It may have months, for the eye.
+            let shown = humantime::format_duration(time).to_string();
+            assert_eq!(humantime::parse_duration(&shown), Ok(time), "{shown}");
+        }
+        Err(why) => assert!(!why.is_empty() && !why.contains('\n')),
     }
 }
 
@@ -90,6 +135,56 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+
+    #[test]
+    fn a_number_alone_is_seconds() {
+        for (word, millis) in [
+            ("30", 30_000),
+            (" 30 ", 30_000),
+            ("0", 0),
+            ("0.5", 500),
+            ("1.5s", 1500),
+            ("250ms", 250),
+            ("5m", 300_000),
+            ("5min", 300_000),
+            ("1h 30min", 5_400_000),
+            ("2d", 172_800_000),
+            ("1w", 604_800_000),
+        ] {
+            let time = Duration::from_millis(millis);
+            assert_eq!(parse_duration(word), Ok(time), "{word}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_time_is_refused_in_words() {
+        for (word, why) in [
+            ("1month", "months and years"),
+            ("1h 2months", "months and years"),
+            ("2y", "write days"),
+            ("1year", "write days"),
+            ("5M", "minutes as m"),
+            ("-5", "below zero"),
+            ("-5s", "below zero"),
+            ("soon", "a number alone is seconds"),
+            ("5 minuts", "write it as 30s"),
+            ("1h 30", "write it as 30s"),
+            ("--no-wait", "write it as 30s"),
+            ("", "write it as 30s"),
+            (".", "write it as 30s"),
+            ("1.2.3", "write it as 30s"),
+            ("99999999999999999999", "too long"),
+        ] {
+            let error = parse_duration(word).unwrap_err();
+            assert!(error.contains(why), "{word}: {error}");
+        }
+        assert!(
+            parse_some_duration("0s")
+                .unwrap_err()
+                .contains("it must be more")
+        );
+        assert_eq!(parse_some_duration("1"), Ok(Duration::from_secs(1)));
+    }
 
     #[test]
     fn what_is_in_the_corpus_keeps_its_claims() {

@@ -2,21 +2,19 @@
 //!
 //! It only passes on: what a lock is and when it is lost, the library knows.
 
-use std::path::Path;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use lockkeeper::compat::{PlainGuard, PlainMutex, PlainStore};
 use lockkeeper::{
-    Election, Error, Guard, Keeper, Leadership, LockName, MultiGuard, MultiLock, Mutex, Owner,
-    Permit, ReadGuard, Result, RwLock, Semaphore,
+    Election, Error, Guard, Keeper, Leadership, LockKind, LockName, MultiGuard, MultiLock, Mutex,
+    Owner, Permit, QueueEntry, ReadGuard, Result, RwLock, Semaphore,
 };
 
 use crate::args::{Run, Work};
+use crate::grammar::Permits;
+use crate::label;
 use crate::trace;
-
-/// The longest label that we choose, in characters.
-const LABEL: usize = 40;
 
 /// What our ticket says of us.
 pub(crate) struct Badge {
@@ -27,7 +25,10 @@ pub(crate) struct Badge {
 impl Badge {
     pub(crate) fn of(work: &Work) -> Self {
         Self {
-            label: label(work),
+            label: work
+                .label
+                .clone()
+                .unwrap_or_else(|| label::of(&work.command)),
             trace_id: trace::own(),
         }
     }
@@ -48,9 +49,10 @@ pub(crate) use badged;
 
 /// A lock that is asked for.
 pub(crate) enum Wanted {
-    Alone(Mutex),
-    Shared(RwLock),
-    Permits(Semaphore, u32),
+    /// With its owner's name.
+    Alone(Mutex, Option<String>),
+    Shared(RwLock, Option<String>),
+    Permits(Semaphore, Permits),
     Several(MultiLock),
     /// With a value.
     Lead(Election, String),
@@ -61,7 +63,8 @@ impl Wanted {
     /// What the words of the command line ask for; mixes that cannot be were refused before.
     pub(crate) fn of(keeper: &Keeper, order: &Run) -> Result<Self> {
         let badge = Badge::of(&order.work);
-        let owner = order.owner.as_deref().map(Owner::named);
+        let owned = order.owner.clone();
+        let owner = owned.as_deref().map(Owner::named);
         let [name] = &order.names[..] else {
             let names = order.names.iter().map(String::as_str);
             return Ok(Self::Several(badged!(keeper.multi_lock(names)?, badge)));
@@ -69,27 +72,49 @@ impl Wanted {
         let name = LockName::new(name)?;
         if let Some(permits) = order.permits {
             let semaphore = keeper.semaphore(name, permits.limit)?;
-            return Ok(Self::Permits(badged!(semaphore, badge), permits.count));
+            return Ok(Self::Permits(badged!(semaphore, badge), permits));
         }
         if order.shared {
             let lock = badged!(keeper.rw_lock(name)?, badge);
-            return Ok(Self::Shared(match &owner {
+            let lock = match &owner {
                 Some(owner) => lock.with_owner(owner),
                 None => lock,
-            }));
+            };
+            return Ok(Self::Shared(lock, owned));
         }
         let lock = badged!(keeper.mutex(name)?, badge);
-        Ok(Self::Alone(match &owner {
+        let lock = match &owner {
             Some(owner) => lock.with_owner(owner),
             None => lock,
-        }))
+        };
+        Ok(Self::Alone(lock, owned))
+    }
+
+    /// Whether it is granted only when that holder has left.
+    pub(crate) fn waits_for(&self, holder: &QueueEntry) -> bool {
+        let is_other = |owner: &Option<String>| owner.is_none() || *owner != holder.owner;
+        match self {
+            Self::Alone(_, owner) => is_other(owner),
+            Self::Shared(_, owner) => holder.kind != LockKind::Read && is_other(owner),
+            Self::Permits(_, permits) => {
+                let left = permits
+                    .limit
+                    .saturating_sub(holder.permits.unwrap_or_default());
+                permits.count > left
+            }
+            Self::Several(_) | Self::Lead(..) => true,
+            // It is in no queue.
+            Self::Plain(_) => false,
+        }
     }
 
     pub(crate) async fn take(&self) -> Result<Held> {
         Ok(match self {
-            Self::Alone(lock) => Held::Alone(lock.lock().await?),
-            Self::Shared(lock) => Held::Shared(lock.read().await?),
-            Self::Permits(semaphore, count) => Held::Permits(semaphore.acquire_many(*count).await?),
+            Self::Alone(lock, _) => Held::Alone(lock.lock().await?),
+            Self::Shared(lock, _) => Held::Shared(lock.read().await?),
+            Self::Permits(semaphore, permits) => {
+                Held::Permits(semaphore.acquire_many(permits.count).await?)
+            }
             Self::Several(locks) => Held::Several(locks.lock().await?),
             Self::Lead(election, value) => Held::Lead(election.campaign(value.as_str()).await?),
             Self::Plain(lock) => Held::Plain(lock.lock().await?),
@@ -98,10 +123,11 @@ impl Wanted {
 
     pub(crate) async fn try_take(&self) -> Result<Option<Held>> {
         Ok(match self {
-            Self::Alone(lock) => lock.try_lock().await?.map(Held::Alone),
-            Self::Shared(lock) => lock.try_read().await?.map(Held::Shared),
-            Self::Permits(semaphore, count) => {
-                semaphore.try_acquire_many(*count).await?.map(Held::Permits)
+            Self::Alone(lock, _) => lock.try_lock().await?.map(Held::Alone),
+            Self::Shared(lock, _) => lock.try_read().await?.map(Held::Shared),
+            Self::Permits(semaphore, permits) => {
+                let permit = semaphore.try_acquire_many(permits.count).await?;
+                permit.map(Held::Permits)
             }
             Self::Several(locks) => locks.try_lock().await?.map(Held::Several),
             Self::Lead(election, value) => {
@@ -114,10 +140,10 @@ impl Wanted {
 
     pub(crate) async fn take_within(&self, limit: Duration) -> Result<Held> {
         Ok(match self {
-            Self::Alone(lock) => Held::Alone(lock.lock_timeout(limit).await?),
-            Self::Shared(lock) => Held::Shared(lock.read_timeout(limit).await?),
-            Self::Permits(semaphore, count) => {
-                Held::Permits(semaphore.acquire_many_timeout(*count, limit).await?)
+            Self::Alone(lock, _) => Held::Alone(lock.lock_timeout(limit).await?),
+            Self::Shared(lock, _) => Held::Shared(lock.read_timeout(limit).await?),
+            Self::Permits(semaphore, permits) => {
+                Held::Permits(semaphore.acquire_many_timeout(permits.count, limit).await?)
             }
             Self::Several(locks) => Held::Several(locks.lock_timeout(limit).await?),
             Self::Lead(election, value) => {
@@ -227,39 +253,5 @@ impl Held {
 
     pub(crate) async fn release(self) -> Result<(), Error> {
         each!(self, guard => guard.release().await)
-    }
-}
-
-/// What those who look at the queue see: the text that was given, or the program's name. Its
-/// arguments may be secrets, and every client there can read it.
-fn label(work: &Work) -> String {
-    let program = || {
-        let program = Path::new(work.command.first()?).file_name()?;
-        Some(program.to_string_lossy().chars().take(LABEL).collect())
-    };
-    work.label.clone().or_else(program).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::args::{Arguments, Order};
-
-    #[test]
-    fn a_label_tells_the_program_and_no_argument() {
-        let label = |words: &str| {
-            let words = format!("lockkeeper run x {words}");
-            let arguments = Arguments::read(words.split(' ')).unwrap();
-            let Order::Run(run) = arguments.order else {
-                panic!("{words}");
-            };
-            label(&run.work)
-        };
-
-        assert_eq!(label("-- ./login.sh hunter2"), "login.sh");
-        assert_eq!(label("-- mysql -psecret db"), "mysql");
-        assert_eq!(label("-- env PASSWORD=x cmd"), "env");
-        assert_eq!(label(&format!("-- {}", "x".repeat(99))).len(), LABEL);
-        assert_eq!(label("--label nightly -- ./backup.sh full"), "nightly");
     }
 }

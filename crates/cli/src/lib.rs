@@ -29,22 +29,27 @@ mod held;
 mod help;
 mod init;
 mod journal;
+mod label;
 mod leader;
 mod lease;
 mod live;
 mod look;
 mod ls;
 mod man;
+mod nested;
 mod plain;
 mod process;
 mod queue;
 mod report;
 mod run;
+mod running;
 mod serve;
 mod shim;
 mod signals;
+mod status;
 mod terminal;
 mod trace;
+mod waiting;
 mod why;
 
 use std::process::ExitCode;
@@ -62,6 +67,8 @@ mod code {
     pub(crate) const OUTPUT: u8 = 74;
     pub(crate) const NOT_GRANTED: u8 = 75;
     pub(crate) const DENIED: u8 = 77;
+    /// As with `timeout`.
+    pub(crate) const OVERDUE: u8 = 124;
     pub(crate) const CANNOT_RUN: u8 = 126;
     pub(crate) const NOT_FOUND: u8 = 127;
 }
@@ -137,6 +144,7 @@ fn code_of(failure: &Failure) -> u8 {
         Failure::NobodyToAsk | Failure::File { .. } | Failure::NoCredential => code::USAGE,
         Failure::Words(_) | Failure::Settings { .. } | Failure::Setting { .. } => code::USAGE,
         Failure::NoTopic { .. } => code::USAGE,
+        Failure::Nested { .. } => code::USAGE,
         Failure::Library(error) if error.is_denied() => code::DENIED,
         Failure::Bench { source, .. } if bench::is_denied(&**source) => code::DENIED,
         Failure::Bench { .. } | Failure::Left { .. } => code::UNAVAILABLE,
@@ -147,7 +155,7 @@ fn code_of(failure: &Failure) -> u8 {
         Failure::Library(error) if error.is_retryable() => code::NOT_GRANTED,
         Failure::Library(_) | Failure::Listen { .. } | Failure::System(_) => code::UNAVAILABLE,
         Failure::Taken { .. } => code::NOT_GRANTED,
-        Failure::Lost { .. } | Failure::Endangered { .. } => code::LOST,
+        Failure::Lost { .. } | Failure::LostAfter { .. } | Failure::Endangered { .. } => code::LOST,
         Failure::Start(_) => code::CANNOT_RUN,
         // The reader of our output has enough.
         Failure::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => 0,

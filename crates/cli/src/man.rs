@@ -70,7 +70,12 @@ fn beginning(command: &Command) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["SYNOPSIS"]);
     let usage = command.clone().render_usage().to_string();
-    roff.text([bold(usage.trim_start_matches("Usage: "))]);
+    for (form, line) in usage.trim_start_matches("Usage: ").lines().enumerate() {
+        if form > 0 {
+            roff.control("br", []);
+        }
+        roff.text([bold(line.trim_start())]);
+    }
     roff.control("SH", ["DESCRIPTION"]);
     if let Some(about) = command.get_about() {
         roff.text([roman(format!("{about}."))]);

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use lockkeeper::compat::{
     self, Acquired, Attempt, PlainKeeper, PlainLayer, PlainStore, StoreProblem, StoreResult,
 };
-use lockkeeper::{Error, Owner};
+use lockkeeper::{Error, Owner, QueueEntry};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -71,6 +71,10 @@ impl PlainSource {
 }
 
 impl Source for PlainSource {
+    async fn queue(&self, _: &str) -> lockkeeper::Result<Vec<QueueEntry>> {
+        Ok(Vec::new())
+    }
+
     async fn close(self) {
         if timeout(PATIENCE, self.unsettled.end()).await.is_err() {
             tracing::debug!("the store does not answer: the ttl frees the lock");

@@ -80,9 +80,33 @@ pub(crate) fn alive_in(group: Pid) -> Option<Vec<Pid>> {
     (!members.is_empty()).then(|| alive.map(|(pid, _)| *pid).collect())
 }
 
+/// Whether a process of this host runs us: the command that it started is one of our ancestors, or
+/// ourselves. What has outlived such a command does not count.
+pub(crate) fn runs_us(tool: u32) -> bool {
+    let mut process = std::process::id();
+    let parent = |member: &Member| u32::try_from(member.parent).ok();
+    loop {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
+        let Some(member) = stat.ok().and_then(|stat| Member::of(&stat)) else {
+            return false;
+        };
+        match parent(&member) {
+            // Orphans are the tool's children, too.
+            Some(parent) if parent == tool => {
+                let id = i32::try_from(process).unwrap_or_default();
+                return member.group == id && member.session != id;
+            }
+            Some(parent @ 1..) => process = parent,
+            _ => return false,
+        }
+    }
+}
+
 #[derive(Debug, PartialEq, Eq)]
 struct Member {
+    parent: i32,
     group: i32,
+    session: i32,
     is_alive: bool,
 }
 
@@ -92,7 +116,9 @@ impl Member {
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
         let threads: u32 = fields.get(17)?.parse().ok()?;
         Some(Self {
+            parent: fields.get(1)?.parse().ok()?,
             group: fields.get(2)?.parse().ok()?,
+            session: fields.get(3)?.parse().ok()?,
             // A process whose first thread has ended looks dead, and works on in the others.
             is_alive: state(stat)? != Doing::Ended || threads > 1,
         })
@@ -142,7 +168,9 @@ mod tests {
         };
         let of = |is_alive| {
             Some(Member {
+                parent: 1,
                 group: 42,
+                session: 0,
                 is_alive,
             })
         };

@@ -7,6 +7,7 @@ use std::error::Error;
 use std::fmt::{Debug, Display};
 use std::io::{self, IsTerminal, Write};
 use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -81,8 +82,25 @@ impl Visit for Words {
     }
 }
 
+/// Whether the cursor stands behind a line that is drawn again and again.
+static HAS_STATUS: AtomicBool = AtomicBool::new(false);
+
+/// Draws a line on the terminal of stderr, in place of the one before.
+pub(crate) fn draw_status(line: &str) {
+    HAS_STATUS.store(true, Ordering::Relaxed);
+    write!(io::stderr(), "\r{line}\u{1b}[K").unwrap_or_default();
+}
+
+/// Takes that line away, if there is one.
+pub(crate) fn clear_status() {
+    if HAS_STATUS.swap(false, Ordering::Relaxed) {
+        write!(io::stderr(), "\r\u{1b}[K").unwrap_or_default();
+    }
+}
+
 /// One line on stderr. It is talk: if it cannot be written, the work goes on.
 pub(crate) fn say(text: impl Display) {
+    clear_status();
     let text = clean(&text.to_string());
     writeln!(io::stderr(), "lockkeeper: {text}").unwrap_or_default();
 }
@@ -212,7 +230,7 @@ pub(crate) fn fine_span(long: Duration) -> String {
 
 /// Others write labels and names; what they wrote must not steer our terminal or add lines, nor
 /// look like something else.
-fn clean(text: &str) -> String {
+pub(crate) fn clean(text: &str) -> String {
     let mut cleaned = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

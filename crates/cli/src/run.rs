@@ -1,37 +1,38 @@
 //! `run`: holds a lock while a command runs.
 //!
-//! Invariant: the lock is given back only after the command has ended, the command is told to end
-//! before others can have the lock, and it never goes on after a pause without a look whether the
-//! lock is still ours. A command that is told to end has ended when its process group is gone.
+//! Invariant: the lock is given back only after the command has ended.
 
-use std::pin::pin;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::OptionFuture;
-use lockkeeper::{Keeper, LockName};
-use nix::sys::signal::Signal;
-use nix::unistd::Pid;
-use tokio::time::{Instant, sleep_until};
+use lockkeeper::{Keeper, LockName, QueueEntry};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::args::{Place, Run, Server, Work};
-use crate::child::{Change, Child};
+use crate::child::Child;
+use crate::code;
 use crate::failure::Failure;
 use crate::held::{Held, Wanted};
-use crate::lease::{Danger, Lease};
+use crate::nested;
 use crate::plain::PlainSource;
 use crate::report;
+use crate::running::{self, End, Running};
 use crate::signals::{self, Signals};
-
-/// So many processes are told one by one.
-const MOST: usize = 8;
+use crate::status::StatusLine;
+use crate::waiting;
 
 /// What gives locks, and tidies up when they are no longer needed.
 pub(crate) trait Source {
+    /// The queue of a lock; nobody is in it if such locks have none.
+    async fn queue(&self, name: &str) -> lockkeeper::Result<Vec<QueueEntry>>;
+
     async fn close(self);
 }
 
 impl Source for Keeper {
+    async fn queue(&self, name: &str) -> lockkeeper::Result<Vec<QueueEntry>> {
+        Self::queue(self, name).await
+    }
+
     async fn close(self) {
         Self::close(&self).await;
     }
@@ -81,9 +82,8 @@ pub(crate) async fn work<S: Source>(
         Err(signal) => return Ok(signals::code(signal)),
     };
 
-    let name = names.join(", ");
     let result = match want(&source) {
-        Ok(wanted) => under_lock(&wanted, name, work, &mut signals).await,
+        Ok(wanted) => under_lock(&source, &wanted, names, work, &mut signals).await,
         Err(refused) => Err(refused.into()),
     };
 
@@ -96,14 +96,18 @@ pub(crate) async fn work<S: Source>(
     result
 }
 
-async fn under_lock(
+async fn under_lock<S: Source>(
+    source: &S,
     wanted: &Wanted,
-    name: String,
+    names: &[String],
     order: &Work,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
+    let name = names.join(", ");
     let granted = tokio::select! {
-        held = acquire(wanted, &name, order) => Ok(held?),
+        held = acquire(source, wanted, names, order) => Ok(held?),
+        // It ends with the wait only.
+        never = waiting::tell(source, names) => match never {},
         // Dropping the wait leaves the queue; closing the keeper sees it done.
         signal = signals.next() => Err(signal),
     };
@@ -111,15 +115,18 @@ async fn under_lock(
         Ok(held) => held,
         Err(signal) => return Ok(signals::code(signal)),
     };
+    let granted_at = Instant::now();
 
-    let secrets = held.secrets().iter().filter(|_| order.unset_auth);
-    let secrets = secrets.map(|variable| (*variable, None));
-    let environment = held.environment().into_iter().chain(secrets);
-    let mut child = Child::start(&order.command, environment)?;
+    let mut child = start(&held, order)?;
     let end = Running::new(&mut child, &name, order)
         .end(signals, &held)
         .await?;
     child.take_terminal();
+    let least = order.hold_at_least.filter(|_| !end.is_told);
+    let kept = match least.and_then(|least| granted_at.checked_add(least)) {
+        Some(until) => keep(&held, &name, until, signals).await,
+        None => Ok(()),
+    };
     signals.forget();
 
     let released = tokio::select! {
@@ -127,16 +134,11 @@ async fn under_lock(
         _ = signals.next() => None,
     };
     // After the release: what was about to end needs no word.
-    say_rest(&child);
-    let code = match (end.is_endangered, end.code) {
-        (false, code) => Ok(code),
-        (true, _) => Err(Failure::Endangered { name: name.clone() }),
-    };
+    running::say_rest(&child);
+    kept?;
+    let code = code(&end, &name);
     match released {
-        Some(Err(source)) if source.is_lost() => Err(Failure::Lost {
-            name: name.clone(),
-            source,
-        }),
+        Some(Err(source)) if source.is_lost() => Err(Failure::Lost { name, source }),
         Some(Err(refused)) => {
             report::say(format_args!(
                 "{refused}; {} frees {name}",
@@ -148,203 +150,70 @@ async fn under_lock(
     }
 }
 
-async fn acquire(wanted: &Wanted, name: &str, order: &Work) -> Result<Held, Failure> {
-    match order.wait {
-        Some(limit) => Ok(wanted.take_within(limit).await?),
-        None if order.no_wait => wanted.try_take().await?.ok_or_else(|| Failure::Taken {
-            name: name.to_owned(),
-        }),
-        None => Ok(wanted.take().await?),
-    }
+fn start(held: &Held, order: &Work) -> Result<Child, Failure> {
+    let secrets = held.secrets().iter().filter(|_| order.unset_auth);
+    let secrets = secrets.map(|variable| (*variable, None));
+    let environment = held.environment().into_iter().chain(secrets);
+    Child::start(&order.command, environment)
 }
 
-/// How the command ended.
-struct End {
-    code: u8,
-    /// Whether it was told to, for the sake of the lock.
-    is_endangered: bool,
-}
-
-enum Event {
-    Child(Change),
-    Danger(Danger),
-    GraceOver,
-    Revoked,
-    Signal(Signal),
-}
-
-/// The command, until it has ended.
-struct Running<'a> {
-    child: &'a mut Child,
-    name: &'a str,
-    order: &'a Work,
-    /// Its exit code. Others of its group may go on.
-    code: Option<u8>,
-    /// Whether it was told to end: then it has ended when no process of its group is left.
-    is_told: bool,
-    is_endangered: bool,
-    kill_at: Option<Instant>,
-    is_killed: bool,
-}
-
-impl<'a> Running<'a> {
-    fn new(child: &'a mut Child, name: &'a str, order: &'a Work) -> Self {
-        Self {
-            child,
-            name,
-            order,
-            code: None,
-            is_told: false,
-            is_endangered: false,
-            kill_at: None,
-            is_killed: false,
-        }
-    }
-
-    /// Passes signals on until the command has ended, and ends it when the lock is lost or soon may
-    /// be.
-    async fn end(mut self, signals: &mut Signals, held: &Held) -> Result<End, Failure> {
-        let mut lease = Lease::of(held, self.order.grace);
-        let mut revoked = pin!(held.revoked().fuse());
-        loop {
-            let grace_over: OptionFuture<_> = self.kill_at.map(sleep_until).into();
-            let event = tokio::select! {
-                // After a stop of this process all of them may be ready: a command that has ended
-                // needs no signal, and none that came meanwhile goes before the loss.
-                biased;
-                change = self.child.change() => Event::Child(change?),
-                danger = lease.danger(), if !self.is_endangered => Event::Danger(danger),
-                Some(()) = grace_over => Event::GraceOver,
-                // Only a request. That the lock is lost is a danger, and told as one.
-                Ok(()) = &mut revoked, if !self.is_endangered => Event::Revoked,
-                signal = signals.next() => Event::Signal(signal),
-            };
-            match event {
-                Event::Child(Change::Ended(exit)) => {
-                    self.code = Some(exit.code);
-                    // A terminal sends its signals to the command, and not to us.
-                    self.is_told |= exit.signal.is_some_and(is_ending);
-                    if !self.is_told && !self.order.wait_group {
-                        return Ok(self.ended(exit.code));
-                    }
-                    self.limit_rest();
-                }
-                Event::Child(Change::Gone) => return Ok(self.ended(self.code.unwrap_or_default())),
-                // What is to end does not stand still, and does not stop us.
-                Event::Child(Change::Stopped(Signal::SIGTSTP)) if self.is_endangered => {
-                    self.child.go_on();
-                }
-                Event::Child(Change::Stopped(_)) if self.is_endangered => {}
-                Event::Child(Change::Stopped(signal)) => {
-                    if self.child.answer_stop(signal) {
-                        // We stood still with it. If there is something to tell, it is told before
-                        // it goes on.
-                        if let Some(danger) = lease.danger().now_or_never() {
-                            self.tell(&danger);
-                        }
-                        self.child.go_on();
-                    }
-                }
-                Event::Danger(danger) => self.tell(&danger),
-                Event::GraceOver => self.kill(),
-                Event::Revoked => {
-                    report::say(format_args!(
-                        "{}: another client asks for it back; the command gets SIGTERM",
-                        self.name
-                    ));
-                    self.child.send(Signal::SIGTERM);
-                    self.child.go_on();
-                    self.is_told = true;
-                    self.limit_rest();
-                }
-                Event::Signal(signal) => {
-                    self.child.send(signal);
-                    self.is_told |= is_ending(signal as i32);
-                    self.limit_rest();
-                }
-            }
-        }
-    }
-
-    fn ended(&self, code: u8) -> End {
+fn code(end: &End, name: &str) -> Result<u8, Failure> {
+    match end {
         End {
-            code,
-            is_endangered: self.is_endangered,
-        }
-    }
-
-    /// Tells the command to end, for the sake of the lock.
-    fn tell(&mut self, danger: &Danger) {
-        let grace = self.order.grace;
-        report::say(format_args!(
-            "{}: {danger}; the command gets SIGTERM, and SIGKILL after {}",
-            self.name,
-            humantime::format_duration(grace)
-        ));
-        self.child.send(Signal::SIGTERM);
-        // Not all stops are seen: a shell that is stopped in the middle of starting something does
-        // not count as stopped.
-        self.child.go_on();
-        (self.is_told, self.is_endangered) = (true, true);
-        self.limit(grace);
-    }
-
-    fn limit(&mut self, grace: Duration) {
-        let limit = Instant::now().checked_add(grace);
-        self.kill_at = self.kill_at.or(limit);
-    }
-
-    /// A command that is asked to end may take its time. What it leaves has no such say: it may
-    /// take the grace.
-    fn limit_rest(&mut self) {
-        if self.is_told && self.code.is_some() && !self.is_killed {
-            self.limit(self.order.grace);
-        }
-    }
-
-    fn kill(&mut self) {
-        let grace = humantime::format_duration(self.order.grace);
-        match (self.code, rest(self.child)) {
-            (None, _) => report::say(format_args!(
-                "the command did not end within {grace} of SIGTERM: it gets SIGKILL"
-            )),
-            (Some(_), rest) => report::say(format_args!(
-                "the rest of its process group{} did not end within {grace}: it gets SIGKILL",
-                rest.unwrap_or_default()
-            )),
-        }
-        self.child.send(Signal::SIGKILL);
-        (self.kill_at, self.is_killed) = (None, true);
+            is_endangered: true,
+            ..
+        } => Err(Failure::Endangered { name: name.into() }),
+        End {
+            is_overdue: true, ..
+        } => Ok(code::OVERDUE),
+        End { code, .. } => Ok(*code),
     }
 }
 
-fn is_ending(signal: i32) -> bool {
-    signals::ENDING
-        .iter()
-        .any(|ending| *ending as i32 == signal)
-}
-
-/// Says what goes on without the lock.
-fn say_rest(child: &Child) {
-    if let Some(rest) = rest(child) {
-        report::say(format_args!(
-            "the command has ended, and the rest of its process group{rest} goes on without the lock; --wait-group keeps the lock for it"
-        ));
-    }
-}
-
-/// Who of the command's process group goes on without it, as far as that can be known.
-fn rest(child: &Child) -> Option<String> {
-    if child.is_gone() {
-        return None;
-    }
-    match child.rest().as_deref() {
-        Some([]) => None,
-        Some(pids) if pids.len() <= MOST => {
-            let pids: Vec<String> = pids.iter().map(Pid::to_string).collect();
-            Some(format!(" (pid {})", pids.join(", ")))
+async fn acquire<S: Source>(
+    source: &S,
+    wanted: &Wanted,
+    names: &[String],
+    order: &Work,
+) -> Result<Held, Failure> {
+    match order.wait {
+        Some(limit) if !limit.is_zero() => Ok(wanted.take_within(limit).await?),
+        None if !order.no_wait => {
+            // On the heap: it is seldom needed.
+            Box::pin(nested::check(source, wanted, names)).await?;
+            Ok(wanted.take().await?)
         }
-        Some(pids) => Some(format!(" ({} processes)", pids.len())),
-        None => Some(String::new()),
+        _ => wanted.try_take().await?.ok_or_else(|| Failure::Taken {
+            name: names.join(", "),
+        }),
+    }
+}
+
+/// Keeps the lock of a command that has ended, until then. A signal or a request ends that; the
+/// work is done.
+async fn keep(
+    held: &Held,
+    name: &str,
+    until: Instant,
+    signals: &mut Signals,
+) -> Result<(), Failure> {
+    let told = async { while !signals::is_ending(signals.next().await as i32) {} };
+    let talk = async {
+        let line = StatusLine::open();
+        loop {
+            if let Some(line) = &line {
+                let left = report::span(until - Instant::now() + Duration::from_millis(999));
+                line.show(|_| format!("holding {name} for {left} more (--hold-at-least)"));
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        source = held.lost() => Err(Failure::LostAfter { name: name.into(), source }),
+        () = sleep_until(until) => Ok(()),
+        Ok(()) = held.revoked() => Ok(()),
+        () = told => Ok(()),
+        never = talk => never,
     }
 }

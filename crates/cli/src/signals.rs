@@ -75,6 +75,11 @@ pub(crate) fn code(signal: Signal) -> u8 {
     128 + signal as u8
 }
 
+/// Whether a signal of this number tells a process to end.
+pub(crate) fn is_ending(signal: i32) -> bool {
+    ENDING.iter().any(|ending| *ending as i32 == signal)
+}
+
 /// The signals that this process ignores, one bit each.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

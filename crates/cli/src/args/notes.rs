@@ -12,12 +12,12 @@ Options of the connection (--servers, --root, --tls-ca, ..) stand before a comma
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  lockkeeper run nightly-report -- ./report.sh         wait for the lock, then run
-  lockkeeper run --no-wait cron/backup -- ./backup.sh  run it, or end with 75 if it runs elsewhere
+  lockkeeper run nightly-report ./report.sh --all      wait for the lock, then run
+  lockkeeper run --no-wait cron/backup ./backup.sh     run it, or end with 75 if it runs elsewhere
   lockkeeper run a b -- ./move.sh                      run it under several locks, without deadlocks
   lockkeeper queue nightly-report                      the holder and the waiters
   lockkeeper break nightly-report                      remove its holder's ticket, after a question
-  lockkeeper elect scheduler -- ./scheduler.sh         run it here unless another candidate leads
+  lockkeeper elect scheduler ./scheduler.sh            run it here unless another candidate leads
   lockkeeper leader scheduler --watch                  the leader, from now on
   lockkeeper ls                                        the locks that are in use
   lockkeeper why nightly-report                        what keeps the waiters waiting, in words
@@ -26,7 +26,7 @@ Examples:
   lockkeeper --servers redis://host:6379 ls            the same on Redis
   lockkeeper bench                                     the cost of locks on this ensemble
   lockkeeper serve                                     a server to try all this on
-  lockkeeper --servers redis+setnx://host:6379 run orders/42 -- ./work.sh    under a plain lock of Redis
+  lockkeeper --servers redis+setnx://host:6379 run orders/42 ./work.sh    under a plain lock of Redis
 
 stdout is data; messages go to stderr.
 
@@ -44,6 +44,10 @@ Exit codes:
 `run` has more: see `lockkeeper run --help`";
 
 pub(super) const RUN: &str = "\
+The first word behind the options is the name of the lock. All after it is the command, with options of its own. If a line has a
+`--`, names and options stand before it, and the command behind it. Several names need that, and so does a command with a `--` among
+its own words. A TIME is written as 30s, 5min or 1h 30min, and a number alone is seconds.
+
 Locks are granted in the order of asking. The lock is released when the command has ended. If you give several names, the command
 runs under all of these locks. They are taken together or not at all, so no circle of waiters can form.
 
@@ -51,6 +55,14 @@ Without an option the command runs alone. With --shared it runs beside other --s
 stand in one queue. --permits N/LIMIT takes N of the permits of a semaphore, and all its users must give the same LIMIT. A semaphore
 has a queue of its own, so do not use its name for locks. --owner ID lets the command in where ID runs alone already: for example, a
 tool that runs another one under the same lock. The lock is free when the last of them has ended.
+
+Waiting: after a second a line on the terminal says who holds the lock and how many wait before you. With -v it is a log line. For it
+the queue is read after 1, 2, 4, .. seconds, and then once a minute. The time counts from the holder's ticket. A `run` that would wait
+for the `run` around it is refused: give both the same --owner. If it shall wait for the end of the command around it, take
+LOCKKEEPER_NAME out of its environment.
+
+Time: with --hold-at-least the lock is held for so long from its grant on, also if the command ends sooner. SIGHUP, SIGINT, SIGQUIT,
+SIGTERM and a request end that. With --hold-at-most the command's process group gets SIGTERM after so long, and SIGKILL after --grace.
 
 The command gets these variables:
   LOCKKEEPER_NAME   the name of the lock; of several locks, one a line
@@ -74,8 +86,8 @@ tool still waits for the lock, they end it, and nothing stays in the queue.
 
 End: a command that was not told to end has ended when its first process has. The lock is released then. Processes that are left in
 its process group are named on stderr and go on without the lock. With --wait-group the lock is held until the group is gone. A
-command is told to end by SIGHUP, SIGINT, SIGQUIT, SIGTERM, a request or a loss. Then the lock is held until its whole process group
-is gone. When its first process has ended, the others get SIGKILL after --grace. The first process gets SIGKILL after a loss only. A
+command is told to end by SIGHUP, SIGINT, SIGQUIT, SIGTERM, a request, a loss or --hold-at-most. Then the lock is held until its whole process group
+is gone. When its first process has ended, the others get SIGKILL after --grace. The first process gets SIGKILL after a loss or --hold-at-most only. A
 process that has left the group (`setsid`, a daemon) is not waited for and gets no signal. A process of another user in the group
 (`sudo`) is waited for, and gets only the signals that the system allows.
 
@@ -96,20 +108,22 @@ cannot renew its lease. If both go on after more than about half of the session 
 SIGTERM before it goes on. While the tool waits for the lock, Ctrl-Z does nothing.
 
 Examples:
-  lockkeeper run orders/42 -- ./work.sh
-  lockkeeper run --wait 30s deploy -- sh -c 'deploy --fence \"$LOCKKEEPER_TOKEN\"'
-  lockkeeper run --shared prices -- ./report.sh          beside other readers
-  lockkeeper run --permits 1/4 render -- ./render.sh     at most four at once, everywhere
-  lockkeeper run --owner nightly db -- ./all.sh          ./all.sh may run `lockkeeper run --owner nightly db -- ..`
+  lockkeeper run orders/42 ./work.sh --fast
+  lockkeeper run --wait 30s deploy sh -c 'deploy --fence \"$LOCKKEEPER_TOKEN\"'
+  lockkeeper run --shared prices ./report.sh             beside other readers
+  lockkeeper run --permits 1/4 render ./render.sh        at most four at once, everywhere
+  lockkeeper run --no-wait --hold-at-least 30s nightly ./report.sh    once, also if another host's cron is late
+  lockkeeper run --owner nightly db ./all.sh             ./all.sh may run `lockkeeper run --owner nightly db ..`
   lockkeeper run accounts/4 accounts/17 -- ./move.sh     both locks, in any order of the names
-  lockkeeper run --servers postgres+row://me@db/app --ttl 1min orders/42 -- ./work.sh    a plain lock of PostgreSQL
+  lockkeeper run --servers postgres+row://me@db/app --ttl 1min orders/42 ./work.sh    a plain lock of PostgreSQL
 
 Exit codes: the command's own, 128+n when signal n ended it (or ended the wait for the lock), and
-  64   wrong usage; also a LIMIT that is not the semaphore's, and more permits than it has
+  64   wrong usage; also a LIMIT that is not the semaphore's, more permits than it has, and a wait for the `run` around it
   69   no server, or the session ended before the command ran
-  70   the lock was lost while the command ran, or was about to be, and the command was ended
+  70   the lock was lost while the command ran, or was about to be, and the command was ended; or before --hold-at-least was over
   75   not granted in time (--wait, --no-wait), or the ticket was removed while it waited
   77   the server denies permission
+  124  --hold-at-most was over, and the command was ended
   126  the command cannot be executed
   127  the command is not found";
 
@@ -224,8 +238,8 @@ Stands in the election, in the order of asking, and runs the command when it lea
 is as with `lockkeeper run`: variables, loss, signals and exit codes; see `lockkeeper run --help`.
 
 Examples:
-  lockkeeper elect scheduler -- ./scheduler.sh
-  lockkeeper elect --id 10.0.0.7:80 api -- ./serve.sh    `lockkeeper leader api` shows 10.0.0.7:80 while it serves";
+  lockkeeper elect scheduler ./scheduler.sh
+  lockkeeper elect --id 10.0.0.7:80 api ./serve.sh       `lockkeeper leader api` shows 10.0.0.7:80 while it serves";
 
 pub(super) const LEADER: &str = "\
 Prints one line: the VALUE that the leader stood with or has proclaimed since, its fencing TOKEN, its NODE, LABEL, HOST and PID.
@@ -245,7 +259,7 @@ SIGINT, SIGTERM, SIGHUP or SIGQUIT ends it, with 0.
 
 Examples:
   lockkeeper serve &
-  lockkeeper run hello -- echo held
+  lockkeeper run hello echo held
   lockkeeper serve --listen 127.0.0.1:0                any free port";
 
 pub(super) const COMPLETIONS: &str = "\

@@ -6,10 +6,12 @@
 //! servers of their file: those that an option or a variable chooses in their place do without
 //! what they have nothing for.
 
+use lockkeeper::LockName;
+
 use super::place::{Place, refused};
 use super::settings::{Origin, Settings};
 use super::told::Told;
-use super::{Order, Run};
+use super::{Elect, Order, Run};
 
 /// A promise is not left out.
 const REQUIRE_TLS: &str = "require_tls";
@@ -70,7 +72,7 @@ fn need(order: &Order) -> Option<&'static str> {
     }
 }
 
-/// Refuses options for one lock beside several names.
+/// Refuses options for one lock beside several names, and what is a command rather than a name.
 pub(super) fn check_names(order: &Order) -> Result<(), clap::Error> {
     let Order::Run(run) = order else {
         return Ok(());
@@ -81,6 +83,12 @@ pub(super) fn check_names(order: &Order) -> Result<(), clap::Error> {
         (run.owner.is_some(), "--owner"),
     ];
     let is_several = run.names.len() > 1;
+    let mut names = run.names.iter().filter(|_| is_several);
+    if let Some(word) = names.find(|name| LockName::new(name).is_err()) {
+        return Err(refused(format!(
+            "{word:?} is no name of a lock: a command with a `--` of its own needs one before it"
+        )));
+    }
     match alone.iter().find(|(is_given, _)| *is_given && is_several) {
         Some((_, option)) => Err(refused(format!(
             "{option} is for one lock, and several were given"
@@ -117,6 +125,19 @@ pub(super) fn check_tls(told: &Told<'_>) -> Result<(), clap::Error> {
         }
     }
     Ok(())
+}
+
+/// Refuses times that contradict each other.
+pub(super) fn check_times(order: &Order) -> Result<(), clap::Error> {
+    let (Order::Run(Run { work, .. }) | Order::Elect(Elect { work, .. })) = order else {
+        return Ok(());
+    };
+    match (work.hold_at_least, work.hold_at_most) {
+        (Some(least), Some(most)) if least > most => {
+            Err(refused("--hold-at-least is longer than --hold-at-most"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses what the chosen store or kind of lock has nothing for.
@@ -230,7 +251,8 @@ mod tests {
         assert!(error.contains("--root is not for"), "{error}");
         let error = read(&format!("--servers {REDIS} run a b -- true")).unwrap_err();
         assert!(error.contains("several locks are not for"), "{error}");
-        let all = "--ttl 5s --owner me --wait 1s --grace 1s --wait-group --unset-auth";
+        let all = "--ttl 5s --owner me --wait 1s --grace 1s --wait-group --unset-auth \
+                   --hold-at-least 1s --hold-at-most 1min";
         let plain = read(&format!(
             "run --servers {REDIS} --connect-timeout 3s {all} a -- true"
         ));

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use clap::builder::FalseyValueParser;
 use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
-use humantime::parse_duration;
 use lockkeeper::{Acl, Dialect, Keeper, KeeperBuilder};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -17,7 +16,7 @@ use super::told::Told;
 use crate::access::Access;
 use crate::failure::Failure;
 use crate::files;
-use crate::grammar::Secret;
+use crate::grammar::{Secret, parse_duration, parse_some_duration};
 use crate::report;
 
 /// So long a connect says nothing.
@@ -214,7 +213,7 @@ pub(super) struct Reading {
         long,
         value_name = "TIME",
         default_value = "30s",
-        value_parser = parse_duration,
+        value_parser = parse_some_duration,
         env = "LOCKKEEPER_READ_TIMEOUT",
         help_heading = "Time"
     )]

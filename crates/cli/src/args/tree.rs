@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, CommandFactory};
 
-use super::Words;
 use super::server::{Reading, Server, Source};
+use super::{Words, words};
 
 /// Orders that ask no server.
 const ALONE: [&str; 4] = ["serve", "completions", "man", "help"];
@@ -99,9 +99,11 @@ fn with_its_variable(option: Arg) -> Arg {
 /// Reads words. What stands before the word of the order is put behind it first, so that each
 /// option is read in one place.
 pub(super) fn read(words: &[OsString]) -> Result<ArgMatches, clap::Error> {
-    let words = behind_the_order(words);
     // A wrong variable is no concern of an order that does not have its option.
-    let mut tool = tool().mut_args(without_variable);
+    let mut tool = tool()
+        .mut_args(|option| with_hyphens(without_variable(option)))
+        .mut_subcommands(|order| order.mut_args(with_hyphens));
+    let words = words::separated(&mut tool, behind_the_order(words))?;
     let read = tool.try_get_matches_from_mut(&words);
     read.map_err(|error| with_whole_usage(error, &mut tool, words.get(1)))
 }
@@ -133,6 +135,13 @@ fn behind_the_order(words: &[OsString]) -> Vec<OsString> {
         }
     }
     words
+}
+
+/// So that our own parser of times explains what `-5s` is.
+fn with_hyphens(option: Arg) -> Arg {
+    let names = option.get_value_names().unwrap_or_default();
+    let is_time = names.iter().any(|name| *name == "TIME");
+    option.allow_hyphen_values(is_time)
 }
 
 fn without_variable(option: Arg) -> Arg {

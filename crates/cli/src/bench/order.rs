@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
-use humantime::parse_duration;
+
+use crate::grammar::parse_some_duration;
 
 const NOTES: &str = "\
 Measures locks on your ensemble, and beside them the baseline: the raw operations that a fair lock cannot do without. Both
@@ -65,7 +66,7 @@ pub(crate) struct Order {
     pub(crate) locks: usize,
 
     /// How long they are used in each round
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_some_duration)]
     pub(crate) time: Duration,
 }
 

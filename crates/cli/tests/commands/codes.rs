@@ -75,7 +75,9 @@ async fn wrong_usage_ends_with_64_before_any_server_is_asked(world: World) {
         &["run"],
         &["run", "a"],
         &["run", "a", "--"],
-        &["run", "a", "true"],
+        &["run", "a", "b", "--"],
+        &["run", "a", "--wait", "1s", "true"],
+        &["run", "--wait", "1month", "a", "true"],
         &["run", "--what", "a", "--", "true"],
         &["run", "--wait", "soon", "a", "--", "true"],
         &["run", "--wait", "1s", "--no-wait", "a", "--", "true"],
@@ -206,7 +208,7 @@ async fn no_permission_ends_with_77(world: World) {
 }
 
 /// Removes the last ticket of a lock behind everybody's back.
-async fn remove_last(world: &World, name: &str) {
+pub(crate) async fn remove_last(world: &World, name: &str) {
     let client = world.raw().await;
     client.sync("/").await.unwrap();
     let mut nodes = client

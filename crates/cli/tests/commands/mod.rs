@@ -9,15 +9,18 @@ pub(crate) mod breaking;
 pub(crate) mod codes;
 pub(crate) mod doctor;
 pub(crate) mod elect;
+pub(crate) mod hold;
 pub(crate) mod kinds;
 pub(crate) mod look;
 pub(crate) mod loss;
+pub(crate) mod nested;
 pub(crate) mod pages;
 mod settings;
 pub(crate) mod signals;
 mod stores;
 pub(crate) mod terminal;
 mod tls;
+mod waiting;
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -138,6 +141,18 @@ async fn the_command_sees_its_lock_and_nothing_of_the_launcher(world: World) {
     assert_eq!(lines[..2], ["orders/42", "lock-0000000000"], "{ended:?}");
     assert!(lines[2].parse::<u64>().is_ok(), "{ended:?}");
     assert_eq!(lines[3..], ["sh -c", "0000000000000000"], "{ended:?}");
+}
+
+#[case]
+async fn the_command_begins_behind_the_name_and_its_options_are_its_own(world: World) {
+    let words = ["sh", "-c", "echo \"$LOCKKEEPER_NAME: $@\"", "x"];
+    let own = ["--all", "--wait", "soon", "-v", "--help"];
+    for order in [&["run"] as &[&str], &["run", "--wait", "5"], &["elect"]] {
+        let ended = outcome(&world, &[order, &["nightly"], &words, &own].concat()).await;
+
+        assert_eq!(ended.stdout, "nightly: --all --wait soon -v --help\n");
+        assert_eq!((ended.code, &*ended.stderr), (Some(0), ""));
+    }
 }
 
 #[case(within = 120)]

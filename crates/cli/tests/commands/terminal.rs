@@ -63,10 +63,24 @@ impl Shell {
         self.master.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// What was printed so far, without the terminal's own echo of control keys.
+    /// What the terminal got so far.
+    pub(crate) fn raw(&self) -> String {
+        self.seen.lock().unwrap().clone()
+    }
+
+    /// What was printed so far, without the terminal's own echo of control keys, and without a line
+    /// that is drawn again and again.
     pub(crate) fn screen(&self) -> String {
-        let seen = self.seen.lock().unwrap();
-        seen.replace('\r', "").replace("^C", "").replace("^Z", "")
+        let seen = self.raw();
+        let mut kept = String::new();
+        for drawn in seen.split_inclusive("\u{1b}[K") {
+            let line = drawn.strip_suffix("\u{1b}[K");
+            let begin = line.and_then(|line| line.rfind('\r'));
+            // A new line is not drawn over the one before.
+            let begin = begin.filter(|begin| !drawn[*begin..].starts_with("\r\n"));
+            kept += begin.map_or(drawn, |begin| &drawn[..begin]);
+        }
+        kept.replace('\r', "").replace("^C", "").replace("^Z", "")
     }
 
     /// Waits for a line that begins so, and returns its rest.
