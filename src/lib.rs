@@ -121,7 +121,7 @@ pub use queue::census::LockSummary;
 pub use queue::entry::QueueEntry;
 pub use queue::observe::Observer;
 
-pub use recipes::election::{Election, LeadFuture, Leadership};
+pub use recipes::election::{Election, Leadership};
 pub use recipes::multi::{MultiGuard, MultiLock};
 pub use recipes::mutex::{Mutex, Place};
 pub use recipes::rwlock::{ReadGuard, RwLock, UpgradeError, WriteGuard};

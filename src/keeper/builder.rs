@@ -19,6 +19,8 @@ use crate::session::heartbeat::LeaseStrength;
 
 const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(10);
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Enough for servers that elect a leader, and far from the 30 s that Kubernetes gives a pod.
+const DEFAULT_CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const DEFAULT_ROOT: &str = "/locks";
 
 /// Options for a [`Keeper`], from [`Keeper::builder`].
@@ -28,6 +30,7 @@ pub struct KeeperBuilder {
     pub(super) connect_string: String,
     pub(super) session_timeout: Duration,
     pub(super) connect_timeout: Duration,
+    pub(super) close_timeout: Duration,
     pub(super) root: String,
     pub(super) kind: Create,
     pub(super) strength: LeaseStrength,
@@ -61,6 +64,7 @@ impl KeeperBuilder {
             connect_string,
             session_timeout: DEFAULT_SESSION_TIMEOUT,
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
+            close_timeout: DEFAULT_CLOSE_TIMEOUT,
             root: DEFAULT_ROOT.into(),
             kind: Create::Container,
             strength: LeaseStrength::default(),
@@ -93,6 +97,18 @@ impl KeeperBuilder {
     /// [`Duration::ZERO`] tries each address once, for 5 s at most.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets the longest time that [`Keeper::close`] takes; default 5 s. More than the session
+    /// timeout counts as the session timeout, because servers that were silent for so long have
+    /// ended the session themselves.
+    ///
+    /// A close usually takes milliseconds. It takes this time only if servers do not answer, or if
+    /// very many releases are under way. A pod of Kubernetes has 30 s from SIGTERM to SIGKILL for
+    /// its own work and for this.
+    pub fn close_timeout(mut self, timeout: Duration) -> Self {
+        self.close_timeout = timeout;
         self
     }
 
