@@ -120,8 +120,8 @@ impl KeeperBuilder {
     }
 
     /// Whether empty lock directories stay; default `false`. By default they are containers, which
-    /// the servers remove, 10 000 a minute at most (`docs/scale.md`). In [`Dialect::Kazoo`] they
-    /// always stay.
+    /// the servers remove, 10 000 a minute at most ([the guide](crate::guide::scale)). In
+    /// [`Dialect::Kazoo`] they always stay.
     pub fn persistent_directories(mut self, persistent: bool) -> Self {
         self.kind = match persistent {
             true => Create::Persistent,

@@ -296,8 +296,9 @@ impl Session {
         }
     }
 
-    /// Ends the session until then: the janitor finishes its work, then the server is told. A quarter
-    /// of the time is left for that, because the end of the session removes what the janitor did not.
+    /// Ends the session until then: the janitor finishes its work, then the server is told. A
+    /// quarter of the time is left for that, because the end of the session removes what the
+    /// janitor did not.
     ///
     /// The client ends a session when the last reference to it goes. A future of ours in the middle
     /// of a request holds one. If such a future is kept without being polled, the session of a

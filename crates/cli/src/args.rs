@@ -559,7 +559,7 @@ impl Server {
 mod tests {
     use super::*;
 
-    const PAGES: [&str; 8] = [
+    const PAGES: [&str; 9] = [
         include_str!("../../../README.md"),
         include_str!("../../../docs/choosing.md"),
         include_str!("../../../docs/coming-from.md"),
@@ -567,6 +567,7 @@ mod tests {
         include_str!("../../../docs/scale.md"),
         include_str!("../../../docs/security.md"),
         include_str!("../../../docs/sharing.md"),
+        include_str!("../../../docs/shell.md"),
         include_str!("../../../docs/tool.md"),
     ];
 
