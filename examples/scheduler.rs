@@ -60,9 +60,8 @@ async fn run(name: String, servers: String, journal: Arc<Journal>) -> Result<()>
     let keeper = Keeper::connect(servers).await?;
     let election = keeper.election("scheduler")?;
     election
-        .lead(name.as_str(), |leadership| {
-            let (name, journal) = (name.clone(), Arc::clone(&journal));
-            Box::pin(async move { lead(&name, leadership, &journal).await })
+        .lead(name.clone(), async move |leadership| {
+            lead(&name, leadership, &journal).await
         })
         .await?;
     keeper.close().await;

@@ -1,5 +1,11 @@
 //! Fair distributed locks on Apache ZooKeeper, with a fencing token for what they protect.
 //!
+//! ```toml
+//! [dependencies]
+//! lockkeeper = { path = "../lockkeeper" } # a clone, until Lockkeeper is published
+//! tokio = { version = "1", features = ["macros", "rt-multi-thread"] }
+//! ```
+//!
 //! # From the top
 //!
 //! A [`Keeper`] is a connection to a ZooKeeper ensemble, and makes locks. A [`Mutex`] is a fair
@@ -14,7 +20,7 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let server = EmbeddedServer::start().await?;
 //! # let servers = server.connect_string();
-//! let keeper = Keeper::connect(servers).await?; // "zk1:2181,zk2:2181,zk3:2181/app"
+//! let keeper = Keeper::connect(servers).await?; // "zk1:2181,zk2:2181,zk3:2181"
 //! let lock = keeper.mutex("orders/42")?;
 //! let guard = lock.lock().await?; // fair: granted in the order of the queue
 //! write_row("paid", guard.token()); // the row refuses lower tokens than it has seen
@@ -28,6 +34,17 @@
 //! The other recipes use the same queue and make the same promises: [`RwLock`], [`Semaphore`],
 //! [`MultiLock`] for several locks in one transaction, and [`Election`]. With an [`Owner`], a lock
 //! is reentrant.
+//!
+//! # Guides
+//!
+//! The pages of `docs/` are in the module `guide`.
+//!
+//! - Use it: [guarantees](guide::guarantees), [recipes](guide::recipes), [which
+//!   lock](guide::choosing), [coming from another lock](guide::coming_from), [scripts, cron and
+//!   systemd](guide::shell), [the tool](guide::tool).
+//! - Run it: [operating](guide::operating), [engines](guide::engines), [security](guide::security),
+//!   [metrics](guide::metrics), [scale](guide::scale).
+//! - Share it: [queues with Java and Python](guide::sharing), [versions](guide::versions).
 //!
 //! # The words
 //!
@@ -67,7 +84,7 @@
 //! - `tls`: connections through TLS (`KeeperBuilder::tls`), on each engine that is built in.
 //! - `metrics`: waits, holds, losses and sessions are counted on the facade of the `metrics` crate.
 //!   The labels are the class of a lock ([`Mutex::with_class`]) and its kind, never its name.
-//!   `docs/metrics.md` explains each metric.
+//!   [`guide::metrics`] explains each metric.
 //! - `redis`, `postgres`, `mysql`, `memcached`: the plain locks of other programs on these stores,
 //!   in [`compat`].
 //!
@@ -85,6 +102,8 @@ mod brief;
 pub mod compat;
 mod error;
 mod guard;
+#[cfg(doc)]
+pub mod guide;
 mod keeper;
 mod latch;
 mod link;
@@ -121,7 +140,7 @@ pub use queue::census::LockSummary;
 pub use queue::entry::QueueEntry;
 pub use queue::observe::Observer;
 
-pub use recipes::election::{Election, LeadFuture, Leadership};
+pub use recipes::election::{Election, Leadership};
 pub use recipes::multi::{MultiGuard, MultiLock};
 pub use recipes::mutex::{Mutex, Place};
 pub use recipes::rwlock::{ReadGuard, RwLock, UpgradeError, WriteGuard};
@@ -146,19 +165,7 @@ pub mod embedded {
 }
 
 #[cfg(all(doctest, feature = "embedded"))]
-mod pages {
+mod page {
     #[doc = include_str!("../README.md")]
     struct Readme;
-    #[doc = include_str!("../docs/guarantees.md")]
-    struct Guarantees;
-    #[doc = include_str!("../docs/operating.md")]
-    struct Operating;
-    #[doc = include_str!("../docs/security.md")]
-    struct Security;
-    #[cfg(feature = "redis")]
-    #[doc = include_str!("../docs/choosing.md")]
-    struct Choosing;
-    #[cfg(feature = "metrics")]
-    #[doc = include_str!("../docs/metrics.md")]
-    struct Metrics;
 }

@@ -19,6 +19,8 @@ use crate::session::heartbeat::LeaseStrength;
 
 const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(10);
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Enough for servers that elect a leader, and far from the 30 s that Kubernetes gives a pod.
+const DEFAULT_CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const DEFAULT_ROOT: &str = "/locks";
 
 /// Options for a [`Keeper`], from [`Keeper::builder`].
@@ -28,6 +30,7 @@ pub struct KeeperBuilder {
     pub(super) connect_string: String,
     pub(super) session_timeout: Duration,
     pub(super) connect_timeout: Duration,
+    pub(super) close_timeout: Duration,
     pub(super) root: String,
     pub(super) kind: Create,
     pub(super) strength: LeaseStrength,
@@ -62,6 +65,7 @@ impl KeeperBuilder {
             connect_string,
             session_timeout: DEFAULT_SESSION_TIMEOUT,
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
+            close_timeout: DEFAULT_CLOSE_TIMEOUT,
             root: DEFAULT_ROOT.into(),
             kind: Create::Container,
             strength: LeaseStrength::default(),
@@ -98,6 +102,18 @@ impl KeeperBuilder {
         self
     }
 
+    /// Sets the longest time that [`Keeper::close`] takes; default 5 s. More than the session
+    /// timeout counts as the session timeout, because servers that were silent for so long have
+    /// ended the session themselves.
+    ///
+    /// A close usually takes milliseconds. It takes this time only if servers do not answer, or if
+    /// very many releases are under way. A pod of Kubernetes has 30 s from SIGTERM to SIGKILL for
+    /// its own work and for this.
+    pub fn close_timeout(mut self, timeout: Duration) -> Self {
+        self.close_timeout = timeout;
+        self
+    }
+
     /// Sets the node above all locks; default `/locks`. It is made on demand. All programs that
     /// share a lock must use the same root.
     pub fn root(mut self, root: impl Into<String>) -> Self {
@@ -117,8 +133,8 @@ impl KeeperBuilder {
     }
 
     /// Whether empty lock directories stay; default `false`. By default they are containers, which
-    /// the servers remove, 10 000 a minute at most (`docs/scale.md`). In [`Dialect::Kazoo`] they
-    /// always stay.
+    /// the servers remove, 10 000 a minute at most ([the guide](crate::guide::scale)). In
+    /// [`Dialect::Kazoo`] they always stay.
     pub fn persistent_directories(mut self, persistent: bool) -> Self {
         self.kind = match persistent {
             true => Create::Persistent,

@@ -50,6 +50,7 @@ impl KeeperBuilder {
         let pool = Pool::open(Access {
             opener,
             connect_timeout: self.connect_timeout,
+            close_timeout: self.close_timeout,
             session_timeout: self.session_timeout,
             strength: self.strength,
             tick: self.tick,

@@ -14,6 +14,8 @@ pub use builder::KeeperBuilder;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::brief::{Brief, shows};
 use crate::error::{Error, Result};
 use crate::guard::local_holds::LocalHolds;
@@ -54,7 +56,7 @@ use crate::session::pool::Pool;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = EmbeddedServer::start().await?;
 /// # let servers = server.connect_string();
-/// let keeper = Keeper::builder(servers) // "zk1:2181,zk2:2181,zk3:2181/app"
+/// let keeper = Keeper::builder(servers) // "zk1:2181,zk2:2181,zk3:2181"
 ///     .session_timeout(Duration::from_secs(6))
 ///     .root("/services/locks")
 ///     .connect()
@@ -231,22 +233,24 @@ impl Keeper {
     /// [`is_closed`](Error::is_closed), and releases that have begun are finished. Then the
     /// sessions end, which removes all tickets that are left. Guards that still live are lost.
     ///
-    /// It returns within about twice the granted session timeout, even if every server is dead, and
-    /// half a timeout later with a journal. In that case the servers remove the tickets when the
-    /// session expires. If a future of this keeper is in the middle of a request and is not polled
-    /// any more, its session lives until the future is dropped.
+    /// It returns within the [`close_timeout`](KeeperBuilder::close_timeout), 5 s by default, even
+    /// if every server is dead. In that case the servers remove the tickets when the session
+    /// expires. If a future of this keeper is in the middle of a request and is not polled any
+    /// more, its session lives until the future is dropped.
     ///
     /// # Cancel safety
     ///
     /// Dropped at any await, the keeper is closed, but tickets may stay. They go when `close` is
     /// called again, or when all recipes and guards of the keeper are dropped.
     pub async fn close(&self) {
+        let limit = self.pool.close_timeout();
+        let deadline = Instant::now() + limit;
         self.local_holds.cohorts.give_back();
         if let Some(journal) = &self.journal {
             let _closes = self.pool.closes();
-            journal.close(self.pool.session_timeout() / 2).await;
+            journal.close(limit / 2).await;
         }
-        self.pool.close().await;
+        self.pool.close(deadline).await;
     }
 
     fn acquirer(&self, name: LockName, kind: LockKind) -> Acquirer {

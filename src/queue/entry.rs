@@ -63,7 +63,7 @@ shows!(|entry| QueueEntry {
 impl QueueEntry {
     /// Whether this ticket and another one of the same lock exclude each other as they should. If
     /// not, both may hold at once: they are of recipes or libraries that cannot share a lock (see
-    /// `docs/sharing.md`). The later one was not refused with
+    /// [the guide](crate::guide::sharing)). The later one was not refused with
     /// [`Error::UnsafeMix`](crate::Error::UnsafeMix), because it is of another library or could not
     /// see the earlier one.
     pub fn shares_with(&self, other: &Self) -> bool {

@@ -29,7 +29,7 @@ macro_rules! option_methods {
             /// default `"default"`. Without that feature it has no effect. A class is a sort of
             /// work, not a lock: `"orders"` for all of `orders/1`, `orders/2`, ... Each class has
             /// its own time series, so it is part of the program's text. Readers and writers are
-            /// counted apart. `docs/metrics.md` lists the metrics.
+            /// counted apart. [The guide](crate::guide::metrics) lists the metrics.
             #[must_use]
             pub fn with_class(self, class: &'static str) -> Self {
                 self.with(|acquirer| acquirer.set_class(class))

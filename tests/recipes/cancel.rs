@@ -659,17 +659,15 @@ async fn a_cancelled_lead_leaves_nothing(world: World) {
         .cancel(MOST_POLLS, |keeper: Keeper, _stranger, polls| async move {
             let election = keeper.election("cut").unwrap();
             let mut rounds = 0;
-            let led = election.lead("value", |leadership| {
+            let led = election.lead("value", async move |leadership| {
                 rounds += 1;
-                Box::pin(async move {
-                    yield_now().await;
-                    assert!(leadership.is_held());
-                    if rounds < 2 {
-                        ControlFlow::Continue(())
-                    } else {
-                        ControlFlow::Break(())
-                    }
-                })
+                yield_now().await;
+                assert!(leadership.is_held());
+                if rounds < 2 {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
             });
             cancelled_after(polls, led).await.map(Result::unwrap)
         })

@@ -404,7 +404,7 @@ mod tests {
 
     use super::*;
 
-    const PAGES: [&str; 8] = [
+    const PAGES: [&str; 9] = [
         include_str!("../../../README.md"),
         include_str!("../../../docs/choosing.md"),
         include_str!("../../../docs/coming-from.md"),
@@ -412,6 +412,7 @@ mod tests {
         include_str!("../../../docs/scale.md"),
         include_str!("../../../docs/security.md"),
         include_str!("../../../docs/sharing.md"),
+        include_str!("../../../docs/shell.md"),
         include_str!("../../../docs/tool.md"),
     ];
 

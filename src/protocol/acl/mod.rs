@@ -20,7 +20,8 @@ const ALL: u8 = 31;
 /// Every client that shares a lock needs all rights but `a` on its nodes: a waiter reads them, a
 /// release writes and deletes them, and the next client creates in the same directory. A node that
 /// exists keeps the list with which it was made, and is refused if that is wider: see
-/// [`KeeperBuilder::strict_acl`](crate::KeeperBuilder::strict_acl) and `docs/security.md`.
+/// [`KeeperBuilder::strict_acl`](crate::KeeperBuilder::strict_acl) and
+/// [the guide](crate::guide::security).
 ///
 /// # Examples
 ///

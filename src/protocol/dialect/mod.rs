@@ -34,7 +34,7 @@ pub enum Dialect {
     /// Curator's: [`Mutex`](crate::Mutex) with `InterProcessMutex` and `LeaderSelector`,
     /// [`RwLock`](crate::RwLock) with `InterProcessReadWriteLock`, [`Election`](crate::Election)
     /// with `LeaderLatch`; a mutex also with go-zookeeper's lock and the client crate's, and with
-    /// kazoo's in a subclass (see `docs/sharing.md`).
+    /// kazoo's in a subclass (see [the guide](crate::guide::sharing)).
     #[default]
     Curator,
     /// kazoo's as it comes: a mutex and an election with `Lock` and `Election`, a read-write lock

@@ -6,7 +6,6 @@ mod leadership;
 pub use leadership::Leadership;
 
 use std::ops::ControlFlow;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -132,6 +131,10 @@ impl Election {
     /// future of `f` has ended. With [`Continue`](ControlFlow::Continue) it campaigns again, at the
     /// end of the queue. With [`Break`](ControlFlow::Break) it returns.
     ///
+    /// `f` is an `async fn` or an async closure, which may change what it owns. In a future that is
+    /// sent to another thread, as by `tokio::spawn`, a closure may not borrow: write `async move`.
+    /// Otherwise the compiler finds `Send` "not general enough".
+    ///
     /// It resigns only after the future has ended, so there are never two of them. If the
     /// leadership is lost, the future must end: it watches [`Leadership::lost`], or works in
     /// [`Leadership::run`]. It borrows the leadership and cannot keep it.
@@ -159,13 +162,9 @@ impl Election {
     /// let keeper = Keeper::connect(server.connect_string()).await?;
     /// let election = keeper.election("scheduler")?;
     /// let token = election
-    ///     .lead("10.0.0.7:80", |leadership| {
-    ///         Box::pin(async move {
-    ///             match leadership.run(work()).await {
-    ///                 Ok(()) => Break(leadership.token()),
-    ///                 Err(_lost) => Continue(()),
-    ///             }
-    ///         })
+    ///     .lead("10.0.0.7:80", async move |leadership| match leadership.run(work()).await {
+    ///         Ok(()) => Break(leadership.token()),
+    ///         Err(_lost) => Continue(()),
     ///     })
     ///     .await?;
     /// # println!("{token}");
@@ -175,7 +174,7 @@ impl Election {
     /// ```
     pub async fn lead<T, F>(&self, value: impl Into<String>, mut f: F) -> Result<T>
     where
-        F: for<'a> FnMut(&'a Leadership) -> LeadFuture<'a, T>,
+        F: AsyncFnMut(&Leadership) -> ControlFlow<T>,
     {
         let value = value.into();
         loop {
@@ -244,10 +243,6 @@ impl Election {
         leadership
     }
 }
-
-/// The boxed future of a function that leads, for [`Election::lead`]. Its value says whether to
-/// campaign again.
-pub type LeadFuture<'a, T> = Pin<Box<dyn Future<Output = ControlFlow<T>> + Send + 'a>>;
 
 #[cfg(test)]
 mod tests {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use futures_util::future::{FutureExt, Shared, join_all};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::acls::AclCheck;
 use super::clock::Clock;
@@ -41,6 +41,8 @@ pub(crate) use room::{Need, Reservation};
 pub(crate) struct Access {
     pub(crate) opener: Arc<dyn Opener>,
     pub(crate) connect_timeout: Duration,
+    /// The most that a close takes.
+    pub(crate) close_timeout: Duration,
     /// The timeout that the servers are asked for.
     pub(crate) session_timeout: Duration,
     pub(crate) strength: LeaseStrength,
@@ -180,22 +182,26 @@ impl Pool {
         }
     }
 
-    /// Ends every session, after its janitor has finished. Takes about twice the session timeout at
-    /// most.
-    pub(crate) async fn close(&self) {
+    /// The most that a close takes. Servers that were silent for a session timeout have ended the
+    /// sessions themselves.
+    pub(crate) fn close_timeout(&self) -> Duration {
+        self.access.close_timeout.min(self.session_timeout())
+    }
+
+    /// Ends every session until then, after its janitor has finished.
+    pub(crate) async fn close(&self, deadline: Instant) {
         self.begin_to_close();
-        let limit = self.session_timeout();
         // They stay in the list, for another close if this one is dropped.
         let sessions = self.sessions.lock().all();
         let alive = self.alive.lock().take();
         drop(alive);
-        join_all(sessions.iter().map(|session| session.close(limit))).await;
+        join_all(sessions.iter().map(|session| session.close(deadline))).await;
         let home = self.sessions.lock().home.take();
         drop((sessions, home));
         // Sessions whose last place went a moment ago are no longer in the list, but their janitors
         // may still work.
-        let mut all_gone = self.all_gone.lock().await;
-        if timeout(limit, all_gone.recv()).await.is_err() {
+        let all_gone = async { self.all_gone.lock().await.recv().await };
+        if timeout_at(deadline, all_gone).await.is_err() {
             tracing::warn!("a janitor did not finish in time");
         }
     }

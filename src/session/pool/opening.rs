@@ -188,6 +188,7 @@ mod tests {
                 ..Target::default()
             }),
             connect_timeout: timeouts,
+            close_timeout: timeouts,
             session_timeout: timeouts,
             strength: LeaseStrength::Quorum,
             tick: None,

@@ -180,6 +180,7 @@ async fn storm(world: &Arc<SimWorld>, mut dice: Dice, is_near_end: bool) -> Resu
         let access = Access {
             opener: Arc::new(SimOpener(Arc::clone(world))),
             connect_timeout: Duration::from_secs(10),
+            close_timeout: Duration::from_secs(4),
             session_timeout: Duration::from_secs(4),
             strength: LeaseStrength::Quorum,
             tick: None,
@@ -239,7 +240,7 @@ async fn storm(world: &Arc<SimWorld>, mut dice: Dice, is_near_end: bool) -> Resu
         return Err(format!("S5: orphans: {left:?}"));
     }
     for pool in pools {
-        let closed = timeout(PATIENCE, pool.close()).await;
+        let closed = timeout(PATIENCE, pool.close(Instant::now() + pool.close_timeout())).await;
         closed.map_err(|_| "a keeper does not close")?;
     }
     Ok(())

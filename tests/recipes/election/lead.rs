@@ -24,21 +24,18 @@ async fn lead_stands_again_until_its_function_has_enough(world: World) {
     let election = keeper.election("again").unwrap();
     let mut tokens = Vec::new();
 
-    let last = election
-        .lead("a", |leadership| {
+    let tokens = election
+        .lead("a", async move |leadership| {
             tokens.push(leadership.token());
-            let rounds = tokens.len();
-            Box::pin(async move {
-                match rounds {
-                    5 => Break(leadership.token()),
-                    _ => Continue(()),
-                }
-            })
+            match tokens.len() {
+                5 => Break(std::mem::take(&mut tokens)),
+                _ => Continue(()),
+            }
         })
         .await
         .unwrap();
 
-    assert_eq!((tokens.len(), tokens[4]), (5, last));
+    assert_eq!(tokens.len(), 5);
     assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
     assert!(children(&stranger, "again").await.is_empty());
 }
@@ -54,17 +51,14 @@ async fn lead_never_runs_two_functions(world: World) {
         let (inside, tell) = (Arc::clone(&inside), tell.clone());
         leaders.push(tokio::spawn(async move {
             let mut rounds = 0;
-            let led = election.lead(number.to_string(), |leadership| {
+            let led = election.lead(number.to_string(), async move |leadership| {
                 rounds += 1;
-                let (inside, tell) = (Arc::clone(&inside), tell.clone());
-                Box::pin(async move {
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two lead");
-                    tell.send(leadership.token()).unwrap();
-                    tokio::task::yield_now().await;
-                    assert!(leadership.is_held());
-                    inside.fetch_sub(1, Ordering::SeqCst);
-                    if rounds < 10 { Continue(()) } else { Break(()) }
-                })
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two lead");
+                tell.send(leadership.token()).unwrap();
+                tokio::task::yield_now().await;
+                assert!(leadership.is_held());
+                inside.fetch_sub(1, Ordering::SeqCst);
+                if rounds < 10 { Continue(()) } else { Break(()) }
             });
             led.await.unwrap();
             keeper.close().await;
@@ -90,13 +84,9 @@ async fn lead_keeps_leadership_until_its_function_has_ended(world: World) {
     let [first, second] = [&a, &b].map(|keeper| keeper.election("kept").unwrap());
     let (end, mut ended) = mpsc::channel::<()>(1);
     let (led, next) = tokio::join!(
-        first.lead("a", move |_leadership| {
-            let (_, empty) = mpsc::channel(1);
-            let mut ended = std::mem::replace(&mut ended, empty);
-            Box::pin(async move {
-                ended.recv().await;
-                Break(7)
-            })
+        first.lead("a", async move |_leadership| {
+            ended.recv().await;
+            Break(7)
         }),
         async {
             let leads = || async { value(&second).await.as_deref() == Some("a") };
@@ -121,17 +111,13 @@ async fn a_dropped_lead_drops_its_function_and_then_resigns(world: World) {
     let (began, begun) = oneshot::channel();
     let dropped = Arc::new(AtomicUsize::new(0));
     let (mut began, mine) = (Some(began), Arc::clone(&dropped));
-    let leading = election.lead("a", move |leadership| {
-        let began = began.take().expect("one call");
-        let mine = Arc::clone(&mine);
-        Box::pin(async move {
-            // Dropped with the future, while the leadership is there: it borrows it.
-            let last_look = LastLook(leadership, mine);
-            began.send(()).unwrap();
-            std::future::pending::<()>().await;
-            drop(last_look);
-            Continue::<()>(())
-        })
+    let leading = election.lead("a", async move |leadership| {
+        // Dropped with the future, while the leadership is there: it borrows it.
+        let last_look = LastLook(leadership, &mine);
+        began.take().expect("one call").send(()).unwrap();
+        std::future::pending::<()>().await;
+        drop(last_look);
+        Continue::<()>(())
     });
     {
         tokio::pin!(leading);
@@ -148,7 +134,7 @@ async fn a_dropped_lead_drops_its_function_and_then_resigns(world: World) {
 }
 
 /// Counts, when it is dropped, whether we still lead.
-struct LastLook<'a>(&'a Leadership, Arc<AtomicUsize>);
+struct LastLook<'a>(&'a Leadership, &'a AtomicUsize);
 
 impl Drop for LastLook<'_> {
     fn drop(&mut self) {
@@ -162,13 +148,31 @@ async fn lead_can_be_spawned(world: World) {
     let keeper = keeper(&world).await;
     let election = keeper.election("spawned").unwrap();
     let led = tokio::spawn(async move {
-        let led = election.lead(String::from("a"), |leadership| {
-            Box::pin(async move { Break(leadership.run(async { 7 }).await) })
+        let led = election.lead(String::from("a"), async |leadership| {
+            Break(leadership.run(async { 7 }).await)
         });
         led.await
     });
 
     assert_eq!(led.await.unwrap().unwrap().unwrap(), 7);
+}
+
+#[case]
+async fn lead_takes_an_async_function_and_a_closure_with_a_boxed_future(world: World) {
+    async fn leads(leadership: &Leadership) -> ControlFlow<Token> {
+        Break(leadership.token())
+    }
+    let keeper = keeper(&world).await;
+    let election = keeper.election("functions").unwrap();
+
+    let first = election.lead("a", leads).await.unwrap();
+    let boxed = |leadership: &Leadership| {
+        let token = leadership.token();
+        Box::pin(async move { Break(token) })
+    };
+    let second = election.lead("a", boxed).await.unwrap();
+
+    assert!(second > first, "{first} {second}");
 }
 
 #[case]
@@ -190,15 +194,13 @@ async fn lead_waits_for_its_function_after_a_loss_and_stands_again(world: World)
     let [first, second] = [&a, &b].map(|keeper| keeper.election("loss").unwrap());
     let (calls, mut called) = mpsc::unbounded_channel();
     let leading = tokio::spawn(async move {
-        let led = first.lead("a", |leadership| {
+        let led = first.lead("a", async move |leadership| {
             let (end, ended) = oneshot::channel::<ControlFlow<()>>();
             calls.send((leadership.token(), end)).unwrap();
-            Box::pin(async move {
-                let why = leadership.lost().await;
-                assert!(why.is_lost() && !leadership.is_held(), "{why}");
-                // A slow end.
-                ended.await.unwrap()
-            })
+            let why = leadership.lost().await;
+            assert!(why.is_lost() && !leadership.is_held(), "{why}");
+            // A slow end.
+            ended.await.unwrap()
         });
         led.await
     });
@@ -233,17 +235,14 @@ async fn lead_stands_again_after_an_operator_broke_its_ticket(world: World) {
     let election = keeper.election("broken").unwrap();
     let mut calls = 0;
     let (tell, mut told) = mpsc::unbounded_channel();
-    let led = election.lead("a", |leadership| {
+    let led = election.lead("a", async move |leadership| {
         calls += 1;
-        let (calls, tell) = (calls, tell.clone());
-        Box::pin(async move {
-            tell.send(leadership.node().to_owned()).unwrap();
-            if calls == 3 {
-                return Break(leadership.token());
-            }
-            leadership.lost().await;
-            Continue(())
-        })
+        tell.send(leadership.node().to_owned()).unwrap();
+        if calls == 3 {
+            return Break(leadership.token());
+        }
+        leadership.lost().await;
+        Continue(())
     });
     let broken = async {
         for _ in 0..2 {
