@@ -225,8 +225,13 @@ fn read_connection(
         refusals::check_tls(&told)?;
     }
     let more = settings.words(|id| matches!(told.origin(id), Origin::File { .. }));
-    let read = tree::read(&tree::with(words, more))?;
-    let all = read.subcommand().map_or(&read, |(_, all)| all);
+    let read;
+    let all = if more.is_empty() {
+        own
+    } else {
+        read = tree::read(&tree::with(words, more))?;
+        read.subcommand().map_or(&read, |(_, all)| all)
+    };
     if let Order::Config(config) = order {
         config.in_force = in_force::in_force(&told, all, &place);
     }

@@ -249,7 +249,7 @@ mod tests {
     fn a_label_tells_the_program_and_no_argument() {
         let label = |words: &str| {
             let words = format!("lockkeeper run x {words}");
-            let arguments = Arguments::read(words.split(' ')).unwrap();
+            let arguments = Arguments::read(words.split(' '), &[]).unwrap();
             let Order::Run(run) = arguments.order else {
                 panic!("{words}");
             };
