@@ -95,7 +95,9 @@ pub(crate) enum Order {
 #[derive(Debug, Args)]
 #[command(after_long_help = notes::RUN, override_usage = words::RUN)]
 pub(crate) struct Run {
-    /// The lock: one or more words separated by '/'. Several locks need `--` before the command
+    /// The lock: one or more words separated by '/'
+    ///
+    /// Several locks need `--` before the command.
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
 
@@ -111,8 +113,9 @@ pub(crate) struct Run {
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) owner: Option<String>,
 
-    /// How long a plain lock outlives a tool that was killed; default 30s. It is renewed three
-    /// times in each
+    /// How long a plain lock outlives a tool that was killed; default 30s
+    ///
+    /// It is renewed three times in each.
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) ttl: Option<Duration>,
 
@@ -131,9 +134,10 @@ pub(crate) struct Work {
     #[arg(long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
 
-    /// How long after SIGTERM the command may take to end when the lock is lost or --hold-at-most
-    /// is over, before it gets SIGKILL; so long may the rest of its process group take when it was
-    /// told to end
+    /// How long after SIGTERM the command may take to end, before it gets SIGKILL
+    ///
+    /// That is when the lock is lost, or --hold-at-most is over. The rest of its process group may
+    /// take as long when it was told to end.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     pub(crate) grace: Duration,
 
@@ -141,13 +145,15 @@ pub(crate) struct Work {
     #[arg(long)]
     pub(crate) wait_group: bool,
 
-    /// Holds the lock for so long from its grant on, also if the command ends sooner: another host
-    /// whose cron is late finds it held
+    /// Holds the lock for so long at least, also if the command ends sooner
+    ///
+    /// It counts from the grant. Another host whose cron is late finds the lock held.
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) hold_at_least: Option<Duration>,
 
-    /// Sends SIGTERM to the command when the lock was held for so long, and SIGKILL after --grace;
-    /// then `run` ends with 124
+    /// Ends the command when the lock was held for so long, and then ends with 124
+    ///
+    /// The command gets SIGTERM, and SIGKILL after --grace.
     #[arg(long, value_name = "TIME", value_parser = parse_some_duration)]
     pub(crate) hold_at_most: Option<Duration>,
 
@@ -161,13 +167,15 @@ pub(crate) struct Work {
     )]
     pub(crate) journal: usize,
 
-    /// Takes LOCKKEEPER_AUTH out of the command's environment; of a plain lock also
-    /// LOCKKEEPER_SERVERS and LOCKKEEPER_ZK
+    /// Takes LOCKKEEPER_AUTH out of the command's environment
+    ///
+    /// Of a plain lock also LOCKKEEPER_SERVERS and LOCKKEEPER_ZK.
     #[arg(long)]
     pub(crate) unset_auth: bool,
 
-    /// The label of the ticket, in place of the name of the command or script; every reader of the
-    /// queue sees it, so no secrets
+    /// The label of the ticket, in place of the name of the command or script
+    ///
+    /// Every reader of the queue sees it, so no secrets.
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
 
@@ -182,8 +190,7 @@ pub(crate) struct Elect {
     /// The election: one or more words separated by '/'
     pub(crate) name: String,
 
-    /// The value that others see while it leads; the default is the host's name and the process id:
-    /// host:pid
+    /// The value that others see while it leads; the default is host:pid
     #[arg(long)]
     pub(crate) id: Option<String>,
 
@@ -237,8 +244,13 @@ fn read_connection(
         refusals::check_tls(&told)?;
     }
     let more = settings.words(|id| matches!(told.origin(id), Origin::File { .. }));
-    let read = tree::read(&tree::with(words, more))?;
-    let all = read.subcommand().map_or(&read, |(_, all)| all);
+    let read;
+    let all = if more.is_empty() {
+        own
+    } else {
+        read = tree::read(&tree::with(words, more))?;
+        read.subcommand().map_or(&read, |(_, all)| all)
+    };
     if let Order::Config(config) = order {
         config.in_force = in_force::in_force(&told, all, &place);
     }

@@ -303,7 +303,7 @@ files (that were read).
 
 Examples:
   lockkeeper config
-  lockkeeper config --config ./staging.toml --json
+  lockkeeper config --config /dev/null --json    what is in force without a file
 
 Exit codes:
    0  done

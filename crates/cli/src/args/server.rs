@@ -361,7 +361,8 @@ impl Server {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
 
     use tempfile::TempDir;
 
@@ -374,6 +375,7 @@ mod tests {
         let places = ["user", "all"].map(|name| folder.path().join(name));
         for (place, text) in places.iter().zip(files) {
             fs::write(place, text).unwrap();
+            fs::set_permissions(place, Permissions::from_mode(0o600)).unwrap();
         }
         let words = format!("lockkeeper {words}");
         Arguments::read(words.split(' '), &places).map_err(|error| error.to_string())

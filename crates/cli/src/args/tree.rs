@@ -25,7 +25,10 @@ pub(crate) fn tool() -> Command {
         order.args(options).mut_args(with_its_variable)
     });
     // Short help has no room for what is not needed to begin.
-    let before = all().into_iter().map(|option| option.hide_short_help(true));
+    let before = all().into_iter().map(|option| {
+        let help = long_help(&option);
+        option.hide_short_help(true).long_help(help)
+    });
     tool.args(before).mut_args(with_its_variable)
 }
 
@@ -90,10 +93,14 @@ fn with_its_variable(option: Arg) -> Arg {
     let Some(variable) = option.get_env() else {
         return option;
     };
-    let help = option.get_long_help().or(option.get_help());
-    let help = help.map(ToString::to_string).unwrap_or_default();
-    let help = format!("{help}\n\n[env: {}]", variable.to_string_lossy());
+    let (help, variable) = (long_help(&option), variable.to_string_lossy());
+    let help = format!("{help}\n\n[env: {variable}]");
     option.hide_env(true).long_help(help)
+}
+
+fn long_help(option: &Arg) -> String {
+    let help = option.get_long_help().or(option.get_help());
+    help.map(ToString::to_string).unwrap_or_default()
 }
 
 /// Reads words. What stands before the word of the order is put behind it first, so that each

@@ -217,7 +217,7 @@ mod tests {
             ("run a b -- ./x", "a b", "./x"),
             ("run nightly --wait 5s -- ./x", "nightly", "./x"),
             ("run --wait 5s --shared nightly ./x", "nightly", "./x"),
-            ("run --wait=5s -vv --json nightly ./x", "nightly", "./x"),
+            ("run --wait=5s -vv nightly ./x", "nightly", "./x"),
             ("run --root /a --zk b nightly ./x", "nightly", "./x"),
             ("--root /a -v run nightly ./x", "nightly", "./x"),
             ("elect api ./x --id 1", "api", "./x --id 1"),
