@@ -43,6 +43,8 @@ mod shim;
 mod signals;
 mod terminal;
 mod trace;
+#[cfg(feature = "ui")]
+mod ui;
 mod why;
 
 use std::process::ExitCode;
@@ -113,6 +115,8 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
             Order::Journal(order) => journal::run(server, order, arguments.json).await,
             Order::Doctor(order) => doctor::run(server, order, arguments.json).await,
             Order::Init => init::run(server).await,
+            #[cfg(feature = "ui")]
+            Order::Ui(order) => ui::run(server, order, arguments.json).await,
             Order::Serve(order) => serve::run(order, arguments.json).await,
             Order::Completions(order) => completions::run(order),
             Order::Man(order) => man::run(order),
@@ -128,6 +132,8 @@ fn code_of(failure: &Failure) -> u8 {
         // A refusal is ours to mend: the same words will be refused again.
         Failure::Library(error) if error.is_invalid() || error.is_refusal() => code::USAGE,
         Failure::NobodyToAsk | Failure::File { .. } | Failure::NoCredential => code::USAGE,
+        #[cfg(feature = "ui")]
+        Failure::Open { .. } | Failure::WeakToken { .. } => code::USAGE,
         Failure::Library(error) if error.is_denied() => code::DENIED,
         Failure::Bench { source, .. } if bench::is_denied(&**source) => code::DENIED,
         Failure::Bench { .. } | Failure::Left { .. } => code::UNAVAILABLE,

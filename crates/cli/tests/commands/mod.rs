@@ -17,6 +17,7 @@ pub(crate) mod signals;
 mod stores;
 pub(crate) mod terminal;
 mod tls;
+mod ui;
 
 use std::process::Stdio;
 use std::time::Duration;
