@@ -1,6 +1,7 @@
-// What a person sees and does on the page of `lockkeeper ui`, in headless Chromium: node tests/ui/page.mjs TOOL [--pictures]
+// What a person sees and does on the page of `lockkeeper ui`, in headless Chromium: node tests/ui/page.mjs TOOL [--pictures] [WORDS]
 //
 // Each claim is a function, and runs in a light and a dark browser where looks matter. It fails at the first claim that does not hold.
+// WORDS choose the claims that have them in their names.
 
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
@@ -16,6 +17,7 @@ const axe = readFileSync(modules.resolve('axe-core/axe.min.js'), 'utf8');
 
 const [tool, ...options] = process.argv.slice(2);
 const draws = options.includes('--pictures');
+const wanted = options.filter((word) => !word.startsWith('--')).join(' ');
 const MINUTE = 60_000;
 const SOON = 15_000;
 
@@ -27,7 +29,7 @@ const claims = [];
 let passed = 0;
 
 function claim(name, check) {
-  claims.push([name, check]);
+  if (name.includes(wanted)) claims.push([name, check]);
 }
 
 // A page of its own, which notes what must not be: errors, and requests to anywhere else.
@@ -337,6 +339,8 @@ function journal() {
   return lines.map((line) => JSON.stringify(line)).join('\n');
 }
 
+process.on('exit', endAll);
+if (claims.length === 0) throw new Error(`no claim has the words ${wanted}`);
 try {
   for (const [name, check] of claims) {
     const begun = Date.now();

@@ -45,7 +45,7 @@ export class World {
 
   // Runs a command under a lock that ends with its input; a TERM ends it with 3.
   run(name, ...words) {
-    return this.lockkeeper(['run', ...words, name, '--', 'sh', '-c', "trap 'exit 3' TERM; echo ready; read line & wait"]);
+    return this.lockkeeper(['run', ...words, name, '--', 'sh', '-c', "trap 'exit 3' TERM; echo ready; exec 3<&0; cat <&3 & wait"]);
   }
 
   async hold(name, ...words) {

@@ -575,7 +575,7 @@ async fn metrics_show_the_locks_that_were_chosen(world: World) {
         "{text}"
     );
     assert!(
-        text.contains("lockkeeper_ui_up 1\n") && !text.contains("other"),
+        text.contains("lockkeeper_ui_up 1\n") && !text.contains("\"other\""),
         "{text}"
     );
     let refused = without.get("/metrics").await;
