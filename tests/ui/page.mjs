@@ -267,7 +267,6 @@ claim('every view is accessible, and has its picture, in light and dark', async 
   const scene = world.scene();
   await scene('tickets', staged());
   await scene('page', 'nightly-report', journal());
-  await world.hold('held-here', '--label', 'deploy');
   const url = await world.ui('--allow-break');
   const views = [
     ['locks', '', (page) => rowOf(page, 'accounts/4').getByText('deadlock').waitFor()],

@@ -59,10 +59,10 @@ function ring(steps) {
   const names = steps.map((step, index) => {
     const [x, y] = at(index);
     const short = [...step.who].length > 14 ? `${[...step.who].slice(0, 13).join('')}…` : step.who;
-    return make('g', {}, make('circle', { class: 'dot', cx: x, cy: y, r: 7 }), make('text', { x, y: y - 13, 'text-anchor': 'middle' }, short));
+    return make('g', {}, make('circle', { class: 'dot', cx: x, cy: y, r: 7 }), make('text', { x, y: y > RING ? y + 25 : y - 13, 'text-anchor': 'middle' }, short));
   });
   const label = `${steps.map((step) => step.who).join(', then ')}, and back`;
-  return make('svg', { class: 'circle', viewBox: `0 30 ${2 * RING} ${2 * RING - 50}`, role: 'img', 'aria-label': label }, arrows, names);
+  return make('svg', { class: 'circle', viewBox: `0 30 ${2 * RING} ${2 * RING - 55}`, role: 'img', 'aria-label': label }, arrows, names);
 }
 
 function tree(root) {
