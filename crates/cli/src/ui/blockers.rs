@@ -47,7 +47,7 @@ struct Waits<'a> {
 
 pub(super) fn of(picture: &Picture) -> Value {
     let mut waits = Waits::of(picture);
-    let circles: Vec<Value> = picture.circles.iter().map(circle).collect();
+    let circles: Vec<Value> = picture.circles.iter().map(|it| circle(it)).collect();
     let mut roots: Vec<&QueueEntry> = Vec::new();
     let mut known = HashSet::new();
     let holders = waits.queues.iter().flat_map(|(_, queue)| queue.iter());
@@ -72,7 +72,7 @@ pub(super) fn of(picture: &Picture) -> Value {
     json!({ "deadlocks": circles, "all": all, "trees": trees })
 }
 
-fn circle(circle: &Vec<Wait>) -> Value {
+fn circle(circle: &[Wait]) -> Value {
     let steps = circle.iter();
     let steps = steps.map(|wait| json!({ "who": wait.who, "lock": wait.lock, "on": wait.on }));
     steps.collect()
