@@ -80,6 +80,9 @@ pub(crate) enum Order {
     Init,
     /// Measures the cost of locks on an ensemble
     Bench(Bench),
+    /// Serves a page that shows all locks live
+    #[cfg(feature = "ui")]
+    Ui(Ui),
     /// Runs a ZooKeeper-compatible server for tests and demos
     Serve(Serve),
     /// Prints the script with which a shell completes these words
@@ -276,6 +279,8 @@ impl Order {
             Self::Doctor(_) => "doctor",
             Self::Bench(_) => "bench",
             Self::Init => "init",
+            #[cfg(feature = "ui")]
+            Self::Ui(_) => "ui",
             Self::Serve(_) => "serve",
             Self::Completions(_) => "completions",
             Self::Man(_) => "man",
@@ -365,6 +370,51 @@ pub(crate) struct Leader {
     pub(crate) watch: bool,
 }
 
+#[cfg(feature = "ui")]
+#[derive(Debug, Args)]
+#[command(after_help = notes::UI)]
+pub(crate) struct Ui {
+    /// The address; port 0 takes a free one. One beyond this machine needs --token-file or
+    /// --proxy-header
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7411")]
+    pub(crate) listen: SocketAddr,
+
+    /// Lets the page ask holders to release their locks, and remove tickets
+    #[arg(long)]
+    pub(crate) allow_break: bool,
+
+    /// Lets in only those who know the token, which is the first line of this file
+    #[arg(long, value_name = "FILE", conflicts_with = "proxy_header")]
+    pub(crate) token_file: Option<PathBuf>,
+
+    /// Lets in only requests with this header, which a proxy sets when it has let a user in
+    #[arg(long, value_name = "NAME", value_parser = header)]
+    pub(crate) proxy_header: Option<String>,
+
+    /// A name of this server in the addresses of browsers, beside localhost and IP addresses; can
+    /// be given again
+    #[arg(long = "host", value_name = "NAME")]
+    pub(crate) hosts: Vec<String>,
+
+    /// Shows the locks whose names match at /metrics, for Prometheus; can be given again
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) metrics: Vec<glob::Pattern>,
+
+    /// The most requests a second to the servers, on average; a tenth of it while nobody looks
+    #[arg(long, value_name = "COUNT", default_value = "300", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) requests: u32,
+
+    /// The most locks that a session may hold without a finding
+    #[arg(long, value_name = "LOCKS", default_value = "200")]
+    pub(crate) many: usize,
+}
+
+/// The name of a header.
+#[cfg(feature = "ui")]
+fn header(word: &str) -> Result<String, axum::http::header::InvalidHeaderName> {
+    axum::http::HeaderName::try_from(word).map(|name| name.to_string())
+}
+
 #[derive(Debug, Args)]
 #[command(after_long_help = notes::SERVE)]
 pub(crate) struct Serve {
@@ -426,6 +476,7 @@ mod tests {
         include_str!("../../../docs/sharing.md"),
         include_str!("../../../docs/shell.md"),
         include_str!("../../../docs/tool.md"),
+        include_str!("../../../docs/ui.md"),
     ];
 
     /// The lines in a page's blocks of shell commands.

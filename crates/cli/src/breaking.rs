@@ -2,6 +2,7 @@
 //! without a yes.
 
 use std::io::{self, IsTerminal};
+use std::time::Duration;
 
 use lockkeeper::{Keeper, LockKind, LockName, QueueEntry};
 use serde_json::json;
@@ -54,35 +55,39 @@ async fn remove(keeper: &Keeper, name: &LockName, order: &Break) -> Result<bool,
             return Ok(false);
         }
     }
+    ask_and_remove(keeper, name, ticket, order.grace, &|step| report::say(step)).await
+}
+
+/// Asks the holder to leave within `grace`, removes the ticket if it does not, and tells each step.
+/// It is true if the ticket has gone by that.
+pub(crate) async fn ask_and_remove(
+    keeper: &Keeper,
+    name: &LockName,
+    ticket: &QueueEntry,
+    grace: Duration,
+    tell: &(dyn Fn(String) + Sync),
+) -> Result<bool, Failure> {
+    let node = &ticket.node;
     // Who only waits does not listen, and a candidate is not to be asked.
-    if ticket.is_holder && ticket.kind != LockKind::Lead && !order.grace.is_zero() {
-        let grace = humantime::format_duration(order.grace);
-        report::say(format_args!(
-            "{} is asked to release {name}, for {grace}",
-            ticket.node
-        ));
-        if keeper.revoke(name, ticket, order.grace).await? {
-            report::say(format_args!(
-                "{} has gone from the queue of {name}",
-                ticket.node
-            ));
+    if ticket.is_holder && ticket.kind != LockKind::Lead && !grace.is_zero() {
+        let span = humantime::format_duration(grace);
+        tell(format!("{node} is asked to release {name}, for {span}"));
+        if keeper.revoke(name, ticket, grace).await? {
+            tell(format!("{node} has gone from the queue of {name}"));
             return Ok(true);
         }
     }
     let is_removed = keeper.evict(name, ticket).await?;
-    if is_removed {
-        report::say(format_args!(
-            "removed {} from the queue of {name}",
-            ticket.node
-        ));
+    tell(if is_removed {
+        format!("removed {node} from the queue of {name}")
     } else {
-        report::say(format_args!("{} has gone meanwhile", ticket.node));
-    }
+        format!("{node} has gone meanwhile")
+    });
     Ok(is_removed)
 }
 
 /// One line on who it is.
-fn description(ticket: &QueueEntry) -> String {
+pub(crate) fn description(ticket: &QueueEntry) -> String {
     let state = if ticket.is_holder {
         "holder"
     } else {

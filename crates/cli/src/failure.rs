@@ -68,6 +68,16 @@ pub(crate) enum Failure {
         source: io::Error,
     },
 
+    #[cfg(feature = "ui")]
+    #[error(
+        "{address} is open to other machines: give --token-file or --proxy-header, or listen on 127.0.0.1"
+    )]
+    Open { address: SocketAddr },
+
+    #[cfg(feature = "ui")]
+    #[error("the first line of {} is no token, which has 16 characters or more: `head -c 24 /dev/urandom | base64` makes one", file.display())]
+    WeakToken { file: PathBuf },
+
     #[error("stdin is no terminal: give --yes to remove a ticket without a question")]
     NobodyToAsk,
 

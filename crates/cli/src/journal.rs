@@ -111,7 +111,7 @@ impl Story {
     }
 }
 
-fn object(entry: &JournalEntry, story: &Story) -> Value {
+pub(crate) fn object(entry: &JournalEntry, story: &Story) -> Value {
     let (ending, why) = match &entry.outcome {
         Some(HoldOutcome::Lost(why)) => (Some("lost".to_owned()), Some(why)),
         Some(ending) => (Some(ending.to_string()), None),

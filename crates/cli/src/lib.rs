@@ -49,6 +49,8 @@ mod signals;
 mod status;
 mod terminal;
 mod trace;
+#[cfg(feature = "ui")]
+mod ui;
 mod waiting;
 mod why;
 
@@ -125,6 +127,8 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
             Order::Journal(order) => journal::run(server, order, arguments.json).await,
             Order::Doctor(order) => doctor::run(server, order, arguments.json).await,
             Order::Init => init::run(server).await,
+            #[cfg(feature = "ui")]
+            Order::Ui(order) => ui::run(server, order, arguments.json).await,
             Order::Serve(order) => serve::run(order, arguments.json).await,
             Order::Completions(order) => completions::run(order),
             Order::Man(order) => man::run(order),
@@ -145,6 +149,8 @@ fn code_of(failure: &Failure) -> u8 {
         Failure::Words(_) | Failure::Settings { .. } | Failure::Setting { .. } => code::USAGE,
         Failure::NoTopic { .. } => code::USAGE,
         Failure::Nested { .. } => code::USAGE,
+        #[cfg(feature = "ui")]
+        Failure::Open { .. } | Failure::WeakToken { .. } => code::USAGE,
         Failure::Library(error) if error.is_denied() => code::DENIED,
         Failure::Bench { source, .. } if bench::is_denied(&**source) => code::DENIED,
         Failure::Bench { .. } | Failure::Left { .. } => code::UNAVAILABLE,

@@ -114,11 +114,16 @@ pub(crate) fn ask(question: &str) -> io::Result<bool> {
     Ok(answer.trim_start().starts_with(['y', 'Y']))
 }
 
-/// One line on stderr with the failure and its causes, but not those that it quotes already.
+/// One line on stderr with the failure and its causes.
 pub(crate) fn complain(failure: &Failure) {
     if matches!(failure, Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe) {
         return;
     }
+    say(in_one_line(failure));
+}
+
+/// The failure and its causes, but not those that it quotes already.
+pub(crate) fn in_one_line(failure: &Failure) -> String {
     let mut text = failure.to_string();
     let mut cause = failure.source();
     while let Some(error) = cause {
@@ -128,7 +133,7 @@ pub(crate) fn complain(failure: &Failure) {
         }
         cause = error.source();
     }
-    say(text);
+    text
 }
 
 /// Lines on stdout.
@@ -152,7 +157,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 }
 
 /// JSON may hold such characters above U+001F as they are; a terminal obeys some of them.
-fn escape(json: String) -> String {
+pub(crate) fn escape(json: String) -> String {
     if !json.contains(is_unseen) {
         return json;
     }

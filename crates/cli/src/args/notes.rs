@@ -23,6 +23,7 @@ Examples:
   lockkeeper why nightly-report                        what keeps the waiters waiting, in words
   lockkeeper journal nightly-report                    the earlier holders, and how their holds ended
   lockkeeper doctor                                    problems of all locks
+  lockkeeper ui                                        all this as a live page, at http://127.0.0.1:7411/
   lockkeeper --servers redis://host:6379 ls            the same on Redis
   lockkeeper bench                                     the cost of locks on this ensemble
   lockkeeper serve                                     a server to try all this on
@@ -322,12 +323,12 @@ A lock is a name: one or more words separated by '/', for example orders/42. It 
 the same --root share it.
 
 With a queue (ZooKeeper, Redis, PostgreSQL), in the order of asking:
-  lockkeeper run NAME -- CMD                  a lock: one holder
-  lockkeeper run --shared NAME -- CMD         a reader: beside other readers, and no others
-  lockkeeper run --permits 1/4 NAME -- CMD    a semaphore: at most four at once
-  lockkeeper run --owner ID NAME -- CMD       reentrant: the same owner is let in again
+  lockkeeper run NAME CMD                     a lock: one holder
+  lockkeeper run --shared NAME CMD            a reader: beside other readers, and no others
+  lockkeeper run --permits 1/4 NAME CMD       a semaphore: at most four at once
+  lockkeeper run --owner ID NAME CMD          reentrant: the same owner is let in again
   lockkeeper run A B -- CMD                   several locks, together or not at all
-  lockkeeper elect NAME -- CMD                an election: the holder leads, and shows a value
+  lockkeeper elect NAME CMD                   an election: the holder leads, and shows a value
 
 Every grant has a fencing token (LOCKKEEPER_TOKEN), a number that grows. Let the resource refuse lower ones: nothing else stops a
 holder that has lost its lock and does not know it yet.
@@ -348,6 +349,7 @@ pub(crate) const EXIT_CODES: &str = "\
    74  stdout, or a file of `man --out`, cannot be written
    75  not granted in time, or the ticket was removed while it waited
    77  no permission
+  124  --hold-at-most ended the command
   126  the command cannot be executed
   127  the command is not found
   130  SIGINT ended `bench`, and 143 SIGTERM";
@@ -368,3 +370,37 @@ The command of `run` and `elect` gets:
   LOCKKEEPER_NAME             the name of the lock; of several locks, one a line
   LOCKKEEPER_NODE             the name of the ticket; not with plain locks
   LOCKKEEPER_TOKEN            the fencing token; not with --shared, --permits, and plain locks without a token";
+
+#[cfg(feature = "ui")]
+pub(super) const UI: &str = "\
+Serves a page with all locks below the root: holder, kind, age and waiters, one queue with its journal, who waits for whom, sessions,
+and what `lockkeeper doctor` finds. It is live, and only reads. The first line on stdout has its address: `listening on
+http://127.0.0.1:7411/`, with --json {\"listen\":\"127.0.0.1:7411\"}. SIGINT, SIGTERM, SIGHUP or SIGQUIT ends it, with 0.
+
+One reader asks the servers, whatever the number of viewers. It sends at most --requests a second, on average, and a tenth of that
+while nobody looks. With many locks a round of all queues takes longer, and the page says how long. The lock that you look at, and
+queues that change their length, are read first.
+
+Every user of this machine can open the page. With --token-file only those come in who know the token: browsers ask for it once,
+scripts send `Authorization: Bearer TOKEN`. With --proxy-header the proxy decides: it must set the header itself, and nobody else may
+reach the address. Other addresses than those of this machine need one of the two. A browser that comes by a name needs that name in
+--host; localhost and IP addresses are known.
+
+With --allow-break the page can ask a holder to release, and remove its ticket after a grace, as `lockkeeper break` does. It asks you
+first.
+
+The same as JSON: /api/locks, /api/queue?name=NAME, /api/journal?name=NAME, /api/waits, /api/sessions, /api/doctor. For Prometheus:
+/metrics, with the locks that --metrics chooses. A * in a pattern ends at a /, and ** does not. docs/ui.md has all fields.
+
+Examples:
+  lockkeeper ui
+  lockkeeper ui --allow-break --token-file /etc/lockkeeper/token
+  lockkeeper ui --listen 0.0.0.0:7411 --token-file /etc/lockkeeper/token --host locks.example.com
+  lockkeeper ui --metrics 'orders/*' --metrics scheduler
+  curl -s 'http://127.0.0.1:7411/api/queue?name=orders/42'
+
+Exit codes:
+   0  a signal ended it
+  64  wrong usage; also an address beyond this machine without --token-file or --proxy-header
+  69  no server, or the address cannot be listened on
+  77  the server denies permission";

@@ -69,6 +69,8 @@ fn need(order: &Order) -> Option<&'static str> {
         Order::Doctor(_) => Some("queues and sessions"),
         Order::Bench(_) => Some("an ensemble"),
         Order::Init => Some("an epoch"),
+        #[cfg(feature = "ui")]
+        Order::Ui(_) => Some("queues and sessions"),
     }
 }
 

@@ -8,12 +8,12 @@ use lockkeeper::Token;
 
 /// One waits for another at a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Wait {
-    pub(super) who: String,
-    pub(super) lock: String,
-    pub(super) on: String,
+pub(crate) struct Wait {
+    pub(crate) who: String,
+    pub(crate) lock: String,
+    pub(crate) on: String,
     /// Of the two.
-    pub(super) tickets: [Token; 2],
+    pub(crate) tickets: [Token; 2],
 }
 
 /// Those that are there in both rounds of reading. Queues are read one after the other, so what one

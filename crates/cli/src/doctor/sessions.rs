@@ -24,7 +24,7 @@ const MOST: u64 = 16 << 20;
 const NODES: &str = "ephemeral nodes dump";
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Census {
+pub(crate) struct Census {
     sessions: HashSet<SessionId>,
     /// The store has no ticket without a session: it removes both together.
     is_of_store: bool,
@@ -46,7 +46,7 @@ impl Census {
 }
 
 /// Asks every server; or says why it cannot be known.
-pub(super) async fn ask(server: &Server) -> Result<Census, String> {
+pub(crate) async fn ask(server: &Server) -> Result<Census, String> {
     if server.tls_ca.is_some() {
         return Err("the word `dump` is sent without TLS, and --tls-ca was given".into());
     }

@@ -17,7 +17,7 @@ const SOON: Duration = Duration::from_secs(10);
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
 /// Holds a lock with these options.
-async fn holder(world: &World, words: &[&str]) -> Holder {
+pub(crate) async fn holder(world: &World, words: &[&str]) -> Holder {
     let mut command = lockkeeper(world);
     command.arg("run").args(words);
     command.args(["--", "sh", "-c", "echo ready; read line"]);

@@ -20,6 +20,7 @@ pub(crate) mod signals;
 mod stores;
 pub(crate) mod terminal;
 mod tls;
+mod ui;
 mod waiting;
 
 use std::process::Stdio;

@@ -1,0 +1,142 @@
+//! The paths of the site, and the gate before all of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, Form, Request, State};
+use axum::http::header::{LOCATION, SET_COOKIE};
+use axum::http::{Response, StatusCode};
+use axum::middleware::{self, Next};
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use glob::Pattern;
+use lockkeeper::Keeper;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+use super::desk::Desk;
+use super::gate::{Gate, Refusal};
+use super::{answers, assets, breaks, events, exposition};
+use crate::args::{Server, Ui};
+use crate::report;
+
+/// The most pages that are kept up to date at the same time.
+const MOST_VIEWERS: usize = 256;
+/// The longest body of a request, in bytes.
+const LONGEST_BODY: usize = 16 << 10;
+
+/// What all handlers share.
+pub(super) struct Site {
+    pub(super) desk: Arc<Desk>,
+    pub(super) keeper: Keeper,
+    pub(super) gate: Gate,
+    pub(super) viewers: Arc<Semaphore>,
+    /// Of the store, as it may be shown.
+    pub(super) place: String,
+    pub(super) root: String,
+    pub(super) allows_break: bool,
+    pub(super) requests: u32,
+    pub(super) patience: Duration,
+    pub(super) metrics: Vec<Pattern>,
+}
+
+impl Site {
+    pub(super) fn new(
+        server: &Server,
+        order: &Ui,
+        keeper: Keeper,
+        desk: Arc<Desk>,
+        gate: Gate,
+    ) -> Self {
+        Self {
+            desk,
+            keeper,
+            gate,
+            viewers: Arc::new(Semaphore::new(MOST_VIEWERS)),
+            place: server.place.shown().to_string(),
+            root: server.root.clone(),
+            allows_break: order.allow_break,
+            requests: order.requests,
+            patience: server.read_timeout,
+            metrics: order.metrics.clone(),
+        }
+    }
+}
+
+pub(super) fn of(site: Arc<Site>) -> Router {
+    Router::new()
+        .route("/", get(async || assets::page()))
+        .route("/login", post(login))
+        .route("/metrics", get(exposition::metrics))
+        .route("/api/about", get(answers::about))
+        .route("/api/locks", get(answers::locks))
+        .route("/api/queue", get(answers::queue))
+        .route("/api/journal", get(answers::journal))
+        .route("/api/waits", get(answers::waits))
+        .route("/api/sessions", get(answers::sessions))
+        .route("/api/doctor", get(answers::doctor))
+        .route("/api/events", get(events::stream))
+        .route("/api/break", post(breaks::remove))
+        .fallback(async || refused(StatusCode::NOT_FOUND, "there is nothing at this path"))
+        .layer(DefaultBodyLimit::max(LONGEST_BODY))
+        .layer(middleware::from_fn_with_state(site.clone(), guard))
+        .with_state(site)
+}
+
+/// Lets in who may come in, and rules what browsers may do with the answer.
+async fn guard(State(site): State<Arc<Site>>, request: Request, next: Next) -> Response<Body> {
+    let mut answer = match admit(&site, &request) {
+        Ok(None) => next.run(request).await,
+        Ok(Some(answer)) => answer,
+        Err(refusal) => refused(refusal.status(), &refusal.why()),
+    };
+    assets::rule(answer.headers_mut());
+    answer
+}
+
+/// An answer for everybody, or the right to go on.
+fn admit(site: &Site, request: &Request) -> Result<Option<Response<Body>>, Refusal> {
+    let (headers, path) = (request.headers(), request.uri().path());
+    site.gate.check_host(headers)?;
+    if let Some(file) = assets::file(path) {
+        return Ok(Some(file));
+    }
+    if path == "/login" && site.gate.asks_for_a_token() {
+        return Ok(None);
+    }
+    match site.gate.check_access(headers) {
+        Err(Refusal::Login) if path == "/" => return Ok(Some(assets::login())),
+        access => access?,
+    }
+    if !request.method().is_safe() {
+        site.gate.check_change(headers)?;
+    }
+    Ok(None)
+}
+
+#[derive(Deserialize)]
+struct Login {
+    token: String,
+}
+
+async fn login(State(site): State<Arc<Site>>, Form(login): Form<Login>) -> Response<Body> {
+    match site.gate.login(&login.token) {
+        Some(cookie) => {
+            let headers = [(SET_COOKIE, cookie), (LOCATION, "/".to_owned())];
+            (StatusCode::SEE_OTHER, headers).into_response()
+        }
+        None => (StatusCode::SEE_OTHER, [(LOCATION, "/#wrong")]).into_response(),
+    }
+}
+
+/// One line that says why not.
+pub(super) fn refused(status: StatusCode, why: &str) -> Response<Body> {
+    (
+        status,
+        answers::json(&json!({ "error": report::clean(why) })),
+    )
+        .into_response()
+}
