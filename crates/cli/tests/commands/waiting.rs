@@ -14,6 +14,7 @@ use testbench::{World, case, eventually};
 
 const LONG: Duration = Duration::from_secs(30);
 const CTRL_S: &str = "\u{13}";
+const CTRL_Q: &str = "\u{11}";
 
 /// Holds with these words until it is dropped or its input ends.
 async fn holder(world: &World, words: &[&str]) -> Holder {
@@ -132,7 +133,7 @@ async fn a_terminal_that_is_held_does_not_keep_a_waiter_from_its_grant(world: Wo
     let folder = tempfile::TempDir::new().unwrap();
     let file = folder.path().join("granted");
     let holder = holder(&world, &["run", "a"]).await;
-    let script = format!("$L run a touch {}", file.display());
+    let script = format!("$L run a touch {}; echo code $?", file.display());
     let mut shell = Shell::start(&world, &script);
     last_line(&shell, "waiting for a").await;
 
@@ -147,6 +148,8 @@ async fn a_terminal_that_is_held_does_not_keep_a_waiter_from_its_grant(world: Wo
 
     let granted = || async { file.exists() };
     eventually("the command runs", LONG, granted).await;
+    shell.types(CTRL_Q);
+    shell.line("code 0").await;
 }
 
 /// A tool that waits, with a log.
