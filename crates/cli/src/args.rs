@@ -28,7 +28,9 @@ use crate::bench::Order as Bench;
 use crate::failure::Failure;
 use crate::files;
 use crate::grammar::{Permits, Secret};
+use crate::pattern::Pattern;
 use crate::report;
+use crate::resize;
 
 /// So long a connect says nothing.
 const QUIET: Duration = Duration::from_secs(1);
@@ -60,6 +62,8 @@ pub(crate) enum Order {
     Run(Run),
     /// Shows the holder and the waiters of a lock
     Queue(Queue),
+    /// Changes the number of permits of a semaphore
+    Resize(Resize),
     /// Removes a ticket from the queue of a lock
     Break(Break),
     /// Runs a command while leading
@@ -318,6 +322,7 @@ impl Order {
         match self {
             Self::Run(_) => "run",
             Self::Queue(_) => "queue",
+            Self::Resize(_) => "resize",
             Self::Break(_) => "break",
             Self::Elect(_) => "elect",
             Self::Leader(_) => "leader",
@@ -352,9 +357,45 @@ pub(crate) struct Queue {
 #[derive(Debug, Args)]
 #[command(after_help = notes::LS)]
 pub(crate) struct Ls {
+    /// Only locks whose names match: 'orders/*', in quotes because of the shell. `*` stays between
+    /// two '/', `**` does not. A plain name also stands for all below it
+    #[arg(value_name = "PATTERN")]
+    pub(crate) patterns: Vec<Pattern>,
+
+    /// Only locks that are held
+    #[arg(long)]
+    pub(crate) held: bool,
+
+    /// Only locks whose first ticket, the holder's if there is one, is older than this
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) longer_than: Option<Duration>,
+
+    /// The order: by name, most waiters first, or the oldest first
+    #[arg(long, value_name = "BY", default_value = "name")]
+    pub(crate) sort: Sort,
+
     /// Shows it again every second until SIGINT or SIGTERM
     #[arg(long)]
     pub(crate) watch: bool,
+}
+
+/// The order of a list of locks.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Sort {
+    Name,
+    Waiting,
+    Age,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = notes::RESIZE)]
+pub(crate) struct Resize {
+    /// The semaphore
+    pub(crate) name: String,
+
+    /// How many permits it has from now on
+    #[arg(value_name = "LIMIT", value_parser = resize::limit)]
+    pub(crate) limit: u32,
 }
 
 #[derive(Debug, Args)]

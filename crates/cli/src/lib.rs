@@ -33,16 +33,20 @@ mod live;
 mod look;
 mod ls;
 mod man;
+mod pattern;
 mod plain;
 mod process;
 mod queue;
 mod report;
+mod resize;
 mod run;
 mod serve;
 mod shim;
 mod signals;
+mod table;
 mod terminal;
 mod trace;
+mod visible;
 mod why;
 
 use std::process::ExitCode;
@@ -105,6 +109,7 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
             Order::Run(order) => run::run(server, order).await,
             Order::Elect(order) => elect::run(server, order).await,
             Order::Queue(order) => queue::run(server, order, arguments.json).await,
+            Order::Resize(order) => resize::run(server, order, arguments.json).await,
             Order::Break(order) => breaking::run(server, order, arguments.json).await,
             Order::Leader(order) => leader::run(server, order, arguments.json).await,
             Order::Bench(order) => bench::run(server, order, arguments.json).await,
@@ -128,6 +133,7 @@ fn code_of(failure: &Failure) -> u8 {
         // A refusal is ours to mend: the same words will be refused again.
         Failure::Library(error) if error.is_invalid() || error.is_refusal() => code::USAGE,
         Failure::NobodyToAsk | Failure::File { .. } | Failure::NoCredential => code::USAGE,
+        Failure::NoSemaphore { .. } | Failure::OtherLock { .. } => code::USAGE,
         Failure::Library(error) if error.is_denied() => code::DENIED,
         Failure::Bench { source, .. } if bench::is_denied(&**source) => code::DENIED,
         Failure::Bench { .. } | Failure::Left { .. } => code::UNAVAILABLE,

@@ -23,7 +23,7 @@ use testbench::suite::{self, Counts};
 
 fn main() -> ExitCode {
     let counts = Counts {
-        every: 104,
+        every: 114,
         zookeeper: 27,
         embedded: 16,
         embedded_and_redis: 0,

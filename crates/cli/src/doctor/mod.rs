@@ -20,12 +20,10 @@ use self::sessions::Census;
 use crate::args::{Doctor, Server};
 use crate::code;
 use crate::failure::Failure;
-use crate::look;
+use crate::look::{self, AT_ONCE};
 use crate::process::{self, Doing};
 use crate::report;
 
-/// So many queues are read at the same time.
-const AT_ONCE: usize = 16;
 /// So many are compared with each one; and each with its neighbours.
 const COMPARED: usize = 32;
 /// So many owners of one queue are followed.
@@ -166,17 +164,12 @@ fn tickets(queues: &[Queue]) -> impl Iterator<Item = &QueueEntry> {
 
 /// All queues that we may read, and why not the others, which have lists of their own.
 async fn read(keeper: &Keeper) -> Result<(Vec<Queue>, Vec<Error>), Failure> {
-    let locks = keeper.locks().await?;
-    let reads = stream::iter(locks).map(|lock| async move {
-        let queue = keeper.queue(lock.name.as_str()).await;
-        (lock.name, queue)
-    });
-    let mut reads = pin!(reads.buffered(AT_ONCE));
+    let names = keeper.locks().await?.into_iter().map(|lock| lock.name);
     let (mut queues, mut denied) = (Vec::new(), Vec::new());
-    while let Some((name, queue)) = reads.next().await {
+    for (name, queue) in look::queues(keeper, names.collect()).await? {
         match queue {
-            Err(error) if error.is_denied() => denied.push(error),
-            queue => queues.push((name, queue?)),
+            Ok(queue) => queues.push((name, queue)),
+            Err(error) => denied.push(error),
         }
     }
     Ok((queues, denied))

@@ -15,6 +15,7 @@ pub(crate) mod loss;
 pub(crate) mod pages;
 pub(crate) mod signals;
 mod stores;
+mod tables;
 pub(crate) mod terminal;
 mod tls;
 
