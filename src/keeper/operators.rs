@@ -47,7 +47,43 @@ impl Keeper {
     /// ```
     pub async fn locks(&self) -> Result<Vec<LockSummary>> {
         let session = self.pool.home("list the locks below", &self.root).await?;
-        census::locks(&session, &self.root).await
+        census::locks(&session, &self.root, None).await
+    }
+
+    /// Lists a lock and those below its name that have a holder or a waiter: of `orders`, also
+    /// `orders/42`. It reads no other directory. Otherwise as [`locks`](Self::locks).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`]. [`Error::Denied`] if we may not read the directory of that name.
+    /// Otherwise as [`locks`](Self::locks).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only reads.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use lockkeeper::{Keeper, embedded::EmbeddedServer};
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = EmbeddedServer::start().await?;
+    /// # let keeper = Keeper::connect(server.connect_string()).await?;
+    /// let _guards = keeper.lock_all(["orders/42", "jobs/nightly"]).await?;
+    /// let locks = keeper.locks_below("orders").await?;
+    /// assert_eq!((locks.len(), &*locks[0].name), (1, "orders/42"));
+    /// # keeper.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn locks_below<N>(&self, name: N) -> Result<Vec<LockSummary>>
+    where
+        N: TryInto<LockName, Error: Into<Error>>,
+    {
+        let name = LockName::of(name)?;
+        let session = self.pool.home("list the locks below", &name).await?;
+        census::locks(&session, &self.root, Some(&name)).await
     }
 
     /// Whether the node above all locks exists. The first lock makes it, and it stays. So a root that

@@ -92,12 +92,20 @@ impl Census {
     }
 }
 
-/// The locks below a root that have tickets or permits, by name. It reads each directory once, many
-/// in one request.
-pub(crate) async fn locks(session: &Session, root: &str) -> Result<Vec<LockSummary>> {
+/// The locks below a root that have tickets or permits, by name; all of them, or one and those
+/// below it. It reads each directory once, many in one request.
+pub(crate) async fn locks(
+    session: &Session,
+    root: &str,
+    top: Option<&LockName>,
+) -> Result<Vec<LockSummary>> {
     let base = if root == "/" { "" } else { root };
-    let failed = |failure| failed(session, "list the locks below", root, root, failure);
-    let census = count_below(session, root, base).await.map_err(failed)?;
+    let name = top.map_or("", LockName::as_str);
+    let path = top.map_or_else(|| root.to_owned(), |top| format!("{base}/{top}"));
+    let failed = |failure| failed(session, "list the locks below", &path, &path, failure);
+    let census = count_below(session, base, name, &path)
+        .await
+        .map_err(failed)?;
     Ok(census.summaries())
 }
 
@@ -108,10 +116,16 @@ pub(crate) async fn has_root(session: &Session, root: &str) -> Result<bool> {
     Ok(found.map_err(failed)?.is_some())
 }
 
-async fn count_below(session: &Session, root: &str, base: &str) -> Result<Census, Failure> {
+/// Counts a directory, which has this name and path, and those below it.
+async fn count_below(
+    session: &Session,
+    base: &str,
+    name: &str,
+    path: &str,
+) -> Result<Census, Failure> {
     let mut census = Census::default();
-    let top = children(session, root).await?;
-    let mut level = census.count("", top.unwrap_or_default());
+    let top = children(session, path).await?;
+    let mut level = census.count(name, top.unwrap_or_default());
     while !level.is_empty() {
         let mut next = Vec::new();
         let paths: Vec<String> = level.iter().map(|name| format!("{base}/{name}")).collect();

@@ -420,6 +420,15 @@ async fn locks_lists_what_is_in_use(world: World) {
         .map(|lock| (lock.name.as_str(), lock.tickets))
         .collect();
     assert_eq!(seen, [("a/deep/one", 1), ("b", 2)]);
+    for (top, below) in [
+        ("a", &locks[..1]),
+        ("a/deep/one", &locks[..1]),
+        ("b", &locks[1..]),
+        ("idle", &[]),
+        ("b/none", &[]),
+    ] {
+        assert_eq!(keeper.locks_below(top).await.unwrap(), below, "{top}");
+    }
 }
 
 #[case(embedded)]

@@ -230,7 +230,9 @@ async fn another_limit_than_the_stored_one_is_refused_and_both_are_named(world: 
         semaphore(&world, "limit", 5).await,
     );
     assert_eq!(five.limit().await.unwrap(), 5, "nothing is stored yet");
+    assert_eq!(five.stored_limit().await.unwrap(), None);
     let permit = three.acquire().await.unwrap();
+    assert_eq!(five.stored_limit().await.unwrap(), Some(3));
 
     for error in [
         five.acquire().await.unwrap_err(),

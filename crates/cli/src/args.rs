@@ -23,12 +23,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueHint};
+use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
 use crate::bench::Order as Bench;
 use crate::failure::Failure;
 use crate::grammar::{Permits, parse_duration, parse_some_duration};
+use crate::pattern::Pattern;
+use crate::resize;
 use told::Told;
 
 /// The words of a command line.
@@ -61,6 +63,8 @@ pub(crate) enum Order {
     Run(Run),
     /// Shows the holder and the waiters of a lock
     Queue(Queue),
+    /// Changes the number of permits of a semaphore
+    Resize(Resize),
     /// Removes a ticket from the queue of a lock
     Break(Break),
     /// Runs a command while leading
@@ -270,6 +274,7 @@ impl Order {
         match self {
             Self::Run(_) => "run",
             Self::Queue(_) => "queue",
+            Self::Resize(_) => "resize",
             Self::Break(_) => "break",
             Self::Elect(_) => "elect",
             Self::Leader(_) => "leader",
@@ -312,9 +317,46 @@ pub(crate) struct Queue {
 #[derive(Debug, Args)]
 #[command(after_long_help = notes::LS)]
 pub(crate) struct Ls {
+    /// Only locks whose names match: 'orders/*', in quotes because of the shell
+    ///
+    /// `*` stays between two '/', `**` does not. A plain name also stands for all below it.
+    #[arg(value_name = "PATTERN")]
+    pub(crate) patterns: Vec<Pattern>,
+
+    /// Only locks that are held
+    #[arg(long)]
+    pub(crate) held: bool,
+
+    /// Only locks whose first ticket, the holder's if there is one, is older than this
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) longer_than: Option<Duration>,
+
+    /// The order: by name, most waiters first, or the oldest first
+    #[arg(long, value_name = "BY", default_value = "name")]
+    pub(crate) sort: Sort,
+
     /// Shows it again every second until SIGINT or SIGTERM
     #[arg(long)]
     pub(crate) watch: bool,
+}
+
+/// The order of a list of locks.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Sort {
+    Name,
+    Waiting,
+    Age,
+}
+
+#[derive(Debug, Args)]
+#[command(after_long_help = notes::RESIZE)]
+pub(crate) struct Resize {
+    /// The semaphore
+    pub(crate) name: String,
+
+    /// How many permits it has from now on
+    #[arg(value_name = "LIMIT", value_parser = resize::limit)]
+    pub(crate) limit: u32,
 }
 
 #[derive(Debug, Args)]
@@ -462,11 +504,10 @@ pub(crate) struct Help {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
 
     use super::*;
 
-    const PAGES: [&str; 9] = [
+    const PAGES: [&str; 10] = [
         include_str!("../../../README.md"),
         include_str!("../../../docs/choosing.md"),
         include_str!("../../../docs/coming-from.md"),

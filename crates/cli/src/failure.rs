@@ -78,6 +78,18 @@ pub(crate) enum Failure {
     #[error("the first line of {} is no token, which has 16 characters or more: `head -c 24 /dev/urandom | base64` makes one", file.display())]
     WeakToken { file: PathBuf },
 
+    #[error(
+        "{name} is no semaphore: no limit is stored there (the first `run --permits N/LIMIT` of a name stores one)"
+    )]
+    NoSemaphore { name: String },
+
+    #[error("{name} is no semaphore: {node} is there, which is {what}")]
+    OtherLock {
+        name: String,
+        node: String,
+        what: &'static str,
+    },
+
     #[error("stdin is no terminal: give --yes to remove a ticket without a question")]
     NobodyToAsk,
 

@@ -37,20 +37,24 @@ mod look;
 mod ls;
 mod man;
 mod nested;
+mod pattern;
 mod plain;
 mod process;
 mod queue;
 mod report;
+mod resize;
 mod run;
 mod running;
 mod serve;
 mod shim;
 mod signals;
 mod status;
+mod table;
 mod terminal;
 mod trace;
 #[cfg(feature = "ui")]
 mod ui;
+mod visible;
 mod waiting;
 mod why;
 
@@ -119,6 +123,7 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
             Order::Run(order) => run::run(server, order).await,
             Order::Elect(order) => elect::run(server, order).await,
             Order::Queue(order) => queue::run(server, order, arguments.json).await,
+            Order::Resize(order) => resize::run(server, order, arguments.json).await,
             Order::Break(order) => breaking::run(server, order, arguments.json).await,
             Order::Leader(order) => leader::run(server, order, arguments.json).await,
             Order::Bench(order) => bench::run(server, order, arguments.json).await,
@@ -151,6 +156,7 @@ fn code_of(failure: &Failure) -> u8 {
         Failure::Nested { .. } => code::USAGE,
         #[cfg(feature = "ui")]
         Failure::Open { .. } | Failure::WeakToken { .. } => code::USAGE,
+        Failure::NoSemaphore { .. } | Failure::OtherLock { .. } => code::USAGE,
         Failure::Library(error) if error.is_denied() => code::DENIED,
         Failure::Bench { source, .. } if bench::is_denied(&**source) => code::DENIED,
         Failure::Bench { .. } | Failure::Left { .. } => code::UNAVAILABLE,

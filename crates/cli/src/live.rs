@@ -1,15 +1,20 @@
-//! A view that is drawn again and again: in place on a terminal, one below the other elsewhere.
+//! A view of a table: once, or drawn again and again, in place on a terminal and one below the other
+//! elsewhere. On a terminal it fits the width; elsewhere it is whole.
 //!
 //! Invariant: however it ends, but for a kill, the terminal shows again what it showed before.
 //! While it is stopped (Ctrl-Z), the terminal stays as it is.
 
 use std::time::Duration;
 
-use console::{Term, style, truncate_str};
+use console::{Term, measure_text_width, style, truncate_str};
 use serde_json::Value;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep_until};
 
 use crate::failure::Failure;
 use crate::report;
+use crate::table::Table;
+use crate::visible::clean;
 
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 /// The other screen, without a cursor; and back.
@@ -22,8 +27,7 @@ const REST_OF_SCREEN: &str = "\u{1b}[J";
 /// What was seen at one moment.
 pub(crate) struct Sight {
     pub(crate) title: String,
-    /// A head, and then rows; no row if nothing is there.
-    pub(crate) table: String,
+    pub(crate) table: Table,
     /// So many rows from the top are those of holders.
     pub(crate) holders: usize,
     /// What to say in place of a table without rows.
@@ -31,29 +35,48 @@ pub(crate) struct Sight {
     pub(crate) json: Value,
 }
 
-/// Looks once and shows it.
+/// Shows it once, with its title on a terminal: a script reads a head and rows.
 pub(crate) fn show(sight: &Sight, as_json: bool) -> Result<(), Failure> {
     if as_json {
-        report::print_json(&sight.json)
-    } else if sight.table.is_empty() {
-        report::say(&sight.nothing);
-        Ok(())
-    } else {
-        report::print(&sight.table)
+        return report::print_json(&sight.json);
     }
+    if sight.table.is_empty() {
+        report::say(&sight.nothing);
+        return Ok(());
+    }
+    let terminal = Term::stdout();
+    let mut lines = Vec::new();
+    if terminal.is_term() {
+        let seen = terminal.size_checked().map(|(_, width)| width.into());
+        lines.push(clean(&sight.title));
+        lines.extend(sight.table.lines(told_width().or(seen)));
+    } else {
+        lines.extend(sight.table.lines(None));
+    }
+    report::print(&lines.join("\n"))
 }
 
-/// Looks until something fails.
+/// The width that the environment asks for.
+fn told_width() -> Option<usize> {
+    let told = std::env::var("COLUMNS").ok()?;
+    told.parse().ok().filter(|width| *width > 0)
+}
+
+/// Looks until something fails. It rests at least as long as a look takes, so that it never loads
+/// the servers more than half of the time.
 pub(crate) async fn watch(
     as_json: bool,
     look: impl AsyncFn() -> Result<Sight, Failure>,
 ) -> Result<u8, Failure> {
+    let mut resized = signal(SignalKind::window_change()).map_err(Failure::System)?;
     let terminal = Term::stdout();
     let screen = (terminal.is_term() && !as_json).then(|| Screen::enter(terminal));
     let screen = screen.transpose()?;
     let mut is_first = true;
     loop {
+        let began = Instant::now();
         let sight = look().await?;
+        let next = Instant::now() + began.elapsed().max(BETWEEN_LOOKS);
         match &screen {
             Some(screen) => screen.draw(&sight)?,
             None => {
@@ -64,7 +87,17 @@ pub(crate) async fn watch(
             }
         }
         is_first = false;
-        tokio::time::sleep(BETWEEN_LOOKS).await;
+        loop {
+            let is_resized = tokio::select! {
+                () = sleep_until(next) => false,
+                Some(()) = resized.recv() => true,
+            };
+            match &screen {
+                _ if !is_resized => break,
+                Some(screen) => screen.draw(&sight)?,
+                None => {}
+            }
+        }
     }
 }
 
@@ -78,7 +111,9 @@ impl Screen {
 
     fn draw(&self, sight: &Sight) -> Result<(), Failure> {
         let (height, width) = self.0.size();
-        let picture = picture(sight, height.into(), width.into());
+        // A line that is wider than the terminal would push the others down.
+        let width = usize::from(width).min(told_width().unwrap_or(usize::MAX));
+        let picture = picture(sight, height.into(), width);
         let drawn = self.0.write_str(&picture);
         drawn.and_then(|()| self.0.flush()).map_err(Failure::Output)
     }
@@ -94,9 +129,10 @@ impl Drop for Screen {
 /// As much as there is room for. Nothing is erased before it is written over, so it does not
 /// flicker.
 fn picture(sight: &Sight, height: usize, width: usize) -> String {
-    let rows: Vec<&str> = match &*sight.table {
-        "" => vec![&sight.nothing],
-        table => table.lines().collect(),
+    let rows = if sight.table.is_empty() {
+        vec![clean(&sight.nothing)]
+    } else {
+        sight.table.lines(Some(width))
     };
     // The title, and a line of air.
     let room = height.saturating_sub(2).max(1);
@@ -105,37 +141,53 @@ fn picture(sight: &Sight, height: usize, width: usize) -> String {
     } else {
         0
     };
+    let cut = |line: &str| truncate_str(line, width, "…").into_owned();
     let mut lines = vec![
-        style(truncate_str(&sight.title, width, "…"))
-            .bold()
-            .to_string(),
+        style(cut(&clean(&sight.title))).bold().to_string(),
         String::new(),
     ];
     for (at, row) in rows.iter().take(rows.len() - hidden).enumerate() {
-        let row = truncate_str(row, width, "…");
+        let row = cut(row);
         let is_holder = (1..=sight.holders).contains(&at);
         lines.push(match at {
             0 => style(row).dim().to_string(),
             _ if is_holder => style(row).green().to_string(),
-            _ => row.into_owned(),
+            _ => row,
         });
     }
     if hidden > 0 {
-        lines.push(style(format!("… and {hidden} more")).dim().to_string());
+        let more = cut(&format!("… and {hidden} more"));
+        lines.push(style(more).dim().to_string());
     }
-    let lines = lines.join(&format!("{REST_OF_LINE}\r\n"));
-    format!("{HOME}{lines}{REST_OF_LINE}{REST_OF_SCREEN}")
+    let is_high = lines.len() >= height;
+    // Behind a line that fills its row, the cursor is still on the last character.
+    let ended = lines
+        .into_iter()
+        .map(|line| match measure_text_width(&line) {
+            long if long < width => line + REST_OF_LINE,
+            _ => line,
+        });
+    let lines = ended.collect::<Vec<_>>().join("\r\n");
+    let rest = if is_high {
+        String::new()
+    } else {
+        format!("\r\n{REST_OF_SCREEN}")
+    };
+    format!("{HOME}{lines}{rest}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::{Column, Shrink};
+
+    const WORDS: [Column; 1] = [Column::new("POS STATE", 0, Shrink::Never)];
 
     fn sight(rows: usize) -> Sight {
-        let rows = (0..rows).map(|row| format!("\n{row} waits here"));
+        let rows = (0..rows).map(|row| [format!("{row} waits here")]);
         Sight {
             title: "a title".into(),
-            table: "POS STATE".to_owned() + &rows.collect::<String>(),
+            table: Table::new(&WORDS, rows),
             holders: 1,
             nothing: "nobody".into(),
             json: Value::Null,
@@ -145,7 +197,8 @@ mod tests {
     /// As the terminal shows it.
     fn lines(picture: &str) -> Vec<String> {
         let plain = console::strip_ansi_codes(picture).into_owned();
-        plain.split("\r\n").map(str::to_owned).collect()
+        let lines = plain.trim_end_matches("\r\n").split("\r\n");
+        lines.map(str::to_owned).collect()
     }
 
     #[test]
@@ -164,12 +217,26 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_in_words() {
+    fn a_row_that_fills_the_width_is_not_erased_behind_its_end() {
+        let full = "0 waits here".len();
+
+        let seen = picture(&sight(1), 4, full);
+        assert!(seen.ends_with("0 waits here"), "{seen:?}");
+        let seen = picture(&sight(1), 24, full);
+        assert!(seen.ends_with("0 waits here\r\n\u{1b}[J"), "{seen:?}");
+        let seen = picture(&sight(1), 4, full + 1);
+        assert!(seen.ends_with("0 waits here\u{1b}[K"), "{seen:?}");
+    }
+
+    #[test]
+    fn nothing_is_said_in_words_and_a_title_steers_no_terminal() {
         let empty = Sight {
-            table: String::new(),
+            title: "a\u{1b}[2Jb".into(),
+            nothing: "nobody\u{9b}".into(),
             ..sight(0)
         };
 
-        assert_eq!(lines(&picture(&empty, 24, 80)), ["a title", "", "nobody"]);
+        let seen = picture(&empty, 24, 80);
+        assert_eq!(lines(&seen), ["a\\u{1b}[2Jb", "", "nobody\\u{9b}"]);
     }
 }

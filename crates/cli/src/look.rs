@@ -1,13 +1,18 @@
 //! A look at the servers that ends in time, whatever they do: silence, answers byte by byte, a
 //! timeout that never ends.
 
+use std::pin::pin;
 use std::time::Duration;
 
-use lockkeeper::Keeper;
+use futures_util::stream::{self, StreamExt};
+use lockkeeper::{Error, Keeper, QueueEntry};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::args::Server;
 use crate::failure::Failure;
+
+/// So many queues are read at the same time.
+pub(crate) const AT_ONCE: usize = 16;
 
 /// Looks with a session of its own, and ends it.
 pub(crate) async fn once<T>(
@@ -58,4 +63,25 @@ pub(crate) async fn within<T>(
     let silent = |_| Failure::Silent { limit };
     // On the heap: every order waits for it.
     timeout(limit, Box::pin(look)).await.map_err(silent)?
+}
+
+/// The queues of these locks, in their order. One that we may not read has an access list of its
+/// own; any other failure is one of all.
+pub(crate) async fn queues(
+    keeper: &Keeper,
+    names: Vec<String>,
+) -> Result<Vec<(String, Result<Vec<QueueEntry>, Error>)>, Failure> {
+    let reads = stream::iter(names).map(|name| async move {
+        let queue = keeper.queue(&*name).await;
+        (name, queue)
+    });
+    let mut reads = pin!(reads.buffered(AT_ONCE));
+    let mut queues = Vec::new();
+    while let Some((name, queue)) = reads.next().await {
+        match queue {
+            Err(error) if !error.is_denied() => return Err(error.into()),
+            queue => queues.push((name, queue)),
+        }
+    }
+    Ok(queues)
 }

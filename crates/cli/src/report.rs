@@ -19,6 +19,8 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::failure::Failure;
+use crate::table;
+use crate::visible::{clean, escape};
 
 /// Starts the log on stderr, if one was asked for.
 pub(crate) fn trace(verbose: u8) {
@@ -156,67 +158,23 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&escape(text))
 }
 
-/// JSON may hold such characters above U+001F as they are; a terminal obeys some of them.
-pub(crate) fn escape(json: String) -> String {
-    if !json.contains(is_unseen) {
-        return json;
-    }
-    let mut escaped = String::with_capacity(json.len());
-    for c in json.chars() {
-        if is_unseen(c) {
-            let units = c
-                .encode_utf16(&mut [0; 2])
-                .iter()
-                .map(|unit| format!("\\u{unit:04x}"))
-                .collect::<String>();
-            escaped += &units;
-        } else {
-            escaped.push(c);
-        }
-    }
-    escaped
-}
-
-/// Columns as wide as their longest cell; no spaces at the ends of lines.
+/// A head and rows, whole.
 pub(crate) fn table<const COLUMNS: usize>(
     head: [&str; COLUMNS],
     rows: &[[String; COLUMNS]],
 ) -> String {
     let head = head.map(str::to_owned);
-    let rows: Vec<[String; COLUMNS]> = std::iter::once(&head)
-        .chain(rows)
-        .map(|row| row.each_ref().map(|cell| clean(cell)))
+    let rows = std::iter::once(&head).chain(rows);
+    let cleaned: Vec<Vec<String>> = rows
+        .map(|row| row.iter().map(|cell| clean(cell)).collect())
         .collect();
-    let widths: [usize; COLUMNS] = std::array::from_fn(|column| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.max().unwrap_or_default()
-    });
-    let lines = rows.iter().map(|row| {
-        let cells: Vec<String> = row
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:width$}"))
-            .collect();
-        cells.join("  ").trim_end().to_owned()
-    });
-    lines.collect::<Vec<_>>().join("\n")
-}
-
-/// The same; nothing without rows.
-pub(crate) fn rows<const COLUMNS: usize>(
-    head: [&str; COLUMNS],
-    rows: &[[String; COLUMNS]],
-) -> String {
-    match rows {
-        [] => String::new(),
-        rows => table(head, rows),
-    }
+    table::align(&cleaned, 2).join("\n")
 }
 
 /// A cell that may be empty.
 pub(crate) fn or_dash(text: Option<String>) -> String {
     text.filter(|text| !text.is_empty())
-        .unwrap_or_else(|| "-".to_owned())
+        .unwrap_or_else(|| table::NOTHING.to_owned())
 }
 
 /// A time span for people: no finer than a second, no more than its two largest units.
@@ -233,37 +191,6 @@ pub(crate) fn fine_span(long: Duration) -> String {
     span(long)
 }
 
-/// Others write labels and names; what they wrote must not steer our terminal or add lines, nor
-/// look like something else.
-pub(crate) fn clean(text: &str) -> String {
-    let mut cleaned = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            c if c.is_control() => cleaned.push(' '),
-            c if is_unseen(c) => cleaned.extend(c.escape_unicode()),
-            c => cleaned.push(c),
-        }
-    }
-    cleaned
-}
-
-/// Whether a character steers the terminal, turns the order of its neighbours round, or is not seen
-/// at all.
-fn is_unseen(c: char) -> bool {
-    c.is_control()
-        || matches!(
-            c,
-            '\u{ad}'
-                | '\u{61c}'
-                | '\u{180e}'
-                | '\u{200b}'..='\u{200f}'
-                | '\u{2028}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}'
-                | '\u{feff}'
-                | '\u{e0000}'..='\u{e007f}'
-        )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -277,46 +204,7 @@ mod tests {
 
         let text = table(["NAME", "B"], &rows);
 
-        assert_eq!(text, "NAME    B\na        [2Jx y\nlonger  z");
-    }
-
-    #[test]
-    fn what_turns_text_round_or_hides_is_made_visible() {
-        let turns = ('\u{202a}'..='\u{202e}').chain('\u{2066}'..='\u{2069}');
-        let hides = ('\u{200b}'..='\u{200f}').chain([
-            '\u{61c}',
-            '\u{ad}',
-            '\u{2060}',
-            '\u{feff}',
-            '\u{e0041}',
-        ]);
-        let breaks = ['\u{2028}', '\u{2029}'];
-        for c in turns.chain(hides).chain(breaks) {
-            let text = format!("ad{c}min");
-
-            let seen = format!("ad\\u{{{:x}}}min", u32::from(c));
-            assert_eq!(clean(&text), seen);
-            assert!(table(["NAME"], &[[text.clone()]]).ends_with(&seen));
-            let json = escape(serde_json::to_string(&text).unwrap());
-            assert!(json.is_ascii(), "{json}");
-            assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
-        }
-        for plain in ["é", "日本", "שלום", "e\u{301}", "🦀", "a b\u{a0}c"] {
-            assert_eq!(
-                (clean(plain), escape(plain.into())),
-                (plain.into(), plain.into())
-            );
-        }
-    }
-
-    #[test]
-    fn json_says_the_same_and_cannot_steer_the_terminal() {
-        let text = "\u{1b}\u{7f}\u{9b}2Jé";
-
-        let json = escape(serde_json::to_string(text).unwrap());
-
-        assert_eq!(json, r#""\u001b\u007f\u009b2Jé""#);
-        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+        assert_eq!(text, "NAME    B\na       \\u{1b}[2Jx y\nlonger  z");
     }
 
     #[test]

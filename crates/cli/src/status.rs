@@ -12,6 +12,7 @@ use nix::unistd::getpgrp;
 
 use crate::report;
 use crate::terminal::Terminal;
+use crate::visible;
 
 pub(crate) struct StatusLine {
     screen: Term,
@@ -36,7 +37,7 @@ impl StatusLine {
         let (_, columns) = self.screen.size();
         // The cursor needs one, or the line would wrap.
         let room = usize::from(columns).saturating_sub(1);
-        let line = report::clean(&line(room));
+        let line = visible::clean(&line(room));
         report::draw_status(&truncate_str(&line, room, "…"));
     }
 }

@@ -23,7 +23,7 @@ use testbench::suite::{self, Counts};
 
 fn main() -> ExitCode {
     let counts = Counts {
-        every: 137,
+        every: 147,
         zookeeper: 29,
         embedded: 25,
         embedded_and_redis: 0,

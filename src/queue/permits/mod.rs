@@ -86,6 +86,14 @@ impl PermitPool {
         self.current(&session).await
     }
 
+    /// The stored limit, if there is one, whatever this handle's is.
+    pub(crate) async fn any_stored_limit(&self) -> Result<Option<u32>> {
+        let session = self.home().await?;
+        self.catch_up(&session).await?;
+        let stored = self.stored(&session).await?;
+        Ok(stored.map(|limit| limit.value))
+    }
+
     /// The limit that was read, which this handle takes in, or what it knows of it.
     pub(super) async fn limit_or(&self, session: &Session, stored: Option<Limit>) -> Result<u32> {
         let Some(stored) = stored else {

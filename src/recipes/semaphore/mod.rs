@@ -232,6 +232,23 @@ impl Semaphore {
         self.permits.stored_limit().await
     }
 
+    /// The stored limit, or `None` if no limit is stored. This handle's own limit plays no part, so
+    /// it tells whether the semaphore exists. It asks behind a `sync`, as
+    /// [`available_permits`](Self::available_permits) does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnsafeMix`] if another lock or a semaphore of another library has this name in use.
+    /// [`is_lost`](Error::is_lost) if the session ended; [`Error::Unreachable`] if another one
+    /// cannot be opened.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only reads.
+    pub async fn stored_limit(&self) -> Result<Option<u32>> {
+        self.permits.any_stored_limit().await
+    }
+
     /// The holders of permits, in the order in which they took them. It asks behind a `sync`, as
     /// [`available_permits`](Self::available_permits) does.
     ///

@@ -20,6 +20,8 @@ Examples:
   lockkeeper elect scheduler ./scheduler.sh            run it here unless another candidate leads
   lockkeeper leader scheduler --watch                  the leader, from now on
   lockkeeper ls                                        the locks that are in use
+  lockkeeper ls 'orders/*' --longer-than 5m            those of orders that are held for so long
+  lockkeeper resize render 8                           eight permits for the semaphore, from now on
   lockkeeper why nightly-report                        what keeps the waiters waiting, in words
   lockkeeper journal nightly-report                    the earlier holders, and how their holds ended
   lockkeeper doctor                                    problems of all locks
@@ -129,18 +131,62 @@ Exit codes: the command's own, 128+n when signal n ended it (or ended the wait f
   127  the command is not found";
 
 pub(super) const QUEUE: &str = "\
-POS is the number of tickets before it: 0 is the next or present holder. SINCE is by the clock of the ticket's host.
-If the queue is empty, a message on stderr says so (--json prints `[]`), and the exit code is 0.
+POS is the number of tickets before it: 0 is the next or present holder. SINCE is by the clock of the ticket's host. VALUE is what a
+candidate stands for, or what another library has written into its ticket. KIND of a semaphore has the permits and the limit, as
+--permits takes them: permit 1/4. If the queue is empty, a message on stderr says so (--json prints `[]`), and the exit code is 0.
+
+On a terminal the table fits its width, or COLUMNS if that is set. Columns without any value are left out. If there is too little
+room, SINCE loses its second unit, then the ends of long texts are cut, which `…` shows. Then columns are left out: SESSION first,
+then NODE, OWNER, TOKEN, KIND and so on. Numbers and names of nodes are whole or not there. All is in a wider terminal, in --json,
+and in a pipe (`| less -S`), where the table has every column whole. On a terminal a line above the table has the number of
+holders and waiters, and of the permits that are left of a semaphore.
 
 Fields of --json: position, node, token, holder, shared, kind (lock, read, write, candidate, permit), permits, value,
-session, owner, label, trace, host, pid, since_ms (milliseconds since 1970). With --watch there is one array in each line.
+session, owner, label, trace, host, pid, since_ms (milliseconds since 1970), and of a semaphore limit and permits_left. With
+--watch there is one array in each line.
 
 On a terminal --watch is a view that is drawn again each second, with the holders in green. When it ends, the terminal is as
 before. Elsewhere one table follows the other.";
 
 pub(super) const LS: &str = "\
-Fields of --json: name, tickets (null, and `denied` in the table, if the directory may not be read). With --watch there is one array
-in each line; on a terminal it is a view that is drawn again.";
+HOLDER is the label of the holder, or the value of a leader; of several holders it is the first. HOST and PID are those of its
+process. SINCE is when it took its ticket, by the clock of its host. If nobody holds the lock, SINCE is that of the first waiter.
+`(denied)` is a directory that may not be read. On a terminal the table fits, as with `lockkeeper queue`; long names lose their
+beginnings.
+
+Patterns are those of a shell, for segments of names:
+  *     any characters but '/': 'orders/*' is orders/42, and neither orders nor orders/eu/42
+  **    any number of segments: 'orders/**' is also orders/eu/42, and '**/42' is 42 below any name
+  ?     one character but '/'
+  [ab]  one of these characters; [!ab] is none of them
+  orders  without such signs: this name and all below it
+
+Only what is below the segments before the first sign is read: of 'orders/*' what is below orders, and of '*/42' everything. If
+there are several patterns, one of them has to match. Options leave out what does not match all of them. --longer-than leaves out
+tickets of other libraries, which have no time. --held and --longer-than leave out directories that may not be read.
+
+Fields of --json: name, tickets, denied, kind, holders, waiting, since_ms, holder (null, or the fields of `lockkeeper queue
+--json`). If the directory may not be read, denied is true and the others are null. With --watch there is one array in each line;
+on a terminal it is a view that is drawn again.
+
+Examples:
+  lockkeeper ls 'orders/*' --held --sort age      the locks of orders, the oldest holder first
+  lockkeeper ls --sort waiting                    the most wanted locks first
+  lockkeeper ls cron --longer-than 1h --json      all that is below cron and was taken an hour ago or before";
+
+pub(super) const RESIZE: &str = "\
+Stores another limit, for all users of the semaphore. Holders keep their permits. If more are held than the new limit allows, none
+is granted until enough have come back. A waiter for more than the limit ends with 64 when its turn comes. Later commands must
+give the new limit: `run --permits 1/8`. With --json stdout is {\"before\":4,\"limit\":8}.
+
+Examples:
+  lockkeeper resize render 8
+
+Exit codes:
+   0  the limit is stored
+  64  wrong usage; also no limit is stored under that name, or another lock has the name
+  69  no server; the limit may be stored
+  77  the server denies permission";
 
 pub(super) const WHY: &str = "\
 Says which process holds the lock and since when, which is next, how many wait, and what keeps the holder from going on. Of processes

@@ -28,12 +28,10 @@ use tokio::time::sleep;
 use crate::args::{Doctor, Server};
 use crate::code;
 use crate::failure::Failure;
-use crate::look;
+use crate::look::{self, AT_ONCE};
 use crate::process;
 use crate::report;
 
-/// So many queues are read at the same time.
-const AT_ONCE: usize = 16;
 /// A server that has just ended a session removes its tickets within that.
 const AN_END: Duration = Duration::from_secs(1);
 
@@ -155,17 +153,12 @@ pub(crate) async fn open_nodes(keeper: &Keeper, name: &str) -> Result<Vec<Findin
 
 /// All queues that we may read, and why not the others, which have lists of their own.
 async fn read(keeper: &Keeper) -> Result<(Vec<Queue>, Vec<Error>), Failure> {
-    let locks = keeper.locks().await?;
-    let reads = stream::iter(locks).map(|lock| async move {
-        let queue = keeper.queue(lock.name.as_str()).await;
-        (lock.name, queue)
-    });
-    let mut reads = pin!(reads.buffered(AT_ONCE));
+    let names = keeper.locks().await?.into_iter().map(|lock| lock.name);
     let (mut queues, mut denied) = (Vec::new(), Vec::new());
-    while let Some((name, queue)) = reads.next().await {
+    for (name, queue) in look::queues(keeper, names.collect()).await? {
         match queue {
-            Err(error) if error.is_denied() => denied.push(error),
-            queue => queues.push((name, Arc::new(queue?))),
+            Ok(queue) => queues.push((name, Arc::new(queue))),
+            Err(error) => denied.push(error),
         }
     }
     Ok((queues, denied))

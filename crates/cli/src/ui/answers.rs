@@ -18,7 +18,7 @@ use super::routes::{Site, refused};
 use super::{blockers, sessions};
 use crate::doctor::Finding;
 use crate::queue;
-use crate::report;
+use crate::visible;
 
 /// The most entries of a queue in one answer.
 const MOST: usize = 500;
@@ -33,7 +33,7 @@ pub(super) struct Named {
 
 /// JSON that steers no terminal.
 pub(super) fn json(value: &Value) -> Response<Body> {
-    let text = report::escape(value.to_string());
+    let text = visible::escape(value.to_string());
     ([(CONTENT_TYPE, "application/json")], text).into_response()
 }
 

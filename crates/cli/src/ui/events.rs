@@ -22,7 +22,7 @@ use super::answers::ages;
 use super::picture::Picture;
 use super::routes::{Site, refused};
 use crate::queue;
-use crate::report;
+use crate::visible;
 
 /// A viewer is still there after that.
 const BEAT: Duration = Duration::from_secs(2);
@@ -100,7 +100,7 @@ impl Viewer {
             }
             let picture = self.pictures.borrow_and_update().clone();
             let id = format!("{}-{}", picture.boot.simple(), picture.version);
-            let data = report::escape(self.changes(&picture).to_string());
+            let data = visible::escape(self.changes(&picture).to_string());
             self.known = Some(picture.version);
             return Some(Event::default().id(id).data(data));
         }

@@ -21,7 +21,7 @@ use super::desk::Desk;
 use super::gate::{Gate, Refusal};
 use super::{answers, assets, breaks, events, exposition};
 use crate::args::{Server, Ui};
-use crate::report;
+use crate::visible;
 
 /// The most pages that are kept up to date at the same time.
 const MOST_VIEWERS: usize = 256;
@@ -136,7 +136,7 @@ async fn login(State(site): State<Arc<Site>>, Form(login): Form<Login>) -> Respo
 pub(super) fn refused(status: StatusCode, why: &str) -> Response<Body> {
     (
         status,
-        answers::json(&json!({ "error": report::clean(why) })),
+        answers::json(&json!({ "error": visible::clean(why) })),
     )
         .into_response()
 }

@@ -37,8 +37,8 @@ async fn queue_shows_the_holder_and_who_waits(world: World) {
     assert_eq!(
         rows[0],
         [
-            "POS", "NODE", "TOKEN", "STATE", "KIND", "SESSION", "OWNER", "LABEL", "HOST", "PID",
-            "SINCE"
+            "POS", "STATE", "LABEL", "HOST", "PID", "SINCE", "VALUE", "KIND", "OWNER", "TOKEN",
+            "NODE", "SESSION"
         ]
     );
     let queue: Vec<Value> = serde_json::from_str(&json.stdout).unwrap();
@@ -57,17 +57,19 @@ async fn queue_shows_the_holder_and_who_waits(world: World) {
             ticket["since_ms"].is_u64() && ticket["host"].is_string(),
             "{ticket}"
         );
-        let row = [
+        let text = |field: &str| ticket[field].as_str().unwrap().to_owned();
+        let who = [
             ticket["position"].to_string(),
-            ticket["node"].as_str().unwrap().to_owned(),
-            ticket["token"].to_string(),
             state.to_owned(),
-            "lock".to_owned(),
-            ticket["session"].as_str().unwrap().to_owned(),
-            "-".to_owned(),
+            "sh".to_owned(),
+            text("host"),
+            ticket["pid"].to_string(),
         ];
-        assert_eq!(rows[at + 1][..7], row);
-        assert_eq!(rows[at + 1].last(), Some(&"ago"));
+        assert_eq!(rows[at + 1][..5], who);
+        let rest = rows[at + 1].iter().position(|word| *word == "ago").unwrap();
+        let [token, node, session] = [ticket["token"].to_string(), text("node"), text("session")];
+        let rest = &rows[at + 1][rest + 1..];
+        assert_eq!(rest, ["-", "lock", "-", &token, &node, &session]);
     }
     assert!(queue[0]["token"].as_u64() < queue[1]["token"].as_u64());
 
@@ -206,11 +208,22 @@ async fn ls_lists_the_locks_in_use(world: World) {
         (no_json.stdout.as_str(), no_json.stderr.as_str()),
         ("[]\n", "")
     );
-    assert_eq!(some.stdout, "TICKETS  NAME\n1        a/deep\n1        b\n");
-    assert_eq!(
-        serde_json::from_str::<Value>(&json.stdout).unwrap(),
-        serde_json::json!([{"name": "a/deep", "tickets": 1}, {"name": "b", "tickets": 1}])
-    );
+    let names = some.stdout.lines().map(|line| {
+        let (name, _) = line.split_once(' ').unwrap();
+        name
+    });
+    assert_eq!(names.collect::<Vec<_>>(), ["NAME", "a/deep", "b"]);
+    let json: Vec<Value> = serde_json::from_str(&json.stdout).unwrap();
+    for (lock, name) in json.iter().zip(["a/deep", "b"]) {
+        assert_eq!([&lock["name"], &lock["kind"]], [name, "lock"], "{lock}");
+        for (field, count) in [("tickets", 1), ("holders", 1), ("waiting", 0)] {
+            assert_eq!(lock[field], count, "{field} of {lock}");
+        }
+        assert_eq!(lock["denied"], false);
+        assert_eq!(lock["since_ms"], lock["holder"]["since_ms"]);
+        assert_eq!(lock["holder"]["label"], "sh", "{lock}");
+    }
+    assert_eq!(json.len(), 2);
 }
 
 #[case]

@@ -18,6 +18,7 @@ pub(crate) mod pages;
 mod settings;
 pub(crate) mod signals;
 mod stores;
+mod tables;
 pub(crate) mod terminal;
 mod tls;
 mod ui;
