@@ -20,7 +20,8 @@ const CTRL_Z: &str = "\u{1a}";
 /// A shell that leads a session of its own on a terminal of its own.
 pub(crate) struct Shell {
     master: File,
-    seen: Arc<Mutex<String>>,
+    /// A read may end within a character.
+    seen: Arc<Mutex<Vec<u8>>>,
     shell: Child,
 }
 
@@ -43,13 +44,13 @@ impl Shell {
             .spawn()
             .unwrap();
         let master = File::from(pty.master);
-        let seen = Arc::new(Mutex::new(String::new()));
+        let seen = Arc::new(Mutex::new(Vec::new()));
         let (mut reading, noting) = (master.try_clone().unwrap(), Arc::clone(&seen));
         // It ends when the last process has closed the terminal.
         std::thread::spawn(move || {
             let mut bytes = [0; 1024];
             while let Ok(count @ 1..) = reading.read(&mut bytes) {
-                *noting.lock().unwrap() += &String::from_utf8_lossy(&bytes[..count]);
+                noting.lock().unwrap().extend(&bytes[..count]);
             }
         });
         Self {
@@ -65,7 +66,7 @@ impl Shell {
 
     /// What the terminal got so far.
     pub(crate) fn raw(&self) -> String {
-        self.seen.lock().unwrap().clone()
+        String::from_utf8_lossy(&self.seen.lock().unwrap()).into_owned()
     }
 
     /// What was printed so far, without the terminal's own echo of control keys, and without a line
@@ -211,7 +212,7 @@ async fn ctrl_z_does_not_stop_a_tool_that_waits(world: World) {
     shell.types(CTRL_Z);
     // The terminal has sent the signal when it shows the key; the command must not get it in the
     // tool's place.
-    let shown = || async { shell.seen.lock().unwrap().contains("^Z") };
+    let shown = || async { shell.raw().contains("^Z") };
     eventually(
         "the terminal has seen the key",
         Duration::from_secs(15),
