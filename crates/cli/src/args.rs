@@ -414,7 +414,7 @@ pub(crate) struct Leader {
 
 #[cfg(feature = "ui")]
 #[derive(Debug, Args)]
-#[command(after_help = notes::UI)]
+#[command(after_long_help = notes::UI)]
 pub(crate) struct Ui {
     /// The address; port 0 takes a free one. One beyond this machine needs --token-file or
     /// --proxy-header

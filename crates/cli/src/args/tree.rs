@@ -14,8 +14,8 @@ const ALONE: [&str; 4] = ["serve", "completions", "man", "help"];
 /// Orders that print no data.
 const WITHOUT_JSON: [&str; 6] = ["run", "elect", "init", "completions", "man", "help"];
 /// Orders that only read, and `config`, which shows what they would do.
-const READING: [&str; 7] = [
-    "queue", "leader", "ls", "why", "journal", "doctor", "config",
+const READING: [&str; 8] = [
+    "queue", "leader", "ls", "why", "journal", "doctor", "ui", "config",
 ];
 
 /// Help, completions and pages tell all of it.

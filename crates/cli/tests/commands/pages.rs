@@ -96,7 +96,7 @@ async fn bash_offers_every_word_of_help_and_no_other(world: World) {
         }
     }
     assert_eq!(
-        offered(&script, &["lockkeeper", "r"]).await,
+        offered(&script, &["lockkeeper", "ru"]).await,
         BTreeSet::from(["run".to_owned()])
     );
 }
