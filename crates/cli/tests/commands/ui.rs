@@ -187,7 +187,16 @@ async fn ui_shows_what_ls_queue_and_journal_show_as_json(world: World) {
     let waits = ui.get("/api/waits").await.json();
 
     let printed = outcome(&world, &["queue", "orders/42", "--json"]).await;
-    let printed: Value = serde_json::from_str(&printed.stdout).unwrap();
+    let mut printed: Value = serde_json::from_str(&printed.stdout).unwrap();
+    // The page does not read limits of semaphores.
+    for entry in printed.as_array_mut().unwrap() {
+        for own in ["limit", "permits_left"] {
+            assert_eq!(
+                entry.as_object_mut().unwrap().remove(own),
+                Some(Value::Null)
+            );
+        }
+    }
     assert_eq!(queue["entries"], printed);
     assert_eq!(
         (&queue["holders"], &queue["waiting"]),
