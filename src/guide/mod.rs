@@ -6,7 +6,7 @@
 //! # Files
 //!
 //! Some links lead to other files of the source, and so here: `CHANGELOG.md`, `benches/README.md`,
-//! `docs/speed.md` and its tables in `docs/speed/`.
+//! `docs/ui.md`, `docs/speed.md` and its tables in `docs/speed/`.
 //
 // A page links others by paths, which lead to nothing here. So its links are references, and
 // `links.md` stands before each page: the first definition of a reference counts. The module is
