@@ -121,8 +121,8 @@ impl KeeperBuilder {
         self
     }
 
-    /// Whether the chroot of the connect string is made if it does not exist; default `false`. It is
-    /// for ZooKeeper.
+    /// Whether the chroot of the connect string is made if it does not exist; default `false`. It
+    /// is for ZooKeeper.
     ///
     /// Without it a missing chroot is [`Error::ChrootMissing`], because it is most often a typing
     /// error. Its nodes stay, and have the keeper's [access list](Self::acl). Those that exist are

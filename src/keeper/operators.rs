@@ -86,8 +86,8 @@ impl Keeper {
         census::locks(&session, &self.root, Some(&name)).await
     }
 
-    /// Whether the node above all locks exists. The first lock makes it, and it stays. So a root that
-    /// does not exist is new, or has a typing error. It asks behind a `sync`.
+    /// Whether the node above all locks exists. The first lock makes it, and it stays. So a root
+    /// that does not exist is new, or has a typing error. It asks behind a `sync`.
     ///
     /// # Errors
     ///

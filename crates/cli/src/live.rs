@@ -1,5 +1,5 @@
-//! A view of a table: once, or drawn again and again, in place on a terminal and one below the other
-//! elsewhere. On a terminal it fits the width; elsewhere it is whole.
+//! A view of a table: once, or drawn again and again, in place on a terminal and one below the
+//! other elsewhere. On a terminal it fits the width; elsewhere it is whole.
 //!
 //! Invariant: however it ends, but for a kill, the terminal shows again what it showed before.
 //! While it is stopped (Ctrl-Z), the terminal stays as it is.

@@ -37,8 +37,8 @@ pub(crate) async fn once<T>(
     seen
 }
 
-/// What to say where nothing was seen: a root that does not exist is more likely a typing error than
-/// a root without locks. The default root is there when the first lock is.
+/// What to say where nothing was seen: a root that does not exist is more likely a typing error
+/// than a root without locks. The default root is there when the first lock is.
 pub(crate) async fn nothing(
     server: &Server,
     keeper: &Keeper,

@@ -1,4 +1,5 @@
-//! A visit of the doctor: what is looked at between two rounds of reading, and what the rounds show.
+//! A visit of the doctor: what is looked at between two rounds of reading, and what the rounds
+//! show.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
