@@ -24,7 +24,7 @@ use testbench::suite::{self, Counts};
 fn main() -> ExitCode {
     let counts = Counts {
         every: 147,
-        zookeeper: 29,
+        zookeeper: 30,
         embedded: 25,
         embedded_and_redis: 0,
         redis: 6,
