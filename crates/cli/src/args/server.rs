@@ -79,13 +79,14 @@ pub(crate) struct Server {
     #[arg(long, env = "LOCKKEEPER_CREATE_CHROOT", value_parser = FalseyValueParser::new())]
     create_chroot: bool,
 
-    /// The library that shares the locks, Curator or kazoo
+    /// The library that shares the locks: curator or kazoo
     ///
     /// All clients of a lock must use the same.
     #[arg(
         long,
         value_name = "DIALECT",
         default_value = "curator",
+        hide_possible_values = true,
         env = "LOCKKEEPER_DIALECT"
     )]
     dialect: DialectWord,

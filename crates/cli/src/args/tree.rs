@@ -99,7 +99,7 @@ fn with_its_variable(option: Arg) -> Arg {
 }
 
 fn long_help(option: &Arg) -> String {
-    let help = option.get_long_help().or(option.get_help());
+    let help = option.get_long_help().or_else(|| option.get_help());
     help.map(ToString::to_string).unwrap_or_default()
 }
 
