@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde::Serialize;
 use tokio::time::{sleep, timeout};
-use zookeeper_client::{Client, EventType};
+use zookeeper_client::{AddWatchMode, Client, EventType};
 
 use testbench::dice::Dice;
 use testbench::ensemble::Ensemble;
@@ -30,6 +30,7 @@ const TIMEOUTS: [Duration; 3] = [
 ];
 const SYNC: i32 = 9;
 const MULTI: i32 = 14;
+const SESSION_EXPIRED: i32 = -112;
 
 /// One session from its handshake to its end, in microseconds since the handshake was sent.
 #[derive(Debug, Serialize)]
@@ -95,8 +96,15 @@ async fn record(server: SocketAddr, observed: SocketAddr) -> Vec<Trace> {
     let mut traces = Vec::new();
     for round in 0..World::times(1, 15) {
         let sessions = (0..40).map(|number| {
-            let dice = Dice(seed ^ (round as u64 * 1000 + number));
-            live(server, &observer, dice, format!("/trace-{round}-{number}"))
+            let mut dice = Dice(seed ^ (round as u64 * 1000 + number));
+            let (observer, path) = (&observer, format!("/trace-{round}-{number}"));
+            async move {
+                loop {
+                    if let Some(trace) = live(server, observer, &mut dice, &path).await {
+                        return trace;
+                    }
+                }
+            }
         });
         traces.extend(join_all(sessions).await);
     }
@@ -115,10 +123,14 @@ fn keep(traces: &[Trace], file: &str) {
     }
 }
 
-/// Opens a session, asks in a rhythm with gaps, falls silent and waits for its end.
-async fn live(server: SocketAddr, observer: &Client, mut dice: Dice, path: String) -> Trace {
+/// Opens a session, asks in a rhythm with gaps, falls silent and waits for its end. None: a busy
+/// machine let it end before its node was there.
+async fn live(server: SocketAddr, observer: &Client, dice: &mut Dice, path: &str) -> Option<Trace> {
     let length = dice.pick(&TIMEOUTS);
     let is_commit = dice.below(2) == 0;
+    // Before the node is there, which may be gone soon after.
+    let mut watch = observer.watch(path, AddWatchMode::Persistent).await;
+    let watch = watch.as_mut().unwrap();
     let mut wire = Wire::dial(server).await;
     let zero = now();
     let since = || (now() - zero) / 1000;
@@ -151,13 +163,19 @@ async fn live(server: SocketAddr, observer: &Client, mut dice: Dice, path: Strin
         .int(1);
     let sent = since();
     wire.send(&create.framed()).await;
-    assert!(matches!(wire.next().await, Arrival::Frame(_)), "created");
-    answered.push((sent, since()));
-    observer.sync("/").await.unwrap();
-    let (_, _, watch) = observer.get_and_watch_data(&path).await.unwrap();
+    let reply = match wire.next().await {
+        Arrival::Frame(reply) => reply,
+        Arrival::Closed => return None,
+        Arrival::Silence => panic!("the server does not create"),
+    };
+    let mut reply = In(&reply);
+    match (reply.int(), reply.long(), reply.int()) {
+        (_, _, Some(0)) => answered.push((sent, since())),
+        (_, _, Some(SESSION_EXPIRED)) => return None,
+        other => panic!("not created: {other:?}"),
+    }
     let over = async {
-        let event = watch.changed().await;
-        assert_eq!(event.event_type, EventType::NodeDeleted);
+        while watch.changed().await.event_type != EventType::NodeDeleted {}
         since()
     };
 
@@ -202,10 +220,10 @@ async fn live(server: SocketAddr, observer: &Client, mut dice: Dice, path: Strin
     };
     // The connection stays open, and silent, until the end.
     let ((), over_us) = tokio::join!(asking, over);
-    Trace {
+    Some(Trace {
         timeout_us: u64::try_from(length.as_micros()).unwrap(),
         is_commit,
         answered,
         over_us,
-    }
+    })
 }
