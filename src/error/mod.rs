@@ -12,6 +12,9 @@ mod store;
 
 pub(crate) use connect::list;
 pub use connect::{AddressFailure, UnreachableReason};
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) use making::AT_IN_OPTIONS;
+pub(crate) use making::without_secrets;
 use making::{in_the_way, within};
 pub use right::Right;
 pub use store::StoreProblem;

@@ -4,10 +4,11 @@
 
 use std::time::Duration;
 
-use super::connect_string::{has_password_in_clear, is_loopback, split, without_secrets};
+use super::connect_string::{has_password_in_clear, is_loopback, split};
 use crate::brief::{Brief, shows};
 #[cfg(doc)]
 use crate::error::Error;
+use crate::error::without_secrets;
 #[cfg(doc)]
 use crate::keeper::Keeper;
 use crate::link::Create;

@@ -36,8 +36,7 @@ impl ConnectString {
         if let Some((scheme, _)) = scheme(given).filter(|(scheme, _)| *scheme != ZOOKEEPER) {
             return Err(Error::invalid("scheme", scheme, other_store(scheme)));
         }
-        let shown = without_secrets(given);
-        let refuse = |why: String| Error::invalid("connect string", shown, why);
+        let refuse = |why: String| Error::invalid_url(given, why);
         if given.contains('@') {
             return Err(refuse(
                 "it has no user and password: give a credential".into(),
@@ -94,12 +93,6 @@ fn other_store(scheme: &str) -> String {
     "a keeper is on ZooKeeper, Redis or PostgreSQL: write zk1:2181 or zookeeper://zk1:2181, \
      redis://r1:6379, or postgres://user@p1/database. Plain locks of other stores are in `lockkeeper::compat`"
         .into()
-}
-
-/// Before the `@` of a URL and behind its `?` there may be a password.
-pub(super) fn without_secrets(url: &str) -> &str {
-    let rest = url.rsplit('@').next().unwrap_or_default();
-    rest.split('?').next().unwrap_or_default()
 }
 
 /// Whether the URL of Redis or PostgreSQL has a password that would cross the network in clear.

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use super::KeeperBuilder;
 #[cfg(feature = "redis")]
 use super::connect_string::REDIS;
-use super::connect_string::without_secrets;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, without_secrets};
 use crate::link::Opener;
 #[cfg(feature = "postgres")]
 use crate::link::postgres::PostgresTarget;

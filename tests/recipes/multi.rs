@@ -122,7 +122,7 @@ async fn a_set_that_cannot_be_is_refused_before_any_io(world: World) {
     let error = keeper.multi_lock(["fine", "not//fine"]).unwrap_err();
     assert!(matches!(error, Error::InvalidName { .. }), "{error}");
     let most = (0..128).map(|number| format!("many/{number}"));
-    let guard = timeout(SOON, keeper.lock_all(most)).await.unwrap().unwrap();
+    let guard = keeper.lock_all(most).await.unwrap();
     assert_eq!(guard.names().count(), 128);
     guard.release().await.unwrap();
 }

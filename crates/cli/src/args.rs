@@ -440,7 +440,7 @@ pub(crate) struct Ui {
 
     /// Shows the locks whose names match at /metrics, for Prometheus; can be given again
     #[arg(long, value_name = "PATTERN")]
-    pub(crate) metrics: Vec<glob::Pattern>,
+    pub(crate) metrics: Vec<Pattern>,
 
     /// The most requests a second to the servers, on average; a tenth of it while nobody looks
     #[arg(long, value_name = "COUNT", default_value = "300", value_parser = clap::value_parser!(u32).range(1..))]

@@ -11,6 +11,7 @@ use tokio::task::spawn_blocking;
 use crate::args::{Break, Server};
 use crate::code;
 use crate::failure::Failure;
+use crate::look;
 use crate::queue::word;
 use crate::report;
 
@@ -20,7 +21,7 @@ pub(crate) async fn run(server: &Server, order: &Break, as_json: bool) -> Result
         return Err(Failure::NobodyToAsk);
     }
     let keeper = server.connect().await?;
-    let result = remove(&keeper, &name, order).await;
+    let result = remove(server, &keeper, &name, order).await;
     keeper.close().await;
     let is_removed = result?;
     if as_json {
@@ -29,14 +30,20 @@ pub(crate) async fn run(server: &Server, order: &Break, as_json: bool) -> Result
     Ok(if is_removed { 0 } else { code::NOTHING })
 }
 
-async fn remove(keeper: &Keeper, name: &LockName, order: &Break) -> Result<bool, Failure> {
+async fn remove(
+    server: &Server,
+    keeper: &Keeper,
+    name: &LockName,
+    order: &Break,
+) -> Result<bool, Failure> {
     let queue = keeper.queue(name).await?;
     let wanted = |ticket: &&QueueEntry| order.node.as_ref().is_none_or(|node| *node == ticket.node);
     let Some(ticket) = queue.iter().find(wanted) else {
-        match &order.node {
-            Some(node) => report::say(format_args!("{node} is not in the queue of {name}")),
-            None => report::say(format_args!("nobody holds or waits for {name}")),
-        }
+        let nobody = match &order.node {
+            Some(node) => format!("{node} is not in the queue of {name}"),
+            None => format!("nobody holds or waits for {name}"),
+        };
+        report::say(look::nothing(server, keeper, nobody).await?);
         return Ok(false);
     };
     let shown = description(ticket);

@@ -52,9 +52,10 @@ pub(crate) enum Failure {
     },
 
     #[error(
-        "the `run` around this one holds {name}, and would wait for this one for ever: give both the same --owner"
+        "the `lockkeeper` around this one holds {name}, and would wait for this one for ever: give {}",
+        way_in(.has_owner)
     )]
-    Nested { name: String },
+    Nested { name: String, has_owner: bool },
 
     #[error("{name} was about to be lost while the command ran, so the command was ended")]
     Endangered { name: String },
@@ -78,10 +79,8 @@ pub(crate) enum Failure {
     #[error("the first line of {} is no token, which has 16 characters or more: `head -c 24 /dev/urandom | base64` makes one", file.display())]
     WeakToken { file: PathBuf },
 
-    #[error(
-        "{name} is no semaphore: no limit is stored there (the first `run --permits N/LIMIT` of a name stores one)"
-    )]
-    NoSemaphore { name: String },
+    #[error("{why}")]
+    NoSemaphore { why: String },
 
     #[error("{name} is no semaphore: {node} is there, which is {what}")]
     OtherLock {
@@ -125,5 +124,13 @@ impl Failure {
     pub(crate) fn bench(doing: impl Display, source: Box<dyn Error + Send + Sync>) -> Self {
         let doing = doing.to_string();
         Self::Bench { doing, source }
+    }
+}
+
+/// Of a wait that would have no end.
+fn way_in(has_owner: &bool) -> &'static str {
+    match has_owner {
+        true => "both the same --owner, or this one a --wait",
+        false => "this one a --wait",
     }
 }

@@ -9,6 +9,9 @@ use std::time::Duration;
 /// What humantime reads as a month or a year.
 const CALENDAR: [&str; 8] = ["M", "month", "months", "y", "yr", "yrs", "year", "years"];
 
+/// A century: all clocks can count so far from now.
+const LONGEST: Duration = Duration::from_secs(36_525 * 24 * 60 * 60);
+
 /// A time as people write it: `1h 30min`, `1.5s`, or a number of seconds. Zero is one.
 pub fn parse_duration(word: &str) -> Result<Duration, String> {
     let word = word.trim();
@@ -30,12 +33,14 @@ pub fn parse_duration(word: &str) -> Result<Duration, String> {
     let is_bare = !word.is_empty() && word.chars().all(|c| c.is_ascii_digit() || c == '.');
     let seconds = format!("{word}s");
     let time = if is_bare { &*seconds } else { word };
-    humantime::parse_duration(time).map_err(|error| match error {
-        humantime::DurationError::NumberOverflow => {
-            "it is too long, or finer than a nanosecond".into()
+    match humantime::parse_duration(time) {
+        Ok(time) if time > LONGEST => Err("it is longer than a century".into()),
+        Ok(time) => Ok(time),
+        Err(humantime::DurationError::NumberOverflow) => {
+            Err("it is too long, or finer than a nanosecond".into())
         }
-        _ => "write it as 30s, 5min or 1h 30min; a number alone is seconds".into(),
-    })
+        Err(_) => Err("write it as 30s, 5min or 1h 30min; a number alone is seconds".into()),
+    }
 }
 
 /// The same where nothing can be done in no time.
@@ -174,6 +179,7 @@ mod tests {
             (".", "write it as 30s"),
             ("1.2.3", "write it as 30s"),
             ("99999999999999999999", "too long"),
+            ("36526d", "longer than a century"),
         ] {
             let error = parse_duration(word).unwrap_err();
             assert!(error.contains(why), "{word}: {error}");

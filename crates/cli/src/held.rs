@@ -94,7 +94,8 @@ impl Wanted {
     pub(crate) fn waits_for(&self, holder: &QueueEntry) -> bool {
         let is_other = |owner: &Option<String>| owner.is_none() || *owner != holder.owner;
         match self {
-            Self::Alone(_, owner) => is_other(owner),
+            // An owner that reads does not get the lock alone.
+            Self::Alone(_, owner) => holder.kind == LockKind::Read || is_other(owner),
             Self::Shared(_, owner) => holder.kind != LockKind::Read && is_other(owner),
             Self::Permits(_, permits) => {
                 let left = permits
@@ -105,6 +106,21 @@ impl Wanted {
             Self::Several(_) | Self::Lead(..) => true,
             // It is in no queue.
             Self::Plain(_) => false,
+        }
+    }
+
+    /// Whether that holder would let it in, but not one who waits for that holder and comes first.
+    pub(crate) fn waits_behind(&self, waiter: &QueueEntry, holder: &QueueEntry) -> bool {
+        let permits = |ticket: &QueueEntry| ticket.permits.unwrap_or_default();
+        match self {
+            _ if waiter.is_holder => false,
+            Self::Shared(_, owner) => {
+                waiter.kind != LockKind::Read && (owner.is_none() || *owner != holder.owner)
+            }
+            Self::Permits(_, wanted) => {
+                permits(waiter) > wanted.limit.saturating_sub(permits(holder))
+            }
+            Self::Alone(..) | Self::Several(_) | Self::Lead(..) | Self::Plain(_) => false,
         }
     }
 
@@ -198,25 +214,32 @@ impl Held {
             // Who shares has nothing that only it may write with.
             Self::Shared(_) | Self::Permits(_) => None,
         };
-        let (names, nodes) = match self {
-            Self::Alone(guard) => (guard.name().to_string(), Some(guard.node().to_owned())),
-            Self::Shared(guard) => (guard.name().to_string(), Some(guard.node().to_owned())),
-            Self::Permits(guard) => (guard.name().to_string(), Some(guard.node().to_owned())),
-            Self::Lead(guard) => (guard.name().to_string(), Some(guard.node().to_owned())),
-            Self::Plain(guard) => (guard.name().to_owned(), None),
-            Self::Several(guard) => {
-                let names: Vec<&str> = guard.names().map(LockName::as_str).collect();
-                (
-                    names.join("\n"),
-                    Some(guard.nodes().collect::<Vec<_>>().join("\n")),
-                )
-            }
+        let lines = |all: Vec<&str>| Some(all.join("\n")).filter(|lines| !lines.is_empty());
+        let (names, nodes) = self.tickets().into_iter().unzip();
+        let names = match self {
+            Self::Plain(guard) => Some(guard.name().to_owned()),
+            _ => lines(names),
         };
         [
-            ("LOCKKEEPER_NAME", Some(names)),
+            ("LOCKKEEPER_NAME", names),
             ("LOCKKEEPER_TOKEN", token.map(|token| token.to_string())),
-            ("LOCKKEEPER_NODE", nodes),
+            ("LOCKKEEPER_NODE", lines(nodes)),
         ]
+    }
+
+    /// The lock and the node of each ticket. A plain lock has none.
+    pub(crate) fn tickets(&self) -> Vec<(&str, &str)> {
+        match self {
+            Self::Alone(guard) => vec![(guard.name().as_str(), guard.node())],
+            Self::Shared(guard) => vec![(guard.name().as_str(), guard.node())],
+            Self::Permits(guard) => vec![(guard.name().as_str(), guard.node())],
+            Self::Lead(guard) => vec![(guard.name().as_str(), guard.node())],
+            Self::Several(guard) => {
+                let names = guard.names().map(LockName::as_str);
+                names.zip(guard.nodes()).collect()
+            }
+            Self::Plain(_) => Vec::new(),
+        }
     }
 
     /// The variables that may have our secrets.

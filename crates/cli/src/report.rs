@@ -1,15 +1,17 @@
 //! Everything that is printed: data on stdout, talk on stderr.
 //!
 //! Invariant: no failure takes more than one line, and no text from a server reaches a terminal
-//! with characters in it that are not seen.
+//! with characters in it that are not seen. Talk waits for nobody.
 
 use std::error::Error;
 use std::fmt::{Debug, Display};
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
@@ -37,7 +39,7 @@ pub(crate) fn trace(verbose: u8) {
     };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(io::stderr)
+        .with_writer(|| Talk)
         .with_ansi(io::stderr().is_terminal())
         .init();
 }
@@ -84,27 +86,64 @@ impl Visit for Words {
     }
 }
 
+/// What a pipe that is ready takes at once, in bytes: pipe(7).
+const AT_ONCE: usize = 4096;
+
+/// Talk on stderr. What cannot be written now is left out: a terminal that is held (Ctrl-S), or a
+/// pipe that nobody reads, would stop the heartbeats and signals too, because all runs on one
+/// thread.
+struct Talk;
+
+impl Write for Talk {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        let mut stderr = io::stderr();
+        let part = &text[..text.len().min(AT_ONCE)];
+        let written = if is_ready(&stderr) {
+            stderr.write(part).unwrap_or_default()
+        } else {
+            0
+        };
+        Ok(if written > 0 { written } else { text.len() })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn is_ready(file: &impl AsFd) -> bool {
+    let mut ends = [PollFd::new(file.as_fd(), PollFlags::POLLOUT)];
+    poll(&mut ends, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+}
+
 /// Whether the cursor stands behind a line that is drawn again and again.
 static HAS_STATUS: AtomicBool = AtomicBool::new(false);
 
 /// Draws a line on the terminal of stderr, in place of the one before.
 pub(crate) fn draw_status(line: &str) {
     HAS_STATUS.store(true, Ordering::Relaxed);
-    write!(io::stderr(), "\r{line}\u{1b}[K").unwrap_or_default();
+    tell(&format!("\r{line}\u{1b}[K"));
 }
 
 /// Takes that line away, if there is one.
 pub(crate) fn clear_status() {
     if HAS_STATUS.swap(false, Ordering::Relaxed) {
-        write!(io::stderr(), "\r\u{1b}[K").unwrap_or_default();
+        tell("\r\u{1b}[K");
     }
 }
 
-/// One line on stderr. It is talk: if it cannot be written, the work goes on.
+/// One line on stderr, while the work goes on.
 pub(crate) fn say(text: impl Display) {
     clear_status();
-    let text = clean(&text.to_string());
-    writeln!(io::stderr(), "lockkeeper: {text}").unwrap_or_default();
+    tell(&line(&text.to_string()));
+}
+
+fn line(text: &str) -> String {
+    format!("lockkeeper: {}\n", clean(text))
+}
+
+fn tell(text: &str) {
+    Talk.write_all(text.as_bytes()).unwrap_or_default();
 }
 
 /// A question on stderr; true if the answer on stdin begins with a y.
@@ -116,12 +155,14 @@ pub(crate) fn ask(question: &str) -> io::Result<bool> {
     Ok(answer.trim_start().starts_with(['y', 'Y']))
 }
 
-/// One line on stderr with the failure and its causes.
+/// One line on stderr with the failure and its causes. It is the last word, and waits for a reader.
 pub(crate) fn complain(failure: &Failure) {
     if matches!(failure, Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe) {
         return;
     }
-    say(in_one_line(failure));
+    clear_status();
+    let last = line(&in_one_line(failure));
+    io::stderr().write_all(last.as_bytes()).unwrap_or_default();
 }
 
 /// The failure and its causes, but not those that it quotes already.

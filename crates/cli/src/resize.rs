@@ -5,12 +5,13 @@ use serde_json::json;
 
 use crate::args::{Resize, Server};
 use crate::failure::Failure;
+use crate::look;
 use crate::report;
 
 pub(crate) async fn run(server: &Server, order: &Resize, as_json: bool) -> Result<u8, Failure> {
     let name = LockName::new(&order.name)?;
     let keeper = server.connect().await?;
-    let resized = resize(&keeper, &name, order.limit).await;
+    let resized = resize(server, &keeper, &name, order.limit).await;
     keeper.close().await;
     let (before, limit) = (resized?, order.limit);
     if as_json {
@@ -24,7 +25,12 @@ pub(crate) async fn run(server: &Server, order: &Resize, as_json: bool) -> Resul
 }
 
 /// The limit that it had.
-async fn resize(keeper: &Keeper, name: &LockName, limit: u32) -> Result<u32, Failure> {
+async fn resize(
+    server: &Server,
+    keeper: &Keeper,
+    name: &LockName,
+    limit: u32,
+) -> Result<u32, Failure> {
     let semaphore = keeper.semaphore(name, limit)?;
     let stored = semaphore
         .stored_limit()
@@ -38,8 +44,11 @@ async fn resize(keeper: &Keeper, name: &LockName, limit: u32) -> Result<u32, Fai
             error => error.into(),
         })?;
     let Some(before) = stored else {
-        let name = name.to_string();
-        return Err(Failure::NoSemaphore { name });
+        let why = format!(
+            "{name} is no semaphore: no limit is stored there (the first `run --permits N/LIMIT` of a name stores one)"
+        );
+        let why = look::nothing(server, keeper, why).await?;
+        return Err(Failure::NoSemaphore { why });
     };
     semaphore.resize(limit).await?;
     Ok(before)

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use lockkeeper::{Keeper, LockName, QueueEntry};
+use lockkeeper::{Error, Keeper, LockName, QueueEntry};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::args::{Place, Run, Server, Work};
@@ -122,13 +122,14 @@ async fn under_lock<S: Source>(
         .end(signals, &held)
         .await?;
     child.take_terminal();
-    let least = order.hold_at_least.filter(|_| !end.is_told);
-    let kept = match least.and_then(|least| granted_at.checked_add(least)) {
-        Some(until) => keep(&held, &name, until, signals).await,
+    let kept = match order.hold_at_least.filter(|_| !end.is_told) {
+        Some(least) => keep(&held, &name, granted_at + least, signals).await,
         None => Ok(()),
     };
     signals.forget();
 
+    let left = Some(held.valid_for()).filter(|_| held.is_held());
+    let lease_end = left.and_then(|left| Instant::now().checked_add(left));
     let released = tokio::select! {
         released = held.release() => Some(released),
         _ = signals.next() => None,
@@ -138,7 +139,9 @@ async fn under_lock<S: Source>(
     kept?;
     let code = code(&end, &name);
     match released {
-        Some(Err(source)) if source.is_lost() => Err(Failure::Lost { name, source }),
+        Some(Err(source)) if source.is_lost() && !is_of_release(&source, lease_end) => {
+            Err(Failure::Lost { name, source })
+        }
         Some(Err(refused)) => {
             report::say(format_args!(
                 "{refused}; {} frees {name}",
@@ -150,11 +153,19 @@ async fn under_lock<S: Source>(
     }
 }
 
+/// Whether the lock was lost only because the servers were silent at its release: the command had
+/// ended within the lease. Whoever ended the session or took the ticket may have done so before.
+fn is_of_release(loss: &Error, lease_end: Option<Instant>) -> bool {
+    let is_silence = matches!(loss, Error::LeaseOver { .. }) || loss.is_session_over();
+    is_silence && lease_end.is_some_and(|end| end <= Instant::now())
+}
+
 fn start(held: &Held, order: &Work) -> Result<Child, Failure> {
     let secrets = held.secrets().iter().filter(|_| order.unset_auth);
     let secrets = secrets.map(|variable| (*variable, None));
     let environment = held.environment().into_iter().chain(secrets);
-    Child::start(&order.command, environment)
+    let around = nested::environment(held);
+    Child::start(&order.command, environment.chain([around]))
 }
 
 fn code(end: &End, name: &str) -> Result<u8, Failure> {

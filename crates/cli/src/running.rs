@@ -130,14 +130,12 @@ impl<'a> Running<'a> {
                 Event::GraceOver => self.kill(),
                 Event::Overdue => self.tell_overdue(),
                 Event::Revoked => {
+                    self.terminate();
+                    self.limit_rest();
                     report::say(format_args!(
                         "{}: another client asks for it back; the command gets SIGTERM",
                         self.name
                     ));
-                    self.child.send(Signal::SIGTERM);
-                    self.child.go_on();
-                    self.is_told = true;
-                    self.limit_rest();
                 }
                 Event::Signal(signal) => {
                     self.child.send(signal);
@@ -172,17 +170,22 @@ impl<'a> Running<'a> {
 
     fn tell_to_end(&mut self, why: impl Display) {
         let grace = self.order.grace;
+        self.terminate();
+        self.limit(grace);
         report::say(format_args!(
             "{}: {why}; the command gets SIGTERM, and SIGKILL after {}",
             self.name,
             humantime::format_duration(grace)
         ));
+    }
+
+    /// The signal goes before any word of it: words may fail.
+    fn terminate(&mut self) {
         self.child.send(Signal::SIGTERM);
         // Not all stops are seen: a shell that is stopped in the middle of starting something does
         // not count as stopped.
         self.child.go_on();
         self.is_told = true;
-        self.limit(grace);
     }
 
     fn limit(&mut self, grace: Duration) {
@@ -200,7 +203,10 @@ impl<'a> Running<'a> {
 
     fn kill(&mut self) {
         let grace = humantime::format_duration(self.order.grace);
-        match (self.code, rest(self.child)) {
+        let rest = rest(self.child);
+        self.child.send(Signal::SIGKILL);
+        (self.kill_at, self.is_killed) = (None, true);
+        match (self.code, rest) {
             (None, _) => report::say(format_args!(
                 "the command did not end within {grace} of SIGTERM: it gets SIGKILL"
             )),
@@ -209,8 +215,6 @@ impl<'a> Running<'a> {
                 rest.unwrap_or_default()
             )),
         }
-        self.child.send(Signal::SIGKILL);
-        (self.kill_at, self.is_killed) = (None, true);
     }
 }
 

@@ -1,13 +1,6 @@
 //! One line on the terminal that is drawn again in place, and taken away at its end.
-//!
-//! Invariant: it never waits for the terminal. A terminal that is held (Ctrl-S) would stop the
-//! heartbeats too, because all runs on one thread.
-
-use std::io::stderr;
-use std::os::fd::AsFd;
 
 use console::{Term, truncate_str};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::getpgrp;
 
 use crate::report;
@@ -28,10 +21,10 @@ impl StatusLine {
         Some(Self { screen, terminal })
     }
 
-    /// Draws what is said to so many columns, if there is a way to draw it now.
+    /// Draws what is said to so many columns.
     pub(crate) fn show(&self, line: impl FnOnce(usize) -> String) {
         // A job in the background leaves the line to the shell.
-        if !self.terminal.is_with(getpgrp()) || !takes_text() {
+        if !self.terminal.is_with(getpgrp()) {
             return;
         }
         let (_, columns) = self.screen.size();
@@ -44,19 +37,11 @@ impl StatusLine {
 
 impl Drop for StatusLine {
     fn drop(&mut self) {
-        if takes_text() {
-            report::clear_status();
-        }
+        report::clear_status();
     }
 }
 
 /// Whether the log was asked for.
 pub(crate) fn has_log() -> bool {
     tracing::enabled!(tracing::Level::INFO)
-}
-
-fn takes_text() -> bool {
-    let stderr = stderr();
-    let mut ends = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
-    poll(&mut ends, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }

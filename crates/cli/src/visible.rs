@@ -17,19 +17,28 @@ pub(crate) fn clean(text: &str) -> String {
 }
 
 /// Whether a character steers the terminal, turns the order of its neighbours round, or is not seen
-/// at all.
+/// at all: Unicode's `Default_Ignorable_Code_Point`, but for the 16 variation selectors, which stand
+/// behind emoji.
 fn is_unseen(c: char) -> bool {
     c.is_control()
         || matches!(
             c,
             '\u{ad}'
+                | '\u{34f}'
                 | '\u{61c}'
-                | '\u{180e}'
+                | '\u{115f}'..='\u{1160}'
+                | '\u{17b4}'..='\u{17b5}'
+                | '\u{180b}'..='\u{180f}'
                 | '\u{200b}'..='\u{200f}'
                 | '\u{2028}'..='\u{202e}'
                 | '\u{2060}'..='\u{206f}'
+                | '\u{3164}'
                 | '\u{feff}'
-                | '\u{e0000}'..='\u{e007f}'
+                | '\u{ffa0}'
+                | '\u{fff0}'..='\u{fffb}'
+                | '\u{1bca0}'..='\u{1bca3}'
+                | '\u{1d173}'..='\u{1d17a}'
+                | '\u{e0000}'..='\u{e0fff}'
         )
 }
 
@@ -67,6 +76,9 @@ mod tests {
             '\u{2060}',
             '\u{feff}',
             '\u{e0041}',
+            '\u{e0100}',
+            '\u{115f}',
+            '\u{3164}',
         ]);
         let breaks = ['\u{2028}', '\u{2029}'];
         for c in turns.chain(hides).chain(breaks) {

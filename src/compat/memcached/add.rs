@@ -212,12 +212,7 @@ fn unexpected(answer: &MetaAnswer) -> StoreProblem {
 }
 
 fn client(url: &str) -> Result<MetaClient> {
-    let refuse = |why: &str| Error::InvalidOption {
-        what: "connect string",
-        // It may hold a password.
-        given: url.rsplit('@').next().unwrap_or_default().to_owned(),
-        why: why.to_owned(),
-    };
+    let refuse = |why: &str| Error::invalid_url(url, why);
     let rest = url
         .strip_prefix(SCHEME)
         .ok_or_else(|| refuse("it begins with memcached+add://"))?;

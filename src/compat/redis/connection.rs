@@ -239,11 +239,7 @@ fn client(url: &str, scheme: &str) -> Result<Client> {
         .strip_prefix(scheme)
         .or_else(|| url.strip_prefix("redis"))
         .and_then(|rest| rest.strip_prefix("://"));
-    let refuse = |why: String| {
-        // It may hold a password.
-        let given = url.rsplit('@').next().unwrap_or_default();
-        Error::invalid("connect string", given, why)
-    };
+    let refuse = |why: String| Error::invalid_url(url, why);
     let rest = rest.ok_or_else(|| refuse(format!("it begins with {scheme}:// or redis://")))?;
     let info = format!("redis://{rest}")
         .into_connection_info()

@@ -13,10 +13,10 @@ use super::held::HeldSessions;
 use super::row::{SHORTEST_TTL, check_name, millis};
 use super::server::SqlServer;
 use super::session::SqlSession;
-use super::url::{DatabaseKind, SqlUrl, refused};
+use super::url::{DatabaseKind, SqlUrl};
 use crate::compat::keeper::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
-use crate::error::{Result, StoreProblem};
+use crate::error::{Error, Result, StoreProblem};
 
 const LONGEST_NAME: usize = 64 * 1024;
 
@@ -56,7 +56,10 @@ impl AdvisoryLock {
     pub async fn connect(url: &str) -> Result<PlainKeeper<Self>> {
         let parsed = SqlUrl::parse(url, "advisory", &[])?;
         if parsed.dialect != DatabaseKind::Postgres {
-            return Err(refused(url, "MariaDB and MySQL have mysql+getlock".into()));
+            return Err(Error::invalid_url(
+                url,
+                "MariaDB and MySQL have mysql+getlock",
+            ));
         }
         let server = SqlServer::of(&parsed)?;
         let session = server.open().await.and_then(SqlSession::straight);

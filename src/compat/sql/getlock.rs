@@ -13,10 +13,10 @@ use super::row::check_name;
 use super::rows::SqlRows;
 use super::server::SqlServer;
 use super::session::SqlSession;
-use super::url::{DatabaseKind, SqlUrl, refused};
+use super::url::{DatabaseKind, SqlUrl};
 use crate::compat::keeper::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
-use crate::error::{Result, StoreProblem};
+use crate::error::{Error, Result, StoreProblem};
 
 const LONGEST_NAME: usize = 64;
 /// `wait_timeout` counts whole seconds.
@@ -56,7 +56,7 @@ impl GetLock {
     pub async fn connect(url: &str) -> Result<PlainKeeper<Self>> {
         let parsed = SqlUrl::parse(url, "getlock", &[])?;
         if parsed.dialect != DatabaseKind::MySql {
-            return Err(refused(url, "PostgreSQL has postgres+advisory".into()));
+            return Err(Error::invalid_url(url, "PostgreSQL has postgres+advisory"));
         }
         let server = SqlServer::of(&parsed)?;
         let session = server.open().await.and_then(SqlSession::straight);

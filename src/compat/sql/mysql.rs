@@ -9,7 +9,7 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, DriverError, Error, Opts, OptsBuilder, Row, Value};
 
 use super::rows::SqlRows;
-use super::url::{SqlUrl, refused};
+use super::url::SqlUrl;
 use crate::compat::store::StoreResult;
 use crate::error::{Result, StoreProblem};
 
@@ -27,7 +27,8 @@ pub(super) struct MySqlSession {
 /// The options of a URL, and the server's name without user and password.
 pub(super) fn options(url: &SqlUrl) -> Result<(Opts, String)> {
     let opts = Opts::from_url(url.plain());
-    let opts = opts.map_err(|error| refused(url.plain(), error.to_string()))?;
+    let opts =
+        opts.map_err(|error| crate::error::Error::invalid_url(url.plain(), error.to_string()))?;
     let server = format!(
         "{}:{}/{}",
         opts.ip_or_hostname(),

@@ -13,9 +13,9 @@ use tokio_postgres::types::{Format, FromSql, IsNull, ToSql, Type, to_sql_checked
 use tokio_postgres::{Client, Config, NoTls, Row, RowStream, Statement};
 
 use super::rows::SqlRows;
-use super::url::{SqlUrl, refused};
+use super::url::SqlUrl;
 use crate::compat::store::StoreResult;
-use crate::error::{Result, StoreProblem};
+use crate::error::{Error, Result, StoreProblem};
 
 /// A store has three or four statements that come again.
 const MOST_PREPARED: usize = 32;
@@ -36,7 +36,7 @@ pub(super) fn config(url: &SqlUrl) -> Result<(Config, String)> {
     let mut config: Config = url
         .plain()
         .parse()
-        .map_err(|error: tokio_postgres::Error| refused(url.plain(), told(&error)))?;
+        .map_err(|error: tokio_postgres::Error| Error::invalid_url(url.plain(), told(&error)))?;
     config.ssl_mode(SslMode::Disable);
     if config.get_application_name().is_none() {
         config.application_name("lockkeeper");
@@ -44,7 +44,7 @@ pub(super) fn config(url: &SqlUrl) -> Result<(Config, String)> {
     let host = match config.get_hosts() {
         [Host::Tcp(host), ..] => host.clone(),
         [Host::Unix(path), ..] => path.display().to_string(),
-        [] => return Err(refused(url.plain(), "it names no host".into())),
+        [] => return Err(Error::invalid_url(url.plain(), "it names no host")),
     };
     let port = config.get_ports().first().copied().unwrap_or(5432);
     let base = config.get_dbname().or_else(|| config.get_user());

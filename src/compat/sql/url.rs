@@ -2,7 +2,7 @@
 //!
 //! Invariant: what is told of a URL is without its user and password.
 
-use crate::error::{Error, Result};
+use crate::error::{AT_IN_OPTIONS, Error, Result};
 
 /// Which database a URL is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,16 +38,19 @@ impl SqlUrl {
         let dialect = dialect.filter(|_| of_kind.is_none_or(|(_, given)| given == kind));
         let Some(dialect) = dialect else {
             let why = format!("it begins with postgres+{kind}:// or mysql+{kind}://, as built in");
-            return Err(refused(url, why));
+            return Err(Error::invalid_url(url, why));
         };
         let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
+        if query.contains('@') {
+            return Err(Error::invalid_url(url, AT_IN_OPTIONS));
+        }
         let mut options = Vec::new();
         let mut theirs = Vec::new();
         for part in query.split('&').filter(|part| !part.is_empty()) {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
             if asks_for_tls(key, value) {
                 let why = format!("`{part}` asks for TLS, which is not built in");
-                return Err(refused(url, why));
+                return Err(Error::invalid_url(url, why));
             }
             if ours.contains(&key) {
                 options.push((key.to_owned(), value.to_owned()));
@@ -136,15 +139,5 @@ fn asks_for_tls(key: &str, value: &str) -> bool {
         "sslnegotiation" | "sslrootcert" | "sslcert" => true,
         "require_ssl" | "verify_ca" | "verify_identity" => value == "true",
         _ => false,
-    }
-}
-
-pub(super) fn refused(url: &str, why: String) -> Error {
-    let rest = url.rsplit('@').next().unwrap_or_default();
-    Error::InvalidOption {
-        what: "connect string",
-        // Before the @ and after the ? there may be a password.
-        given: rest.split('?').next().unwrap_or_default().to_owned(),
-        why,
     }
 }

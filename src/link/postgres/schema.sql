@@ -176,31 +176,31 @@ BEGIN
     RETURN own;
 END $$;
 
--- Locks the rows that are there, all transactions in one order, and gives the id of this transaction.
-CREATE OR REPLACE FUNCTION %S.lock(a_dirs text[], a_names text[]) RETURNS bigint LANGUAGE plpgsql AS $$
+-- Locks the rows that are there, all transactions in one order, and gives their paths and the id of this transaction.
+CREATE OR REPLACE FUNCTION %S.lock(a_dirs text[], a_names text[], OUT id bigint, OUT locked text[]) LANGUAGE plpgsql AS $$
 DECLARE last bigint;
 BEGIN
-    SELECT max(greatest(czxid, pzxid)) INTO last FROM (
-        SELECT node.czxid, node.pzxid
+    SELECT max(greatest(czxid, pzxid)), coalesce(array_agg(dir || '/' || name), '{}') INTO last, locked FROM (
+        SELECT node.dir, node.name, node.czxid, node.pzxid
         FROM unnest(a_dirs, a_names) AS asked (dir, name) JOIN %S.nodes AS node ON node.dir = asked.dir AND node.name = asked.name
-        ORDER BY node.dir, node.name FOR NO KEY UPDATE OF node) AS locked;
-    RETURN greatest(coalesce(last, 0) + 1, %S.micros());
+        ORDER BY node.dir, node.name FOR NO KEY UPDATE OF node) AS node;
+    id := greatest(coalesce(last, 0) + 1, %S.micros());
 END $$;
 
--- One write, whose rows are locked. All that may be refused comes before what it changes. A ticket is deleted with its czxid, because a late
--- copy of a delete must remove nobody else's; 0 is any node.
+-- One write. All that may be refused comes before what it changes. A node that came after the locks is not there yet: its counter and its
+-- children are another transaction's. A ticket is deleted with its czxid, because a late copy of a delete must remove nobody else's; 0 is any
+-- node.
 CREATE OR REPLACE FUNCTION %S.write(
     a_session bigint, a_id bigint, a_kind text, a_dir text, a_name text, a_up_dir text, a_up_name text, a_data bytea, a_version int,
-    a_czxid bigint)
+    a_czxid bigint, a_locked text[])
 RETURNS %S.reply LANGUAGE plpgsql AS $$
 DECLARE r %S.reply; node record; up record; own_path text := CASE WHEN a_name = '' THEN '' ELSE a_dir || '/' || a_name END;
 BEGIN
     r.status := 'ok';
     IF a_kind IN ('create', 'container', 'ephemeral', 'sequential') THEN
-        SELECT owner, counter, pzxid INTO up FROM %S.nodes WHERE dir = a_up_dir AND name = a_up_name;
+        SELECT owner, counter INTO up FROM %S.nodes
+            WHERE dir = a_up_dir AND name = a_up_name AND a_up_dir || '/' || a_up_name = ANY (a_locked);
         IF NOT FOUND THEN r.status := 'no node'; RETURN r; END IF;
-        -- Another node of that name has come since the rows were locked.
-        IF up.pzxid > a_id THEN RAISE EXCEPTION 'the directory was made again' USING ERRCODE = '40001'; END IF;
         IF up.owner <> 0 THEN r.status := 'ephemeral nodes have no children'; RETURN r; END IF;
         r.path := own_path;
         r.version := up.counter;
@@ -218,7 +218,8 @@ BEGIN
         r.events := %S.fire(a_dir, 'c', 'c', a_session);
         RETURN r;
     END IF;
-    SELECT version, children, czxid INTO node FROM %S.nodes WHERE dir = a_dir AND name = a_name;
+    SELECT version, children, czxid INTO node FROM %S.nodes
+        WHERE dir = a_dir AND name = a_name AND (a_locked IS NULL OR a_dir || '/' || a_name = ANY (a_locked));
     IF NOT FOUND THEN r.status := 'no node'; RETURN r; END IF;
     IF a_czxid <> 0 AND a_czxid <> node.czxid THEN r.status := 'no node'; RETURN r; END IF;
     IF a_version <> -1 AND a_version <> node.version THEN r.status := 'version'; RETURN r; END IF;
@@ -234,13 +235,13 @@ BEGIN
     RETURN r;
 END $$;
 
--- Does all of the writes or none. Those that only check are a heartbeat.
+-- Does all of the writes or none. Those that only check are a heartbeat, and lock nothing.
 CREATE OR REPLACE FUNCTION %S.multi(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_lock_dirs text[], a_lock_names text[],
     a_kinds text[], a_dirs text[], a_names text[], a_up_dirs text[], a_up_names text[], a_datas bytea[], a_versions int[],
     a_czxids bigint[])
 RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET lock_timeout = '3s' AS $$
-DECLARE r %S.reply; done %S.reply; made %S.reply[]; id bigint; own text[] := '{}';
+DECLARE r %S.reply; done %S.reply; made %S.reply[]; id bigint; locked text[]; own text[] := '{}';
 BEGIN
     IF 'check' = ALL (a_kinds) THEN
         r.status := %S.beat(a_incarnation, a_session, a_secret, a_connection);
@@ -248,10 +249,10 @@ BEGIN
         r.status := %S.refused(a_incarnation, a_session, a_secret, a_connection, true);
     END IF;
     IF r.status IS NOT NULL THEN RETURN NEXT r; RETURN; END IF;
-    IF 'check' <> ANY (a_kinds) THEN id := %S.lock(a_lock_dirs, a_lock_names); END IF;
+    IF 'check' <> ANY (a_kinds) THEN SELECT * INTO id, locked FROM %S.lock(a_lock_dirs, a_lock_names); END IF;
     IF cardinality(a_kinds) = 1 THEN
         done := %S.write(a_session, id, a_kinds[1], a_dirs[1], a_names[1], a_up_dirs[1], a_up_names[1], a_datas[1], a_versions[1],
-            a_czxids[1]);
+            a_czxids[1], locked);
         IF done.status <> 'ok' THEN r.status := 'refused'; r.path := done.status; r.at := 0; RETURN NEXT r; RETURN; END IF;
         RETURN NEXT done;
         RETURN;
@@ -260,13 +261,13 @@ BEGIN
         FOR at IN 1 .. cardinality(a_kinds) LOOP
             done := %S.write(
                 a_session, id, a_kinds[at], a_dirs[at], a_names[at], a_up_dirs[at], a_up_names[at], a_datas[at], a_versions[at],
-                a_czxids[at]);
+                a_czxids[at], locked);
             IF done.status <> 'ok' THEN
                 r.at := at - 1;
                 RAISE EXCEPTION 'refused' USING ERRCODE = 'LK001';
             END IF;
             own := own || done.events;
-            IF done.path IS NOT NULL THEN made := made || done; END IF;
+            IF done.path IS NOT NULL THEN made := made || done; locked := locked || done.path; END IF;
         END LOOP;
     EXCEPTION WHEN SQLSTATE 'LK001' THEN
         r.status := 'refused';
@@ -419,7 +420,7 @@ CREATE OR REPLACE FUNCTION %S.reap(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_victim bigint, a_lock_dirs text[], a_lock_names text[],
     a_dirs text[], a_names text[], a_up_dirs text[], a_up_names text[])
 RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET lock_timeout = '3s' AS $$
-DECLARE r %S.reply; done %S.reply; id bigint;
+DECLARE r %S.reply; done %S.reply; id bigint; locked text[];
 BEGIN
     r.status := %S.refused(a_incarnation, a_session, a_secret, a_connection, false);
     -- A session that was closed may only remove what is left of it.
@@ -429,11 +430,11 @@ BEGIN
     IF r.status IS NOT NULL THEN RETURN NEXT r; RETURN; END IF;
     r.status := 'ok';
     IF EXISTS (SELECT FROM %S.sessions WHERE sessions.id = a_victim AND dead) THEN
-        id := %S.lock(a_lock_dirs, a_lock_names);
+        SELECT * INTO id, locked FROM %S.lock(a_lock_dirs, a_lock_names);
         FOR at IN 1 .. cardinality(a_dirs) LOOP
             PERFORM FROM %S.nodes WHERE dir = a_dirs[at] AND name = a_names[at] AND owner = a_victim;
             CONTINUE WHEN NOT FOUND;
-            done := %S.write(a_session, id, 'delete', a_dirs[at], a_names[at], a_up_dirs[at], a_up_names[at], '', -1, 0);
+            done := %S.write(a_session, id, 'delete', a_dirs[at], a_names[at], a_up_dirs[at], a_up_names[at], '', -1, 0, locked);
             r.events := r.events || done.events;
         END LOOP;
         r.names := %S.remains(a_victim);
@@ -445,16 +446,16 @@ CREATE OR REPLACE FUNCTION %S.collect(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_lock_dirs text[], a_lock_names text[],
     a_dir text, a_name text, a_up_dir text, a_up_name text, a_empty_for bigint)
 RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET lock_timeout = '3s' AS $$
-DECLARE r %S.reply; done %S.reply; id bigint;
+DECLARE r %S.reply; done %S.reply; id bigint; locked text[];
 BEGIN
     r.status := %S.refused(a_incarnation, a_session, a_secret, a_connection, true);
     IF r.status IS NOT NULL THEN RETURN NEXT r; RETURN; END IF;
     r.status := 'ok';
-    id := %S.lock(a_lock_dirs, a_lock_names);
+    SELECT * INTO id, locked FROM %S.lock(a_lock_dirs, a_lock_names);
     PERFORM FROM %S.nodes
         WHERE dir = a_dir AND name = a_name AND is_container AND children = 0 AND pzxid < %S.micros() - a_empty_for;
     IF FOUND THEN
-        done := %S.write(a_session, id, 'delete', a_dir, a_name, a_up_dir, a_up_name, '', -1, 0);
+        done := %S.write(a_session, id, 'delete', a_dir, a_name, a_up_dir, a_up_name, '', -1, 0, locked);
         r.events := done.events;
     END IF;
     RETURN NEXT r;
@@ -473,4 +474,4 @@ BEGIN
     RETURN NEXT r;
 END $$;
 
-INSERT INTO %S.schema_version (version) VALUES (2) ON CONFLICT DO NOTHING;
+INSERT INTO %S.schema_version (version) VALUES (3) ON CONFLICT DO NOTHING;

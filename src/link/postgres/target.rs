@@ -12,6 +12,7 @@ use tokio_postgres::config::Host;
 
 use super::endpoint::Endpoint;
 use super::listener::Listeners;
+use crate::error::AT_IN_OPTIONS;
 use crate::link::tls::TlsClient;
 
 /// The schema of ours, unless the URL names another one.
@@ -57,6 +58,9 @@ impl PostgresTarget {
     /// `wake` (`notify` or `poll`), `schema` and `sslmode`.
     pub(crate) fn new(url: &str, session_timeout: Duration, is_new: bool) -> Result<Self, String> {
         let (address, query) = url.split_once('?').unwrap_or((url, ""));
+        if query.contains('@') {
+            return Err(AT_IN_OPTIONS.into());
+        }
         let (mut wake, mut schema, mut theirs) = (WakeUp::Notify, SCHEMA.to_owned(), Vec::new());
         let mut asks_for_tls = None;
         for part in query.split('&').filter(|part| !part.is_empty()) {

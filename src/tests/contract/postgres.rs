@@ -8,6 +8,7 @@ mod refusals;
 #[cfg(feature = "tls")]
 mod tls;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,9 +18,9 @@ use tokio::time::timeout;
 
 use super::bed::{is_on, ready};
 use super::stores::{SESSION_TIMEOUT, is_over, is_recovering};
-use super::{SOON, children, is_quiet, numbered, ticket, told};
+use super::{QUIET, SOON, children, is_quiet, numbered, ticket, told};
 use crate::link::postgres::PostgresTarget;
-use crate::link::{Change, Code, Create, Fault, Found, Link, Opener, Read};
+use crate::link::{ANY_VERSION, Change, Code, Create, Fault, Found, Link, Opener, Read, Write};
 use crate::{Error, Keeper};
 
 /// So many names are a long list.
@@ -106,6 +107,35 @@ fn two_sessions_never_share_a_number() {
     });
 }
 
+/// A statement sees what was committed before it began. So a node that comes while a transaction
+/// waits for its locks is not locked, and its counter may be another's.
+#[test]
+fn a_node_that_comes_after_the_locks_is_not_there_yet() {
+    on_postgres(async |server| {
+        let (ours, other) = (open(&server).await, client(&server).await);
+        ours.create("/x", b"", Create::Persistent).await.unwrap();
+        for late in [
+            numbered("/x/y/t-"),
+            Write::set("/x/y", b"", ANY_VERSION),
+            Write::delete("/x/y"),
+        ] {
+            let comes = "BEGIN; SELECT FROM lockkeeper.nodes WHERE dir = '' AND name = 'x' FOR UPDATE; \
+                         INSERT INTO lockkeeper.nodes (dir, name, data, czxid, owner, pzxid, is_container) \
+                         VALUES ('/x', 'y', '', 1, 0, 1, false)";
+            other.batch_execute(comes).await.unwrap();
+            let writes = [Write::set("/x", b"", ANY_VERSION), late];
+            let mut waiting = pin!(ours.multi(&writes));
+            assert!(timeout(QUIET, &mut waiting).await.is_err(), "it waits");
+            other.batch_execute("COMMIT").await.unwrap();
+
+            let refused = waiting.await.unwrap_err();
+            assert_eq!(refused, Fault::Refused(1, Code::NoNode), "{late:?}");
+            let goes = "DELETE FROM lockkeeper.nodes WHERE dir = '/x'";
+            other.batch_execute(goes).await.unwrap();
+        }
+    });
+}
+
 /// A delete that has begun waits for the watch, or the watch for the delete. Nothing is missed.
 #[test]
 fn a_watch_that_is_armed_during_a_delete_is_told() {
@@ -129,10 +159,7 @@ fn a_watch_that_is_armed_during_a_delete_is_told() {
         other.batch_execute(&delete).await.unwrap();
         let watched = theirs.watch(&mine);
         tokio::pin!(watched);
-        assert!(
-            timeout(super::QUIET, &mut watched).await.is_err(),
-            "it waits"
-        );
+        assert!(timeout(QUIET, &mut watched).await.is_err(), "it waits");
         other.batch_execute("COMMIT").await.unwrap();
         assert_eq!(watched.await.unwrap_err(), Fault::Answered(Code::NoNode));
     });
@@ -179,9 +206,7 @@ fn a_watch_is_told_once() {
             rows.unwrap().len()
         };
         assert_eq!(left().await, 1);
-        ours.multi(&[crate::link::Write::set(&mine, b"new", 0)])
-            .await
-            .unwrap();
+        ours.multi(&[Write::set(&mine, b"new", 0)]).await.unwrap();
         assert_eq!(told(&mut watch).await, Change::Changed);
         assert_eq!(left().await, 0, "a watch that fired is gone");
     });
@@ -203,7 +228,7 @@ fn a_read_of_a_long_list_and_another_shows_one_moment() {
         let mut at = ticket(&*ours, "/b/t-").await;
         let moves = async {
             for to in ["/a/t-", "/b/t-"].into_iter().cycle() {
-                let writes = [numbered(to), crate::link::Write::delete(&at)];
+                let writes = [numbered(to), Write::delete(&at)];
                 at = ours.multi(&writes).await.unwrap().remove(0);
             }
         };

@@ -61,7 +61,7 @@ tool that runs another one under the same lock. The lock is free when the last o
 
 Waiting: after a second a line on the terminal says who holds the lock and how many wait before you. With -v it is a log line. For it
 the queue is read after 1, 2, 4, .. seconds, and then once a minute. The time counts from the holder's ticket. A `run` that would wait
-for the `run` around it is refused: give both the same --owner. If it shall wait for the end of the command around it, take
+for a `run` around it is refused: give both the same --owner. If it shall wait for the end of the command around it, take
 LOCKKEEPER_NAME out of its environment.
 
 Time: with --hold-at-least the lock is held for so long from its grant on, also if the command ends sooner. SIGHUP, SIGINT, SIGQUIT,
@@ -72,6 +72,7 @@ The command gets these variables:
   LOCKKEEPER_TOKEN  the fencing token, a number that grows with every grant: let the resource refuse lower ones. It is
                     missing with --shared and --permits, which let others in; several locks have one token
   LOCKKEEPER_NODE   the name of the ticket, as `lockkeeper queue` shows it; of several locks, one a line
+  LOCKKEEPER_AROUND the tickets of all `run`s around it, for a `run` inside
 
 Loss: after the servers' last answer the lease lasts for another 0.6 to 0.9 of the session timeout. --tick makes it longer. If no
 server answers, `run` sends SIGTERM to the command's process group while a sixteenth is left of the longest lease that it has seen
@@ -415,7 +416,8 @@ pub(crate) const OTHER_VARIABLES: &str = "
 The command of `run` and `elect` gets:
   LOCKKEEPER_NAME             the name of the lock; of several locks, one a line
   LOCKKEEPER_NODE             the name of the ticket; not with plain locks
-  LOCKKEEPER_TOKEN            the fencing token; not with --shared, --permits, and plain locks without a token";
+  LOCKKEEPER_TOKEN            the fencing token; not with --shared, --permits, and plain locks without a token
+  LOCKKEEPER_AROUND           the tickets of all `run`s around it, for a `run` inside";
 
 #[cfg(feature = "ui")]
 pub(super) const UI: &str = "\
@@ -436,7 +438,7 @@ With --allow-break the page can ask a holder to release, and remove its ticket a
 first.
 
 The same as JSON: /api/locks, /api/queue?name=NAME, /api/journal?name=NAME, /api/waits, /api/sessions, /api/doctor. For Prometheus:
-/metrics, with the locks that --metrics chooses. A * in a pattern ends at a /, and ** does not. docs/ui.md has all fields.
+/metrics, with the locks that --metrics chooses, by patterns as `lockkeeper ls` has them. docs/ui.md has all fields.
 
 Examples:
   lockkeeper ui

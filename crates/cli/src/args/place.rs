@@ -137,8 +137,15 @@ impl Place {
         match self {
             Self::ZooKeeper(servers) => servers,
             Self::Store { url, .. } => {
-                let rest = url.rsplit('@').next().unwrap_or_default();
-                rest.split('?').next().unwrap_or_default()
+                let rest = url.split_once("://").map_or(&**url, |(_, rest)| rest);
+                match (rest.find('?'), rest.rfind('@')) {
+                    // The one may be in a password, or the other.
+                    (Some(query), Some(at)) if query < at => "***",
+                    (query, at) => {
+                        let hosts = at.map_or(0, |at| at + 1);
+                        &rest[hosts..query.unwrap_or(rest.len())]
+                    }
+                }
             }
             Self::Plain { kind, .. } => kind,
         }
@@ -213,6 +220,17 @@ mod tests {
             assert_eq!(format!("{chosen:?}"), *engine);
             assert_eq!(chosen.connect_string(), given);
             assert_eq!(chosen.shown(), "a:1/2");
+        }
+        for (given, shown) in [
+            ("redis://a:1/2", "redis://a:1/2"),
+            (
+                "postgres://a/b?user=me@corp&password=secret",
+                "postgres://***",
+            ),
+            ("postgres://me:se?secret@a/b", "postgres://***"),
+        ] {
+            let chosen = servers(&["--servers", given]).unwrap();
+            assert_eq!(chosen.without_secrets(), shown);
         }
         for (kind, _) in KINDS {
             let given = format!("{kind}://me:secret@a:1/b?c=d");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::body::Body;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{Response, StatusCode};
 use axum::response::IntoResponse;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::picture::Picture;
-use super::routes::{Site, refused};
+use super::routes::{Asked, Site, refused};
 use super::{blockers, sessions};
 use crate::doctor::Finding;
 use crate::queue;
@@ -78,7 +78,7 @@ pub(super) async fn locks(State(site): State<Arc<Site>>) -> Response<Body> {
 
 pub(super) async fn queue(
     State(site): State<Arc<Site>>,
-    Query(asked): Query<Named>,
+    Asked(asked): Asked<Named>,
 ) -> Response<Body> {
     if let Err(error) = LockName::new(&asked.name) {
         return refused(StatusCode::BAD_REQUEST, &error.to_string());
@@ -109,7 +109,7 @@ pub(super) async fn queue(
 
 pub(super) async fn journal(
     State(site): State<Arc<Site>>,
-    Query(asked): Query<Named>,
+    Asked(asked): Asked<Named>,
 ) -> Response<Body> {
     if let Err(error) = LockName::new(&asked.name) {
         return refused(StatusCode::BAD_REQUEST, &error.to_string());

@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
+use axum::extract::rejection::JsonRejection;
 use axum::http::{Response, StatusCode};
 use lockkeeper::{LockName, QueueEntry};
 use serde::Deserialize;
@@ -33,12 +34,16 @@ pub(super) struct Order {
 
 pub(super) async fn remove(
     State(site): State<Arc<Site>>,
-    Json(order): Json<Order>,
+    order: Result<Json<Order>, JsonRejection>,
 ) -> Response<Body> {
     if !site.allows_break {
         let why = "this page only reads: `lockkeeper ui --allow-break` lets it remove tickets";
         return refused(StatusCode::FORBIDDEN, why);
     }
+    let Json(order) = match order {
+        Ok(order) => order,
+        Err(wrong) => return refused(wrong.status(), &wrong.body_text()),
+    };
     match Box::pin(act(&site, &order)).await {
         Ok(answer) => answer,
         Err(failure) => refused(status(&failure), &report::in_one_line(&failure)),

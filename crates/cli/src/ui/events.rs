@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, Response, StatusCode};
 use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 use super::answers::ages;
 use super::picture::Picture;
-use super::routes::{Site, refused};
+use super::routes::{Asked, Site, refused};
 use crate::queue;
 use crate::visible;
 
@@ -49,7 +49,7 @@ struct Viewer {
 
 pub(super) async fn stream(
     State(site): State<Arc<Site>>,
-    Query(looks): Query<Looks>,
+    Asked(looks): Asked<Looks>,
     headers: HeaderMap,
 ) -> Response<Body> {
     let Ok(place) = site.viewers.clone().try_acquire_owned() else {

@@ -11,19 +11,13 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{Response, StatusCode};
 use axum::response::IntoResponse;
-use glob::{MatchOptions, Pattern};
 
 use super::picture::{Picture, Row};
 use super::routes::{Site, refused};
+use crate::pattern::Pattern;
 
 /// The most locks in one answer.
 const MOST: usize = 1000;
-/// A `*` is within one segment of a name, and `**` is any number of them.
-const GLOB: MatchOptions = MatchOptions {
-    case_sensitive: true,
-    require_literal_separator: true,
-    require_literal_leading_dot: false,
-};
 
 pub(super) async fn metrics(State(site): State<Arc<Site>>) -> Response<Body> {
     if site.metrics.is_empty() {
@@ -39,7 +33,7 @@ pub(super) async fn metrics(State(site): State<Arc<Site>>) -> Response<Body> {
 }
 
 fn text(picture: &Picture, patterns: &[Pattern], now: SystemTime) -> String {
-    let is_chosen = |name: &str| patterns.iter().any(|it| it.matches_with(name, GLOB));
+    let is_chosen = |name: &str| patterns.iter().any(|it| it.matches(name));
     let chosen = picture.rows.iter().filter(|(name, _)| is_chosen(name));
     let chosen: Vec<(&String, &Row)> = chosen.map(|(name, row)| (name, &**row)).collect();
     let shown = &chosen[..chosen.len().min(MOST)];

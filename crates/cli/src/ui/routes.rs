@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{DefaultBodyLimit, Form, Request, State};
+use axum::extract::{DefaultBodyLimit, Form, FromRequestParts, Query, Request, State};
 use axum::http::header::{LOCATION, SET_COOKIE};
+use axum::http::request::Parts;
 use axum::http::{Response, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
-use glob::Pattern;
 use lockkeeper::Keeper;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -21,6 +22,7 @@ use super::desk::Desk;
 use super::gate::{Gate, Refusal};
 use super::{answers, assets, breaks, events, exposition};
 use crate::args::{Server, Ui};
+use crate::pattern::Pattern;
 use crate::visible;
 
 /// The most pages that are kept up to date at the same time.
@@ -129,6 +131,20 @@ async fn login(State(site): State<Arc<Site>>, Form(login): Form<Login>) -> Respo
             (StatusCode::SEE_OTHER, headers).into_response()
         }
         None => (StatusCode::SEE_OTHER, [(LOCATION, "/#wrong")]).into_response(),
+    }
+}
+
+/// What the query of a request asks for.
+pub(super) struct Asked<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
+    type Rejection = Response<Body>;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        match Query::from_request_parts(parts, state).await {
+            Ok(Query(asked)) => Ok(Self(asked)),
+            Err(wrong) => Err(refused(wrong.status(), &wrong.body_text())),
+        }
     }
 }
 

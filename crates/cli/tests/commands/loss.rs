@@ -1,9 +1,12 @@
 //! The command when its lock is lost, or soon may be: it gets TERM in time, KILL when that is not
 //! enough, and `run` ends with 70.
 
+use std::io::{PipeWriter, Write};
+use std::os::fd::AsFd;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::io::AsyncReadExt;
@@ -106,6 +109,81 @@ async fn a_command_that_ignores_term_is_killed_after_the_grace(world: World) {
     );
     let gone = || async { kill(Pid::from_raw(-(group as i32)), None).is_err() };
     eventually("the command is gone", Duration::from_secs(2), gone).await;
+}
+
+#[case]
+async fn words_that_nobody_reads_hold_up_no_signal(world: World) {
+    let relay = Relay::to(world.servers()[0]).await;
+    let script = "trap 'echo TERM' TERM; echo ready; while :; do sleep 0.02; done 2>/dev/null";
+    let mut command = run_by(&relay, &world, &["--grace", "300ms"], script);
+    // As `2>&1 | less` has it, once its page is full.
+    let (reader, writer) = std::io::pipe().unwrap();
+    fill(&writer);
+    let mut holder = Holder::start(command.stderr(writer)).await;
+
+    relay.set(Way::Refusing);
+    assert_eq!(next_line(&mut holder).await, "TERM");
+    let end = timeout(LONG, holder.lines.next_line());
+    let end = end.await.expect("SIGKILL follows").unwrap();
+
+    assert_eq!(end, None);
+    // The last word waits for a reader.
+    drop(reader);
+    let code = timeout(LONG, holder.code()).await.expect("the tool ends");
+    assert_eq!(code, Some(70));
+}
+
+fn fill(pipe: &PipeWriter) {
+    let takes_more = || {
+        let mut ends = [PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)];
+        poll(&mut ends, PollTimeout::ZERO).unwrap() > 0
+    };
+    while takes_more() {
+        (&*pipe).write_all(&[b'x'; 4096]).unwrap();
+    }
+}
+
+#[case]
+async fn a_log_that_nobody_reads_ends_nothing(world: World) {
+    let relay = Relay::to(world.servers()[0]).await;
+    let mut command = lockkeeper(&world);
+    command
+        .args(["--zk", &world.connect_string_at(&[relay.address()])])
+        .args(["-vv", "--session-timeout", "4s", "run", "a", "--", "sh"])
+        .args(["-c", "echo ready; read x"])
+        .stdin(Stdio::piped());
+    let mut holder = Holder::start(&mut command).await;
+    drop(holder.tool.stderr.take());
+
+    // It logs that it has no connection.
+    relay.set(Way::Refusing);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    relay.set(Way::Open);
+    drop(holder.tool.stdin.take());
+
+    assert_eq!(holder.code().await, Some(0));
+}
+
+#[case]
+async fn a_release_that_the_servers_do_not_answer_is_no_loss(world: World) {
+    let relay = Relay::to(world.servers()[0]).await;
+    let mut command = lockkeeper(&world);
+    command
+        .args(["--zk", &world.connect_string_at(&[relay.address()])])
+        .args(["--session-timeout", "4s", "run", "a", "--", "sh", "-c"])
+        .arg("echo ready; read x")
+        .stdin(Stdio::piped());
+    let mut holder = Holder::start(&mut command).await;
+
+    relay.set(Way::Silent);
+    drop(holder.tool.stdin.take());
+    let (code, stderr) = end(holder).await;
+
+    assert_eq!(code, Some(0), "the command had ended: {stderr:?}");
+    assert!(
+        stderr[0].ends_with("; the end of the session frees a"),
+        "{stderr:?}"
+    );
 }
 
 #[case]

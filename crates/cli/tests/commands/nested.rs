@@ -38,13 +38,48 @@ async fn a_run_that_would_wait_for_the_run_around_it_is_wrong_usage(world: World
         ("run e f", "run f g"),
         ("run --owner one h", "run --owner two h"),
         ("elect i", "elect i"),
+        ("run j", "run k -- \"$L\" run j"),
+        // An owner that reads does not get the lock alone.
+        ("run --owner one --shared l", "run --owner one l"),
     ] {
         let ended = inside(&world, outer, inner).await;
 
         assert_eq!(ended.stdout, "code 64\n", "{outer}: {ended:?}");
         let line = one_line(&ended);
-        assert!(line.contains("the `run` around this one holds "), "{line}");
-        assert!(line.contains("--owner"), "{line}");
+        let holds = "the `lockkeeper` around this one holds ";
+        assert!(line.contains(holds), "{line}");
+        assert!(line.contains("this one a --wait"), "{line}");
+        let has_owner = !["--permits", "elect", "run e f"]
+            .map(|word| outer.contains(word))
+            .contains(&true);
+        assert_eq!(line.contains("--owner"), has_owner, "{line}");
+    }
+}
+
+#[case]
+async fn a_run_that_would_stand_behind_one_that_waits_for_the_run_around_it_is_wrong_usage(
+    world: World,
+) {
+    for (outer, stranger, inner) in [
+        ("run --shared a", "run a", "run --shared a"),
+        (
+            "run --permits 1/2 b",
+            "run --permits 2/2 b",
+            "run --permits 1/2 b",
+        ),
+    ] {
+        let name = outer.rsplit(' ').next().unwrap();
+        // It is no part of the work, so it may wait.
+        let script = format!(
+            "env -u LOCKKEEPER_NAME \"$L\" {stranger} -- true & \
+             until \"$L\" queue {name} | grep -q waiting; do sleep 0.1; done; \
+             \"$L\" {inner} -- echo inside; echo code $?; kill $!"
+        );
+        let words: Vec<&str> = outer.split(' ').collect();
+        let ended = under(&world, &words, &script).await;
+
+        assert_eq!(ended.stdout, "code 64\n", "{outer}: {ended:?}");
+        assert!(one_line(&ended).contains("around this one holds "));
     }
 }
 

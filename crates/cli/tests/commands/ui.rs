@@ -466,6 +466,29 @@ async fn nothing_is_removed_by_a_page_that_only_reads_or_by_one_from_elsewhere(w
     holder.done().await;
 }
 
+#[case]
+async fn what_is_asked_wrongly_is_refused_as_json(world: World) {
+    let ui = Ui::start(&world, &["--allow-break"]).await;
+    for path in [
+        "/api/queue",
+        "/api/queue?name=",
+        "/api/queue?name=a&count=-1",
+        "/api/journal?name=/a",
+        "/api/events?doctor=2",
+    ] {
+        let refused = ui.get(path).await;
+
+        assert_eq!(refused.status, 400, "{path}: {refused:?}");
+        assert!(refused.json()["error"].is_string(), "{path}: {refused:?}");
+    }
+    let origin = format!("http://{}", ui.address);
+    let word = ui.csrf().await;
+    let refused = ui
+        .remove(&json!({ "node": 5 }), &[(WORD, &word), ("origin", &origin)])
+        .await;
+    assert!(refused.json()["error"].is_string(), "{refused:?}");
+}
+
 /// Takes many locks in one transaction.
 async fn many(world: &World, prefix: &str, count: usize) -> Holder {
     let names: Vec<String> = (0..count)
