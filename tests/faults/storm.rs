@@ -183,12 +183,12 @@ async fn a_storm_on_an_ensemble_breaks_nothing(_world: World) {
     }
 }
 
-#[case(redis, within = 150)]
+#[case(redis, within = 300)]
 async fn a_storm_on_redis_breaks_nothing(_world: World) {
     on_a_store(Protocol::Redis).await;
 }
 
-#[case(postgres, within = 150)]
+#[case(postgres, within = 300)]
 async fn a_storm_on_postgresql_breaks_nothing(_world: World) {
     on_a_store(Protocol::Postgres).await;
 }

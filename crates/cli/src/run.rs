@@ -139,7 +139,9 @@ async fn under_lock<S: Source>(
     kept?;
     let code = code(&end, &name);
     match released {
-        Some(Err(source)) if source.is_lost() && !is_of_release(&source, lease_end) => {
+        Some(Err(source))
+            if source.is_lost() && (end.is_endangered || !is_of_release(&source, lease_end)) =>
+        {
             Err(Failure::Lost { name, source })
         }
         Some(Err(refused)) => {

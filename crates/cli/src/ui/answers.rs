@@ -13,6 +13,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use super::desk::{self, Desk};
+use super::events::BEAT;
 use super::picture::Picture;
 use super::routes::{Asked, Site, refused};
 use super::{blockers, sessions};
@@ -65,8 +67,7 @@ pub(super) async fn about(State(site): State<Arc<Site>>) -> Response<Body> {
 }
 
 pub(super) async fn locks(State(site): State<Arc<Site>>) -> Response<Body> {
-    site.desk.look();
-    match read(&site, |picture| picture.read.map(|_| ())).await {
+    match read(&site, Desk::look, |picture| picture.read.map(|_| ())).await {
         Ok((picture, ())) => {
             let rows = picture.rows.iter();
             let rows: Vec<Value> = rows.map(|(name, row)| row.object(name)).collect();
@@ -83,8 +84,10 @@ pub(super) async fn queue(
     if let Err(error) = LockName::new(&asked.name) {
         return refused(StatusCode::BAD_REQUEST, &error.to_string());
     }
-    site.desk.look_at(&asked.name);
-    let (picture, ()) = match read(&site, |picture| picture.read.map(|_| ())).await {
+    let look = |desk: &Desk| {
+        desk.look_at(&asked.name);
+    };
+    let (picture, ()) = match read(&site, look, |picture| picture.read.map(|_| ())).await {
         Ok(read) => read,
         Err(refusal) => return refusal,
     };
@@ -114,8 +117,15 @@ pub(super) async fn journal(
     if let Err(error) = LockName::new(&asked.name) {
         return refused(StatusCode::BAD_REQUEST, &error.to_string());
     }
-    site.desk.look_at(&asked.name);
-    match read(&site, |picture| picture.journals.get(&asked.name).cloned()).await {
+    if !site.desk.look_at(&asked.name) {
+        let why = format!("{} other locks are looked at: ask again", desk::MOST);
+        return refused(StatusCode::SERVICE_UNAVAILABLE, &why);
+    }
+    let look = |desk: &Desk| {
+        desk.look_at(&asked.name);
+    };
+    let known = |picture: &Picture| picture.journals.get(&asked.name).cloned();
+    match read(&site, look, known).await {
         Ok((picture, journal)) => match &journal.entries {
             Ok(entries) => with_ages(&picture, json!({ "name": asked.name, "entries": entries })),
             Err(why) => refused(StatusCode::BAD_GATEWAY, why),
@@ -125,24 +135,22 @@ pub(super) async fn journal(
 }
 
 pub(super) async fn waits(State(site): State<Arc<Site>>) -> Response<Body> {
-    site.desk.look();
-    match read(&site, |picture| picture.read.map(|_| ())).await {
+    match read(&site, Desk::look, |picture| picture.read.map(|_| ())).await {
         Ok((picture, ())) => with_ages(&picture, blockers::of(&picture)),
         Err(refusal) => refusal,
     }
 }
 
 pub(super) async fn sessions(State(site): State<Arc<Site>>) -> Response<Body> {
-    site.desk.look();
-    match read(&site, |picture| picture.read.map(|_| ())).await {
+    match read(&site, Desk::look, |picture| picture.read.map(|_| ())).await {
         Ok((picture, ())) => with_ages(&picture, sessions::of(&picture)),
         Err(refusal) => refusal,
     }
 }
 
 pub(super) async fn doctor(State(site): State<Arc<Site>>) -> Response<Body> {
-    site.desk.look_at_findings();
-    match read(&site, |picture| picture.examined.clone()).await {
+    let known = |picture: &Picture| picture.examined.clone();
+    match read(&site, Desk::look_at_findings, known).await {
         Ok((picture, examined)) => {
             let findings = examined.findings.iter().map(Finding::object);
             let answer = json!({
@@ -156,25 +164,33 @@ pub(super) async fn doctor(State(site): State<Arc<Site>>) -> Response<Body> {
     }
 }
 
-/// Waits until the reader knows something.
+/// Waits until the reader knows something that is looked at meanwhile.
 async fn read<T>(
     site: &Site,
+    look: impl Fn(&Desk),
     known: impl Fn(&Picture) -> Option<T>,
 ) -> Result<(Arc<Picture>, T), Response<Body>> {
     let mut pictures = site.desk.pictures();
     let waiting = async {
         loop {
+            look(&site.desk);
             let picture = pictures.borrow_and_update().clone();
             if let Some(known) = known(&picture) {
                 return Some((picture, known));
             }
-            pictures.changed().await.ok()?;
+            if let Ok(changed) = timeout(BEAT, pictures.changed()).await {
+                changed.ok()?;
+            }
         }
     };
     let silent = || {
-        let error = site.desk.picture().error.clone();
-        let why = error.unwrap_or_else(|| "the servers have not answered yet".into());
-        refused(StatusCode::SERVICE_UNAVAILABLE, &why)
+        let picture = site.desk.picture();
+        let why = match (&picture.error, picture.read) {
+            (Some(error), _) => error,
+            (None, None) => "the servers have not answered yet",
+            (None, Some(_)) => "not all locks have been read yet: ask again",
+        };
+        refused(StatusCode::SERVICE_UNAVAILABLE, why)
     };
     match timeout(site.patience, waiting).await {
         Ok(Some(read)) => Ok(read),

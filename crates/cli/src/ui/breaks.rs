@@ -44,9 +44,20 @@ pub(super) async fn remove(
         Ok(order) => order,
         Err(wrong) => return refused(wrong.status(), &wrong.body_text()),
     };
-    match Box::pin(act(&site, &order)).await {
-        Ok(answer) => answer,
-        Err(failure) => refused(status(&failure), &report::in_one_line(&failure)),
+    let Ok(place) = site.breaks.clone().try_acquire_owned() else {
+        let why = "too many tickets are being removed";
+        return refused(StatusCode::SERVICE_UNAVAILABLE, why);
+    };
+    // A holder that was asked must go, also if the page that ordered it has gone.
+    let acting = tokio::spawn(async move {
+        let acted = act(&site, &order).await;
+        drop(place);
+        acted
+    });
+    match acting.await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(failure)) => refused(status(&failure), &report::in_one_line(&failure)),
+        Err(failed) => refused(StatusCode::INTERNAL_SERVER_ERROR, &failed.to_string()),
     }
 }
 

@@ -14,7 +14,7 @@ use super::picture::Picture;
 /// So long a look counts. Streams say each second that they go on.
 const LOOKS: Duration = Duration::from_secs(5);
 /// The most locks that are looked at one by one.
-const MOST: usize = 64;
+pub(super) const MOST: usize = 64;
 
 pub(super) struct Desk {
     interest: Mutex<Interest>,
@@ -60,18 +60,20 @@ impl Desk {
         self.came_to(|interest| &mut interest.doctor);
     }
 
-    /// Somebody looks at one lock and at its journal.
-    pub(super) fn look_at(&self, name: &str) {
+    /// Somebody looks at one lock and at its journal. False if too many are looked at.
+    pub(super) fn look_at(&self, name: &str) -> bool {
         self.look();
         let now = Instant::now();
         let mut interest = self.interest();
         interest.locks.retain(|_, at| now - *at < LOOKS);
-        if interest.locks.len() < MOST || interest.locks.contains_key(name) {
-            let is_new = interest.locks.insert(name.to_owned(), now).is_none();
-            if is_new {
-                self.came.notify_one();
-            }
+        if interest.locks.len() >= MOST && !interest.locks.contains_key(name) {
+            return false;
         }
+        let is_new = interest.locks.insert(name.to_owned(), now).is_none();
+        if is_new {
+            self.came.notify_one();
+        }
+        true
     }
 
     pub(super) fn is_looked_at(&self) -> bool {

@@ -13,6 +13,7 @@ use axum::http::{HeaderMap, Response, StatusCode};
 use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::stream;
+use lockkeeper::LockName;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -25,7 +26,7 @@ use crate::queue;
 use crate::visible;
 
 /// A viewer is still there after that.
-const BEAT: Duration = Duration::from_secs(2);
+pub(super) const BEAT: Duration = Duration::from_secs(2);
 
 #[derive(Deserialize)]
 pub(super) struct Looks {
@@ -52,6 +53,9 @@ pub(super) async fn stream(
     Asked(looks): Asked<Looks>,
     headers: HeaderMap,
 ) -> Response<Body> {
+    if let Some(Err(error)) = looks.lock.as_ref().map(LockName::new) {
+        return refused(StatusCode::BAD_REQUEST, &error.to_string());
+    }
     let Ok(place) = site.viewers.clone().try_acquire_owned() else {
         let why = "too many pages are open";
         return refused(StatusCode::SERVICE_UNAVAILABLE, why);

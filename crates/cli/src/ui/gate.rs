@@ -18,7 +18,6 @@ use crate::files;
 /// A script that reads this header of ours is of our origin, or is no browser.
 pub(super) const CSRF: &str = "x-lockkeeper-token";
 const SITE: &str = "sec-fetch-site";
-const COOKIE_NAME: &str = "lockkeeper_ui";
 /// The shortest token.
 const SHORTEST: usize = 16;
 
@@ -26,6 +25,8 @@ pub(super) struct Gate {
     asks: Asks,
     /// Names beside IP addresses and localhost.
     hosts: Vec<String>,
+    /// Browsers do not tell ports apart: two servers of one host would replace each other's cookie.
+    cookie_name: String,
     /// Of this process: what a browser has after a login.
     cookie: String,
     /// Of this process: what a page must know to change something.
@@ -97,9 +98,19 @@ impl Gate {
         Ok(Self {
             asks,
             hosts: hosts.collect(),
+            cookie_name: "lockkeeper_ui".into(),
             cookie: Uuid::new_v4().simple().to_string(),
             csrf: Uuid::new_v4().simple().to_string(),
         })
+    }
+
+    /// For a server that listens at this port.
+    pub(super) fn at(self, port: u16) -> Self {
+        let cookie_name = format!("{}_{port}", self.cookie_name);
+        Self {
+            cookie_name,
+            ..self
+        }
     }
 
     pub(super) fn csrf(&self) -> &str {
@@ -138,7 +149,7 @@ impl Gate {
                 let has_cookie = cookies.any(|cookie| {
                     let parts = cookie.trim().split_once('=');
                     parts.is_some_and(|(name, value)| {
-                        name == COOKIE_NAME && is_same(value, &self.cookie)
+                        name == self.cookie_name && is_same(value, &self.cookie)
                     })
                 });
                 (has_token || has_cookie)
@@ -173,8 +184,8 @@ impl Gate {
     pub(super) fn login(&self, given: &str) -> Option<String> {
         match &self.asks {
             Asks::Token(token) if is_same(given.trim(), token) => Some(format!(
-                "{COOKIE_NAME}={}; Path=/; HttpOnly; SameSite=Strict",
-                self.cookie
+                "{}={}; Path=/; HttpOnly; SameSite=Strict",
+                self.cookie_name, self.cookie
             )),
             _ => None,
         }
@@ -206,6 +217,7 @@ mod tests {
         Gate {
             asks,
             hosts: vec!["locks.example.com".into()],
+            cookie_name: "lockkeeper_ui_1".into(),
             cookie: "cookie".into(),
             csrf: "csrf".into(),
         }
@@ -254,12 +266,13 @@ mod tests {
         let check = |name, value: &str| gate.check_access(&headers(&[(name, value)]));
 
         assert_eq!(check("authorization", "Bearer 0123456789abcdef"), Ok(()));
-        assert_eq!(check("cookie", "a=b; lockkeeper_ui=cookie"), Ok(()));
+        assert_eq!(check("cookie", "a=b; lockkeeper_ui_1=cookie"), Ok(()));
         for (name, value) in [
             ("authorization", "Bearer 0123456789abcdee"),
             ("authorization", "Basic 0123456789abcdef"),
             ("authorization", "Bearer "),
-            ("cookie", "lockkeeper_ui=0123456789abcdef"),
+            ("cookie", "lockkeeper_ui_1=0123456789abcdef"),
+            ("cookie", "lockkeeper_ui_2=cookie"),
             ("cookie", "a=cookie"),
             ("host", "localhost"),
         ] {
@@ -267,7 +280,7 @@ mod tests {
         }
         assert!(gate.login("wrong").is_none());
         let cookie = gate.login(" 0123456789abcdef\n").unwrap();
-        assert!(cookie.starts_with("lockkeeper_ui=cookie;"), "{cookie}");
+        assert!(cookie.starts_with("lockkeeper_ui_1=cookie;"), "{cookie}");
         assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"));
     }
 

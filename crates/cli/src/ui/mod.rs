@@ -11,6 +11,7 @@ mod desk;
 mod events;
 mod exposition;
 mod gate;
+mod listen;
 mod picture;
 mod reader;
 mod routes;
@@ -45,12 +46,12 @@ pub(crate) async fn run(server: &Server, order: &Ui, as_json: bool) -> Result<u8
         let keeper = server.connect().await?;
         let (desk, publish) = Desk::new();
         let desk = Arc::new(desk);
+        let gate = gate.at(address.port());
         let site = Site::new(server, order, keeper.clone(), desk.clone(), gate);
         let reader = Reader::new(server, order, keeper, desk, publish);
         say_where(order, address, as_json)?;
-        let serving = axum::serve(listener, routes::of(Arc::new(site))).into_future();
         tokio::select! {
-            served = serving => served.map_err(Failure::System)?,
+            () = listen::serve(listener, routes::of(Arc::new(site))) => {}
             () = reader.read() => {}
         }
         Ok(0)

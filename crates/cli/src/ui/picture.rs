@@ -14,6 +14,8 @@ use uuid::Uuid;
 use crate::doctor::{Finding, Wait};
 use crate::queue;
 
+/// The most characters of a text in the list.
+const MOST_TEXT: usize = 200;
 /// So many names that went are remembered.
 const GONE: usize = 2000;
 
@@ -100,9 +102,26 @@ impl Row {
             "waiting": self.waiting(),
             "denied": self.is_denied,
             "deadlock": self.is_in_circle,
-            "holder": holder.map(|holder| queue::object(0, holder)),
+            "holder": holder.map(|holder| cut(queue::object(0, holder))),
         })
     }
+}
+
+/// Others may have written very much, and each viewer gets the whole list.
+fn cut(mut entry: Value) -> Value {
+    for field in entry
+        .as_object_mut()
+        .into_iter()
+        .flat_map(|it| it.values_mut())
+    {
+        if let Value::String(text) = field {
+            if let Some((end, _)) = text.char_indices().nth(MOST_TEXT) {
+                text.truncate(end);
+                text.push('…');
+            }
+        }
+    }
+    entry
 }
 
 impl Picture {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use axum::extract::{DefaultBodyLimit, Form, FromRequestParts, Query, Request, State};
+use axum::body::{Body, to_bytes};
+use axum::extract::{Form, FromRequestParts, Query, Request, State};
 use axum::http::header::{LOCATION, SET_COOKIE};
 use axum::http::request::Parts;
 use axum::http::{Response, StatusCode};
@@ -17,6 +17,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use super::desk::Desk;
 use super::gate::{Gate, Refusal};
@@ -27,8 +28,11 @@ use crate::visible;
 
 /// The most pages that are kept up to date at the same time.
 const MOST_VIEWERS: usize = 256;
-/// The longest body of a request, in bytes.
+/// The most tickets that are removed at the same time.
+const MOST_BREAKS: usize = 16;
+/// The longest body of a request, in bytes, and the longest that it may take.
 const LONGEST_BODY: usize = 16 << 10;
+const BODY: Duration = Duration::from_secs(10);
 
 /// What all handlers share.
 pub(super) struct Site {
@@ -36,6 +40,7 @@ pub(super) struct Site {
     pub(super) keeper: Keeper,
     pub(super) gate: Gate,
     pub(super) viewers: Arc<Semaphore>,
+    pub(super) breaks: Arc<Semaphore>,
     /// Of the store, as it may be shown.
     pub(super) place: String,
     pub(super) root: String,
@@ -58,6 +63,7 @@ impl Site {
             keeper,
             gate,
             viewers: Arc::new(Semaphore::new(MOST_VIEWERS)),
+            breaks: Arc::new(Semaphore::new(MOST_BREAKS)),
             place: server.place.shown().to_string(),
             root: server.root.clone(),
             allows_break: order.allow_break,
@@ -83,7 +89,6 @@ pub(super) fn of(site: Arc<Site>) -> Router {
         .route("/api/events", get(events::stream))
         .route("/api/break", post(breaks::remove))
         .fallback(async || refused(StatusCode::NOT_FOUND, "there is nothing at this path"))
-        .layer(DefaultBodyLimit::max(LONGEST_BODY))
         .layer(middleware::from_fn_with_state(site.clone(), guard))
         .with_state(site)
 }
@@ -91,12 +96,31 @@ pub(super) fn of(site: Arc<Site>) -> Router {
 /// Lets in who may come in, and rules what browsers may do with the answer.
 async fn guard(State(site): State<Arc<Site>>, request: Request, next: Next) -> Response<Body> {
     let mut answer = match admit(&site, &request) {
-        Ok(None) => next.run(request).await,
+        Ok(None) => match with_body(request).await {
+            Ok(request) => next.run(request).await,
+            Err(answer) => answer,
+        },
         Ok(Some(answer)) => answer,
         Err(refusal) => refused(refusal.status(), &refusal.why()),
     };
     assets::rule(answer.headers_mut());
     answer
+}
+
+/// The request when all of it is there.
+async fn with_body(request: Request) -> Result<Request, Response<Body>> {
+    let (head, body) = request.into_parts();
+    match timeout(BODY, to_bytes(body, LONGEST_BODY)).await {
+        Ok(Ok(body)) => Ok(Request::from_parts(head, body.into())),
+        Ok(Err(_)) => Err(refused(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the body is too long, or broken off",
+        )),
+        Err(_) => Err(refused(
+            StatusCode::REQUEST_TIMEOUT,
+            "the body does not come",
+        )),
+    }
 }
 
 /// An answer for everybody, or the right to go on.

@@ -73,7 +73,7 @@ async fn a_run_that_would_stand_behind_one_that_waits_for_the_run_around_it_is_w
         let script = format!(
             "env -u LOCKKEEPER_NAME \"$L\" {stranger} -- true & \
              until \"$L\" queue {name} | grep -q waiting; do sleep 0.1; done; \
-             \"$L\" {inner} -- echo inside; echo code $?; kill $!"
+             \"$L\" {inner} -- echo inside; echo code $?; kill $!; wait"
         );
         let words: Vec<&str> = outer.split(' ').collect();
         let ended = under(&world, &words, &script).await;

@@ -1,6 +1,6 @@
 // Asks before a ticket is removed, and says what became of it.
 
-import { count, make, number, process, title } from './text.js';
+import { bodyOf, count, make, number, process, title } from './text.js';
 
 export function askToBreak(app, name, entry) {
   const asksHolder = entry.holder && entry.kind !== 'candidate';
@@ -10,6 +10,11 @@ export function askToBreak(app, name, entry) {
   const remove = make('button', { type: 'button', class: 'danger' }, 'Remove the ticket');
   const tell = (...lines) => told.append(...lines.map((line) => make('li', {}, line)));
   remove.addEventListener('click', async () => {
+    if (asksHolder && (grace.value === '' || !grace.reportValidity())) {
+      tell('Give the seconds as a whole number from 0 to 3600. With 0 it is not asked.');
+      grace.focus();
+      return;
+    }
     remove.disabled = true;
     const graceMs = asksHolder ? Math.round(Number(grace.value) * 1000) : 0;
     if (graceMs > 0) tell(`The holder is asked, and has ${count(graceMs / 1000, 'second', 'seconds')}.`);
@@ -61,7 +66,5 @@ async function order(app, name, entry, graceMs) {
     headers: { 'content-type': 'application/json', 'x-lockkeeper-token': app.about.token },
     body: JSON.stringify({ name, node: entry.node, token: entry.token, grace_ms: graceMs }),
   });
-  const body = await answer.json();
-  if (!answer.ok) throw new Error(body.error);
-  return body.steps;
+  return (await bodyOf(answer)).steps;
 }

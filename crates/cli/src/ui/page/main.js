@@ -64,15 +64,30 @@ function listen() {
   stream = new EventSource(`/api/events?${looks}`);
   const mine = view;
   stream.onmessage = (message) => {
+    const boot = last && last.split('-')[0];
     last = message.lastEventId;
     app.version = last;
     take(JSON.parse(message.data), mine);
+    // The word of a server that has started again is another one.
+    if (boot && !last.startsWith(`${boot}-`)) again();
   };
   stream.onerror = () => {
     state('lost', 'no answer from lockkeeper ui');
-    // A login that is over, or a server that has started again: the first request tells.
-    if (stream.readyState === EventSource.CLOSED) setTimeout(() => get('/api/about').then(listen, fail), 2000);
+    // A login that is over, a proxy without its server, or a server that has started again.
+    if (stream.readyState === EventSource.CLOSED) setTimeout(again, 2000);
   };
+}
+
+// Asks the server about itself until it answers.
+async function again() {
+  try {
+    app.about = await get('/api/about');
+  } catch (error) {
+    fail(error);
+    setTimeout(again, 2000);
+    return;
+  }
+  open();
 }
 
 async function take(event, mine) {

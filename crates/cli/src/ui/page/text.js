@@ -109,8 +109,13 @@ export function badge(kind, text) {
 
 export async function get(path, parameters = {}) {
   const answer = await fetch(`${path}?${new URLSearchParams(parameters)}`);
-  const body = await answer.json();
   if (answer.status === 401) location.reload();
-  if (!answer.ok) throw new Error(body.error);
+  return bodyOf(answer);
+}
+
+// What lockkeeper says, or what a proxy says in its place.
+export async function bodyOf(answer) {
+  const body = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Error(body.error ?? `${answer.status} ${answer.statusText}`);
   return body;
 }
