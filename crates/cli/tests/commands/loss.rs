@@ -2,7 +2,7 @@
 //! enough, and `run` ends with 70.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -133,7 +133,7 @@ async fn words_that_nobody_reads_hold_up_no_signal(world: World) {
     let gone = || async { is_gone(group) };
     eventually("SIGKILL follows", LONG, gone).await;
     // The last word waits for a reader.
-    drop(reader);
+    File::from(reader).read_exact(&mut [0; 4096]).unwrap();
     let code = timeout(LONG, holder.code()).await.expect("the tool ends");
     assert_eq!(code, Some(70));
 }
