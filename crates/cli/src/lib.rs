@@ -89,10 +89,12 @@ pub fn main() -> ExitCode {
     let arguments = match Arguments::read(std::env::args_os(), &args::places()) {
         Ok(arguments) => arguments,
         Err(Failure::Words(usage)) => {
-            // Help and version are asked for, and go to stdout. If they cannot be
-            // printed, nothing is left to say so with.
-            usage.print().unwrap_or_default();
-            return if usage.use_stderr() { code::USAGE } else { 0 }.into();
+            // Help and version are asked for, and go to stdout.
+            return match usage.print() {
+                _ if usage.use_stderr() => code::USAGE.into(),
+                Ok(()) => 0.into(),
+                Err(error) => fail(&Failure::Output(error)),
+            };
         }
         Err(failure) => return fail(&failure),
     };

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio::process::Child;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::doctor::holder;
 use super::{Holder, one_line, outcome, queued, run};
@@ -428,6 +428,59 @@ async fn a_page_asks_the_holder_before_it_removes_the_ticket(world: World) {
     assert!(steps.contains("has gone from the queue"), "{steps}");
     assert_eq!(holder.code().await, Some(3), "its command's own");
     assert_eq!(again.status, 409, "{again:?}");
+}
+
+#[case]
+async fn a_removal_goes_on_when_its_page_has_gone(world: World) {
+    let script = "trap '' TERM; echo ready; while :; do sleep 0.1; done";
+    let _holder = Holder::start(&mut run(&world, "wanted", script)).await;
+    let ui = Ui::start(&world, &["--allow-break"]).await;
+    let entry = |answer: &Value| answer["entries"].get(0).cloned();
+    let entry = ui.eventually("/api/queue?name=wanted", entry).await;
+    let order = json!({
+        "name": "wanted",
+        "node": entry["node"],
+        "token": entry["token"],
+        "grace_ms": 1_000,
+    });
+    let word = ui.csrf().await;
+    let head = [(WORD, &*word), ("content-type", "application/json")];
+
+    let order = order.to_string();
+    let removed = ui.ask("POST /api/break", &head, &order);
+    let removed = timeout(Duration::from_millis(500), removed).await;
+
+    assert!(removed.is_err(), "the holder has its time: {removed:?}");
+    let is_removed = || async { super::tickets(&world, "wanted").await == 0 };
+    eventually("its ticket is removed", SOON, is_removed).await;
+}
+
+#[case]
+async fn who_sends_nothing_is_cut_off(world: World) {
+    let ui = Ui::start(&world, &[]).await;
+    let head = async {
+        let mut stream = TcpStream::connect(ui.address).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+    };
+    let body = async {
+        let mut stream = BufReader::new(TcpStream::connect(ui.address).await.unwrap());
+        let begin = format!(
+            "POST /login HTTP/1.1\r\nhost: {}\r\ncontent-length: 5\r\n{WORD}: {}\r\n\r\n",
+            ui.address,
+            ui.csrf().await
+        );
+        stream.write_all(begin.as_bytes()).await.unwrap();
+        let mut status = String::new();
+        stream.read_line(&mut status).await.unwrap();
+        status
+    };
+
+    let ended = timeout(SOON, async { tokio::join!(head, body) }).await;
+
+    let ((), status) = ended.expect("both end");
+    assert!(status.contains(" 408 "), "{status}");
 }
 
 #[case]

@@ -51,7 +51,7 @@ pub(super) async fn live(order: &Order, mut told: watch::Receiver<bool>) {
     let theirs = log.clone();
     let lives = Arc::new(());
     let lived = Arc::downgrade(&lives);
-    stall::naps(
+    tokio::spawn(stall::task_naps(
         move || lived.strong_count() > 0,
         move |late| {
             if late > WORTH_A_LINE {
@@ -59,7 +59,7 @@ pub(super) async fn live(order: &Order, mut told: watch::Receiver<bool>) {
                 theirs.note(What::Stalled { for_ns });
             }
         },
-    );
+    ));
     let mut writer = Writer::connect(order.store, &order.lock, &order.name).await;
     let Some(keeper) = connect(order, &told).await else {
         return;
