@@ -17,7 +17,7 @@ pub(crate) fn clean(text: &str) -> String {
 }
 
 /// Whether a character steers the terminal, turns the order of its neighbours round, or is not seen
-/// at all: Unicode's `Default_Ignorable_Code_Point`, but for the 16 variation selectors, which stand
+/// at all: Unicode's `Default_Ignorable_Code_Point`, but for the 16 variation selectors that stand
 /// behind emoji.
 fn is_unseen(c: char) -> bool {
     c.is_control()

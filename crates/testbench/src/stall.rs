@@ -19,8 +19,8 @@ struct Shared {
     is_over: AtomicBool,
 }
 
-/// Sleeps repeatedly while `goes_on`, and reports how late each sleep ended. As a task: a thread that
-/// only sleeps is preferred by the machine to those that work.
+/// Sleeps repeatedly while `goes_on`, and reports how late each sleep ended. As a task: the machine
+/// prefers a thread that only sleeps to those that work.
 pub async fn task_naps(goes_on: impl Fn() -> bool, late: impl Fn(Duration)) {
     while goes_on() {
         let began = Instant::now();

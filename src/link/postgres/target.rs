@@ -82,11 +82,7 @@ impl PostgresTarget {
                 _ => theirs.push(part),
             }
         }
-        let plain = format!("{address}?{}", theirs.join("&"));
-        let mut config: Config = plain.parse().map_err(refusal)?;
-        if config.get_application_name().is_none() {
-            config.application_name("lockkeeper");
-        }
+        let config = config(&format!("{address}?{}", theirs.join("&")))?;
         let server = server_of(&config)?;
         Ok(Self {
             endpoint: Arc::new(Endpoint::new(config)),
@@ -130,6 +126,14 @@ impl PostgresTarget {
     pub(crate) fn is_secure(&self) -> bool {
         self.endpoint.is_secure()
     }
+}
+
+fn config(url: &str) -> Result<Config, String> {
+    let mut config: Config = url.parse().map_err(refusal)?;
+    if config.get_application_name().is_none() {
+        config.application_name("lockkeeper");
+    }
+    Ok(config)
 }
 
 /// Whether a mode asks for TLS. With TLS, the certificate and its name are always verified, which

@@ -1,8 +1,9 @@
 //! The one who asks the servers. It lists the locks, and reads their queues in rounds.
 //!
 //! Invariant: on average it sends no more requests a second than it may, and a tenth of that while
-//! nobody looks; the library does not tell how many directories without tickets a list has read. All reads of one round are before all reads of the next. What is looked at, and
-//! what has changed its length, is read first.
+//! nobody looks; the library does not tell how many directories without tickets a list has read.
+//! All reads of one round are before all reads of the next. What is looked at, and what has changed
+//! its length, is read first.
 
 use std::collections::{BTreeSet, HashMap};
 use std::pin::pin;

@@ -295,6 +295,10 @@ fn notices(events: &[&Event], slack: Duration, say: &mut impl FnMut(&'static str
                 let lease = leases.entry((client, *token)).or_default();
                 *lease = (*lease).max(*until);
             }
+            // From here on a beat renews it without a look. The end of a release has its own bound.
+            What::Releasing { token } => {
+                leases.retain(|key, end| *key != (client, *token) || *end <= event.t_ns)
+            }
             What::Released { token, .. } => drop(leases.remove(&(client, *token))),
             What::Lost { token } => {
                 let end = leases.remove(&(client, *token));
