@@ -41,17 +41,11 @@ impl SqlUrl {
             return Err(Error::invalid_url(url, why));
         };
         let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
-        if query.contains('@') {
-            return Err(Error::invalid_url(url, AT_IN_OPTIONS));
-        }
         let mut options = Vec::new();
         let mut theirs = Vec::new();
         for part in query.split('&').filter(|part| !part.is_empty()) {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
-            if asks_for_tls(key, value) {
-                let why = format!("`{part}` asks for TLS, which is not built in");
-                return Err(Error::invalid_url(url, why));
-            }
+            check(key, value).map_err(|why| Error::invalid_url(url, why))?;
             if ours.contains(&key) {
                 options.push((key.to_owned(), value.to_owned()));
             } else {
@@ -128,6 +122,18 @@ pub(super) fn identifier(name: &str) -> Result<String> {
         given: name.to_owned(),
         why: "it has letters, digits and _ only, and begins with no digit".into(),
     })
+}
+
+fn check(key: &str, value: &str) -> Result<(), String> {
+    if [key, value].iter().any(|text| text.contains('@')) {
+        return Err(AT_IN_OPTIONS.into());
+    }
+    if asks_for_tls(key, value) {
+        return Err(format!(
+            "`{key}={value}` asks for TLS, which is not built in"
+        ));
+    }
+    Ok(())
 }
 
 fn asks_for_tls(key: &str, value: &str) -> bool {
