@@ -219,7 +219,10 @@ claim('a thousand locks with ten thousand waiters scroll', async (world) => {
     const frames = await rows.evaluate(scroll);
     await rowOf(page, 'load/999').waitFor();
     console.log(`   frames while 1 000 locks scroll: median ${frames.median} ms, longest ${frames.longest} ms`);
-    assert.ok(frames.median < 50, JSON.stringify(frames));
+    // A busy machine draws nothing faster.
+    const plain = await plainFrames();
+    console.log(`   frames of plain text: median ${plain.median} ms`);
+    assert.ok(frames.median < Math.max(50, 3 * plain.median), JSON.stringify({ frames, plain }));
     await page.getByRole('searchbox').fill('load/0');
     await page.getByRole('link', { name: 'load/0', exact: true }).click();
     const queue = page.getByRole('region', { name: 'Entries of the queue' });
@@ -231,6 +234,15 @@ claim('a thousand locks with ten thousand waiters scroll', async (world) => {
 });
 
 // Scrolls to the end in a second, and says how long frames took.
+// Of a list without a script, which is as long.
+async function plainFrames() {
+  const page = await browser.newPage({ viewport: { width: 1180, height: 720 } });
+  await page.setContent(`<div style="height: 90vh; overflow: auto">${'<p>a lock'.repeat(1000)}</div>`);
+  const frames = await page.locator('div').evaluate(scroll);
+  await page.close();
+  return frames;
+}
+
 async function scroll(element) {
   const times = [];
   let before = performance.now();
