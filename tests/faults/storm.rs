@@ -6,6 +6,8 @@
 mod crew;
 mod hurt;
 
+use std::collections::HashSet;
+use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -249,18 +251,18 @@ async fn ends_well(
     took: (Duration, Duration),
     site: &Site<'_>,
 ) {
-    let calm: Vec<usize> = fleets.iter().map(|fleet| fleet.events().len()).collect();
+    let mut calm: Vec<_> = fleets
+        .iter()
+        .map(|fleet| (fleet.tail(), HashSet::new()))
+        .collect();
     for (fleet, name) in crew.names() {
         let at = fleets.iter().position(|one| Arc::ptr_eq(one, &fleet));
-        let calm = calm[at.unwrap()];
-        let again = || async {
-            let events = fleet.events();
-            let since = &events[calm..];
-            let theirs = |event: &&Event| event.client == name;
-            since
-                .iter()
-                .filter(theirs)
-                .any(|event| matches!(event.what, What::Granted { .. }))
+        let (tail, granted) = &mut calm[at.unwrap()];
+        let again = || {
+            let is_grant = |event: &Event| matches!(event.what, What::Granted { .. });
+            let grants = tail.more().into_iter().filter(is_grant);
+            granted.extend(grants.map(|event| event.client));
+            ready(granted.contains(&name))
         };
         let what = format!("{name} gets the lock in the calm");
         hurt.comes(&what, 2 * SOON, eventually(&what, AT_ALL, again))

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::checker::{Accepted, History};
-use super::events::{self, Event, Log, What};
+use super::events::{self, Event, Log, Tail, What};
 use super::eventually;
 use super::store::{Fence, Store};
 
@@ -100,7 +100,7 @@ impl Fleet {
             recipe: Recipe::Mutex,
             session_timeout: self.session_timeout,
             store: self.store.address(),
-            log: self.folder.path().join("log"),
+            log: self.path(),
             patience: None,
             work: Duration::from_millis(10),
             writes: Some(3),
@@ -143,7 +143,16 @@ impl Fleet {
     }
 
     pub fn events(&self) -> Vec<Event> {
-        events::read(&self.folder.path().join("log"))
+        events::read(&self.path())
+    }
+
+    /// What the log gets from now on.
+    pub fn tail(&self) -> Tail {
+        Tail::at_its_end(&self.path())
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("log")
     }
 
     /// The history so far.
@@ -157,7 +166,8 @@ impl Fleet {
 
     /// Waits until the log has a matching event, and returns the first.
     pub async fn sees(&self, what: &str, within: Duration, is: impl Fn(&Event) -> bool) -> Event {
-        let seen = || async { self.events().into_iter().find(|event| is(event)) };
+        let mut tail = Tail::of(&self.path());
+        let seen = || std::future::ready(tail.more().into_iter().find(|event| is(event)));
         eventually(what, within, seen).await
     }
 }
@@ -167,7 +177,7 @@ impl Drop for Fleet {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.folder.disable_cleanup(true);
-            println!("the log is {}", self.folder.path().join("log").display());
+            println!("the log is {}", self.path().display());
         }
     }
 }

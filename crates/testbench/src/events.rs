@@ -4,7 +4,7 @@
 //! too, so the lines of several processes can be ordered. Nothing is judged here.
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -185,14 +185,49 @@ impl Log {
 
 /// All whole lines of a log, in the order of their time. Lines of the same time keep their order.
 pub fn read(path: &Path) -> Vec<Event> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-        Err(error) => panic!("{}: {error}", path.display()),
-    };
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    let event = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
-    let mut events: Vec<Event> = whole.lines().map(event).collect();
-    events.sort_by_key(|event| event.t_ns);
-    events
+    Tail::of(path).more()
+}
+
+/// Reads what is added to a log. Whoever waits for a line reads each once: a log grows for as long
+/// as one waits, and whoever reads all of it again and again keeps the clients from running.
+#[derive(Debug)]
+pub struct Tail {
+    log: BufReader<File>,
+    /// Of a line whose end was not there yet.
+    begun: Vec<u8>,
+}
+
+impl Tail {
+    /// From its first line.
+    pub fn of(path: &Path) -> Self {
+        let file = File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        Self {
+            log: BufReader::new(file),
+            begun: Vec::new(),
+        }
+    }
+
+    /// From here on.
+    pub fn at_its_end(path: &Path) -> Self {
+        let mut tail = Self::of(path);
+        tail.more();
+        tail
+    }
+
+    /// All whole lines that are new, as [`read`] has them.
+    pub fn more(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        loop {
+            let read = self.log.read_until(b'\n', &mut self.begun);
+            read.expect("a log can be read");
+            let Some(line) = self.begun.strip_suffix(b"\n") else {
+                break;
+            };
+            let event: Result<Event, _> = serde_json::from_slice(line);
+            events.push(event.unwrap_or_else(|error| panic!("{}: {error}", line.escape_ascii())));
+            self.begun.clear();
+        }
+        events.sort_by_key(|event| event.t_ns);
+        events
+    }
 }
