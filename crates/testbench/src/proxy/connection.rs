@@ -22,6 +22,9 @@ use crate::events::now;
 use crate::frames;
 use crate::protocol::Protocol;
 
+/// For bytes that arrive, at least.
+const ROOM: usize = 16 * 1024;
+
 /// Something on its way to the other side, not before its time.
 struct Parcel {
     due: Instant,
@@ -167,12 +170,13 @@ async fn read(
 ) {
     let mut buffer = Vec::new();
     let mut form = Form::of(shared.kind, way);
-    // A reset is an end like any other here.
-    while from
-        .read_buf(&mut buffer)
-        .await
-        .is_ok_and(|count| count > 0)
-    {
+    loop {
+        // Without room, no more than 64 bytes are read at once, and a copy of a database is many.
+        buffer.reserve(ROOM);
+        // A reset is an end like any other here.
+        if !matches!(from.read_buf(&mut buffer).await, Ok(1..)) {
+            return;
+        }
         while let Some(mut bytes) = form.take(&mut buffer, way) {
             let is_answer = way == Way::ToClient && form.is_answer(&bytes, dialogue);
             let parcel = |bytes, latch| {
