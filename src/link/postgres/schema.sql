@@ -7,8 +7,9 @@
 -- happens in that directory, and nothing else. A node's id is max(last of the rows that are locked + 1, the server's microseconds), one for each
 -- transaction, so that ids rise in each directory.
 --
--- Functions set `enable_seqscan`, because plans that are cached while a table is small go on scanning it. They set `jit`, because the cost of a scan that
--- cannot be helped would have each call compiled for 100 ms.
+-- Functions set `enable_seqscan`, because plans that are cached while a table is small go on scanning it; and `plan_cache_mode`, because a plan for
+-- each call costs several times what it runs. They set `jit`, because the cost of a scan that cannot be helped would have each call compiled for
+-- 100 ms. What reads a table is in plpgsql: a function in SQL plans its query at each call.
 
 SELECT pg_advisory_xact_lock(hashtextextended('%S of lockkeeper', 0));
 
@@ -59,11 +60,11 @@ CREATE OR REPLACE FUNCTION %S.micros() RETURNS bigint LANGUAGE sql VOLATILE AS $
 $$;
 
 -- Another one after each start, promotion and crash, and on each other server.
-CREATE OR REPLACE FUNCTION %S.incarnation() RETURNS text LANGUAGE sql VOLATILE AS $$
-    SELECT concat_ws('.', system_identifier, substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8),
-        extract(epoch FROM pg_postmaster_start_time()), (SELECT mark FROM %S.alive))
-    FROM pg_control_system()
-$$;
+CREATE OR REPLACE FUNCTION %S.incarnation() RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (SELECT concat_ws('.', system_identifier, substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8),
+        extract(epoch FROM pg_postmaster_start_time()), (SELECT mark FROM %S.alive)) FROM pg_control_system());
+END $$;
 
 CREATE OR REPLACE FUNCTION %S.hello() RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
@@ -139,7 +140,7 @@ END $$;
 -- A heartbeat that also says who is late, and which containers have been empty for long. One session at a time is told: it
 -- removes them. All are told when to ask again: when the next one may be late.
 CREATE OR REPLACE FUNCTION %S.touch(a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_empty_for bigint)
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply; now bigint := %S.micros();
 BEGIN
     r.status := coalesce(%S.beat(a_incarnation, a_session, a_secret, a_connection), 'ok');
@@ -240,7 +241,7 @@ CREATE OR REPLACE FUNCTION %S.multi(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_lock_dirs text[], a_lock_names text[],
     a_kinds text[], a_dirs text[], a_names text[], a_up_dirs text[], a_up_names text[], a_datas bytea[], a_versions int[],
     a_czxids bigint[])
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply; done %S.reply; made %S.reply[]; id bigint; locked text[]; own text[] := '{}';
 BEGIN
     IF 'check' = ALL (a_kinds) THEN
@@ -283,7 +284,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION %S.read(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_kinds text[], a_dirs text[], a_names text[], a_paths text[])
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE r %S.reply;
 BEGIN
     r.status := %S.refused(a_incarnation, a_session, a_secret, a_connection, false);
@@ -304,7 +305,7 @@ END $$;
 CREATE OR REPLACE FUNCTION %S.watch(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint,
     a_kind text, a_dir text, a_name text, a_path text, a_number bigint, a_channel text)
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply;
 BEGIN
     r.status := %S.refused(a_incarnation, a_session, a_secret, a_connection, true);
@@ -321,7 +322,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION %S.unwatch(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_path text, a_number bigint)
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply;
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
@@ -334,7 +335,7 @@ END $$;
 CREATE OR REPLACE FUNCTION %S.rearm(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_kinds text[], a_dirs text[], a_names text[], a_paths text[],
     a_numbers bigint[], a_czxids bigint[], a_lasts bigint[], a_channel text)
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply; asked record; node record;
 BEGIN
     r.status := %S.refused(a_incarnation, a_session, a_secret, a_connection, true);
@@ -360,14 +361,15 @@ BEGIN
     RETURN NEXT r;
 END $$;
 
-CREATE OR REPLACE FUNCTION %S.poll(a_session bigint) RETURNS SETOF text LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
+CREATE OR REPLACE FUNCTION %S.poll(a_session bigint)
+RETURNS SETOF text LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     RETURN QUERY DELETE FROM %S.events WHERE session = a_session RETURNING event;
 END $$;
 
 CREATE OR REPLACE FUNCTION %S.ephemerals(a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_prefix text)
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE r %S.reply;
 BEGIN
     r.status := coalesce(%S.refused(a_incarnation, a_session, a_secret, a_connection, false), 'ok');
@@ -390,7 +392,7 @@ END $$;
 -- Whoever is late is marked at first sight, and dead at a second one later. A heartbeat between them takes the mark away, so that one step
 -- of the clock ends no session.
 CREATE OR REPLACE FUNCTION %S.bury(a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_victim bigint)
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply; victim record; now bigint := %S.micros();
 BEGIN
     r.status := %S.refused(a_incarnation, a_session, a_secret, a_connection, false);
@@ -419,7 +421,7 @@ END $$;
 CREATE OR REPLACE FUNCTION %S.reap(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_victim bigint, a_lock_dirs text[], a_lock_names text[],
     a_dirs text[], a_names text[], a_up_dirs text[], a_up_names text[])
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply; done %S.reply; id bigint; locked text[];
 BEGIN
     r.status := %S.refused(a_incarnation, a_session, a_secret, a_connection, false);
@@ -445,7 +447,7 @@ END $$;
 CREATE OR REPLACE FUNCTION %S.collect(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_lock_dirs text[], a_lock_names text[],
     a_dir text, a_name text, a_up_dir text, a_up_name text, a_empty_for bigint)
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply; done %S.reply; id bigint; locked text[];
 BEGIN
     r.status := %S.refused(a_incarnation, a_session, a_secret, a_connection, true);
@@ -462,7 +464,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION %S.close(a_incarnation text, a_session bigint, a_secret text, a_connection bigint)
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply;
 BEGIN
     r.status := %S.refused(a_incarnation, a_session, a_secret, a_connection, false);
