@@ -220,12 +220,15 @@ async fn pair_in_postgres(client: &tokio_postgres::Client, kind: &str, name: &st
         ),
         "postgres+advisory" => {
             let key = AdvisoryLock::key(&name);
-            let lock = "SELECT pg_try_advisory_lock($1)";
+            // What ends the lock of a silent client is a part of it, as a lease is elsewhere.
+            let lock = "SELECT pg_try_advisory_lock($1), \
+                        set_config('idle_session_timeout', '30000', false)";
             client
                 .query_typed(lock, &[(&key, Type::INT8)])
                 .await
                 .unwrap();
-            let free = "SELECT pg_advisory_unlock($1)";
+            let free = "SELECT pg_advisory_unlock($1), \
+                        set_config('idle_session_timeout', '0', false)";
             client
                 .query_typed(free, &[(&key, Type::INT8)])
                 .await
@@ -233,7 +236,8 @@ async fn pair_in_postgres(client: &tokio_postgres::Client, kind: &str, name: &st
             return;
         }
         _ => {
-            client.batch_execute("BEGIN").await.unwrap();
+            let begin = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 30000";
+            client.batch_execute(begin).await.unwrap();
             let lock = "SELECT 1 FROM lockkeeper_rows WHERE name = $1 FOR UPDATE NOWAIT";
             client
                 .query_typed(lock, &[(&name, Type::TEXT)])
