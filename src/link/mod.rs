@@ -126,13 +126,15 @@ pub(crate) enum Create {
 }
 
 /// The node that `create` made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Created {
     /// The number appended to the name, for a sequential node.
     pub(crate) seq: i32,
     pub(crate) czxid: i64,
     /// The session of an ephemeral node.
     pub(crate) owner: i64,
+    /// The directory at that moment, of a numbered node; see [`Link::tells_directory`].
+    pub(crate) directory: Option<Box<Node>>,
 }
 
 /// One read of a `multi_read`.
@@ -238,6 +240,10 @@ pub(crate) trait Link: Send + Sync + fmt::Debug {
     /// The timeout that the server granted when the session was opened.
     fn session_timeout(&self) -> Duration;
     fn create<'a>(&'a self, path: &'a str, data: &[u8], kind: Create) -> Reply<'a, Created>;
+    /// Whether the answer to a `create` has the directory, so that nobody need read it.
+    fn tells_directory(&self) -> bool {
+        false
+    }
     fn delete(&self, path: &str) -> Reply<'_, ()>;
     /// As `delete`, of a ticket with this `czxid` alone where the store can compare it.
     fn delete_ticket(&self, path: &str, _czxid: i64) -> Reply<'_, ()> {

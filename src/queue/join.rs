@@ -180,8 +180,9 @@ impl<'a> Joining<'a> {
         self.settle(session, attempt, places, answer).await
     }
 
-    /// Sends one request for all tickets. A read of its directory follows the create of a single
-    /// ticket before that is answered: so a lock that is free costs one round trip.
+    /// Sends one request for all tickets. Where its answer does not tell of the directory, a read
+    /// follows the create of a single ticket before that is answered: so a lock that is free costs
+    /// one round trip.
     async fn send(
         &self,
         session: &Session,
@@ -195,19 +196,29 @@ impl<'a> Joining<'a> {
             // large.
             drop(line);
             let directory = &self.first.directory.path;
-            let speculative_read = self
-                .speculates
-                .then(|| session.speculative_read(link, directory));
+            if !self.speculates || link.tells_directory() {
+                return Box::pin(self.told(session, created)).await;
+            }
+            let speculative_read = session.speculative_read(link, directory);
             let created = created.await?;
-            let directory = match speculative_read {
-                // If nothing comes of it, a verified read comes next.
-                Some(speculative_read) => speculative_read.await.ok(),
-                None => None,
-            };
+            // If nothing comes of it, a verified read comes next.
+            let directory = speculative_read.await.ok();
             return Ok(Made::One(created, directory));
         }
         let asked = self.asks(attempt);
         link.multi(&writes(&asked)).await.map(Made::Several)
+    }
+
+    /// What a create made, and the directory if its answer tells of that.
+    async fn told(
+        &self,
+        session: &Session,
+        created: impl Future<Output = Result<Created, Fault>>,
+    ) -> Result<Made, Fault> {
+        let (at, created) = session.stamped(created).await;
+        let mut created = created?;
+        let directory = created.directory.take().filter(|_| self.speculates);
+        Ok(Made::One(created, directory.map(|node| (at, *node))))
     }
 
     async fn leave(&self, places: Vec<TicketPlace>) -> Result<()> {

@@ -277,6 +277,11 @@ impl Session {
         self.heartbeat.stamped(self.read(send)).await
     }
 
+    /// Waits for an answer; with it, the moment at which it came, or an earlier one.
+    pub(crate) async fn stamped<T>(&self, answer: impl Future<Output = T>) -> (Moment, T) {
+        self.heartbeat.stamped(answer).await
+    }
+
     /// Reads a directory behind all that was sent on this link before, in one request with the
     /// other calls of this moment. It is not repeated, and a failed one has no answer.
     pub(crate) fn speculative_read(

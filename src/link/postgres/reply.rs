@@ -162,6 +162,23 @@ fn found_in(row: &Row, is_list: bool) -> Result<Found, Trouble> {
     })
 }
 
+/// What a row of a ticket that was made says of its directory.
+fn directory(row: &Row) -> Result<Option<Box<Node>>, Trouble> {
+    let ids: Vec<i64> = get::<Option<_>>(row, "ids")?.unwrap_or_default();
+    let &[czxid, version] = &*ids else {
+        return Ok(None);
+    };
+    Ok(Some(Box::new(Node {
+        data: get::<Option<_>>(row, "data")?.unwrap_or_default(),
+        czxid,
+        version: i32::try_from(version).map_err(broken)?,
+        owner: 0,
+        num_children: get(row, "children")?,
+        pzxid: get(row, "pzxid")?,
+        aversion: 0,
+    })))
+}
+
 /// What a row says that was made, if it does.
 fn made(row: &Row, session: i64) -> Result<Option<(String, Created)>, Trouble> {
     let (path, czxid): (Option<String>, Option<i64>) = (get(row, "path")?, get(row, "czxid")?);
@@ -172,6 +189,7 @@ fn made(row: &Row, session: i64) -> Result<Option<(String, Created)>, Trouble> {
         seq: get(row, "version")?,
         czxid,
         owner: session,
+        directory: directory(row)?,
     };
     Ok(Some((path, created)))
 }

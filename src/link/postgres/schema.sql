@@ -199,13 +199,15 @@ DECLARE r %S.reply; node record; up record; own_path text := CASE WHEN a_name = 
 BEGIN
     r.status := 'ok';
     IF a_kind IN ('create', 'container', 'ephemeral', 'sequential') THEN
-        SELECT owner, counter INTO up FROM %S.nodes
+        SELECT data, czxid, version, owner, counter, children INTO up FROM %S.nodes
             WHERE dir = a_up_dir AND name = a_up_name AND a_up_dir || '/' || a_up_name = ANY (a_locked);
         IF NOT FOUND THEN r.status := 'no node'; RETURN r; END IF;
         IF up.owner <> 0 THEN r.status := 'ephemeral nodes have no children'; RETURN r; END IF;
         r.path := own_path;
         r.version := up.counter;
         IF a_kind = 'sequential' THEN
+            -- A ticket's own request tells of the directory, too: nobody need read it.
+            r.data := up.data; r.ids := ARRAY[up.czxid, up.version]; r.children := up.children + 1; r.pzxid := a_id;
             r.path := r.path || lpad(up.counter::text, 10, '0');
             a_name := a_name || lpad(up.counter::text, 10, '0');
         END IF;

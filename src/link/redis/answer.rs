@@ -157,12 +157,17 @@ fn found_in(value: Value, is_list: bool) -> Result<Found, Trouble> {
 
 /// What was made, with its paths.
 fn made(value: Value, session: i64) -> Result<Vec<(String, Created)>, Trouble> {
-    let made: Vec<(String, String, String)> = read(value)?;
-    let made = made.into_iter().map(|(path, czxid, seq)| {
+    let made: Vec<(String, String, String, Value)> = read(value)?;
+    let made = made.into_iter().map(|(path, czxid, seq, directory)| {
+        let directory = match directory {
+            Value::Nil => None,
+            shown => Some(Box::new(node(shown)?)),
+        };
         let created = Created {
             seq: number(&seq)?,
             czxid: number(&czxid)?,
             owner: session,
+            directory,
         };
         Ok((path, created))
     });

@@ -1,5 +1,5 @@
 -- One request of a session, at one moment. All checks come before the first write, because Redis takes nothing back. The only
--- write before them moves the session's deadline.
+-- writes before them are about the session: its connection and its deadline.
 --
 -- KEYS: 1 meta, 2 sessions by deadline, 3 the session, 4 its nodes, 5 empty containers; then those that the operation names.
 -- ARGV: 1 the incarnation, 2 the session, 3 its secret, 4 the number of its connection, 5 the operation; then its arguments.
@@ -8,14 +8,18 @@
 -- "kind session:number" of the set of its path. The reply is {status, own events, result}.
 
 local replication = redis.call('INFO', 'replication')
-local identity = string.match(replication, 'master_replid:(%x+)')
-if identity ~= ARGV[1] then return {'incarnation'} end
+local identity = ARGV[1]
+-- A whole line of it: plain text is found sooner than a pattern.
+if not string.find(replication, '\nmaster_replid:' .. identity .. '\r', 1, true) then return {'incarnation'} end
+
+-- Until it has another history, a primary that became a replica would answer what only reads.
+if not string.find(replication, 'role:master\r', 1, true) then return {err = 'READONLY it has become a replica'} end
 
 -- Where replicas are needed to write, Redis counts them once a second, and not while it stands still. What it answers then would come after
 -- another server has taken over. So they are counted here: those that were heard of within three seconds.
 local LAG = 2
-local counted = string.match(replication, 'min_slaves_good_slaves:(%d+)')
-if counted then
+if string.find(replication, 'min_slaves_good_slaves:', 1, true) then
+    local counted = string.match(replication, 'min_slaves_good_slaves:(%d+)')
     local good = 0
     for lag in string.gmatch(replication, 'state=online,offset=%d+,lag=(%-?%d+)') do
         if tonumber(lag) <= LAG then good = good + 1 end
@@ -67,7 +71,11 @@ local last = tonumber(mine[4])
 if connection < last then return {'moved'} end
 if deadline >= 0 then
     if connection > last then redis.call('HSET', KEYS[3], 'c', ARGV[4]) end
-    redis.call('ZADD', SESSIONS, int(now + mine[3]), session)
+    -- It is moved a little further than is promised, so that not each request must move it. A clock that was set back moves it, too.
+    local promised, more = now + mine[3], mine[3] / 64
+    if deadline < promised or deadline > promised + more then
+        redis.call('ZADD', SESSIONS, int(promised + more), session)
+    end
 elseif op ~= 'reap' or ARGV[6] ~= session then
     -- A session that was closed may only remove what is left of it.
     return {'over'}
@@ -75,8 +83,8 @@ end
 
 local function split(path) return string.match(path, '^(.*)/([^/]*)$') end
 
--- What this request reads and writes, by key and name; false is a node that is not there.
-local seen, writes, fires, owned, events = {}, {}, {}, {}, {}
+-- What this request has read, by key and name; false is a node that is not there.
+local seen, events, result = {}, {}, {}
 
 local function get(key, name)
     local id = key .. '\0' .. name
@@ -88,6 +96,117 @@ local function get(key, name)
     end
     return seen[id]
 end
+
+-- What a dead session watches stays with nodes that never change. So whoever watches looks at two of the others.
+local function arm(key, watch)
+    for _, other in ipairs(redis.call('SRANDMEMBER', key, 2)) do
+        local deadline = redis.call('ZSCORE', SESSIONS, string.match(other, '^.(%d+):') or '')
+        if tonumber(deadline or DEAD) < 0 then redis.call('SREM', key, other) end
+    end
+    redis.call('SADD', key, watch)
+end
+
+local function shown(node)
+    return node and {node[1], int(node[2]), int(node[3]), node[4], int(node[5]), int(node[8])}
+end
+
+-- Up to so many nodes of a session that is dead; without any it is forgotten.
+local function remains(victim, record, nodes)
+    local paths = redis.call('SRANDMEMBER', nodes, 200)
+    if #paths == 0 then
+        redis.call('ZREM', SESSIONS, victim)
+        redis.call('DEL', record, nodes)
+    end
+    return paths
+end
+
+if op == 'read' then
+    local key = 6
+    for at = 6, #ARGV, 2 do
+        local _, name = split(ARGV[at + 1])
+        local node = get(KEYS[key], name)
+        if node and ARGV[at] == 'c' then
+            result[#result + 1] = redis.call('HKEYS', KEYS[key + 1])
+        else
+            result[#result + 1] = shown(node)
+        end
+        key = key + 2
+    end
+elseif op == 'watch' then
+    local kind, path, number = ARGV[6], ARGV[7], ARGV[8]
+    local _, name = split(path)
+    local node = get(KEYS[6], name)
+    if not node then return {'refused', {}, {0, 'no node'}} end
+    arm(KEYS[7], kind .. session .. ':' .. number)
+    result = {shown(node), kind == 'c' and redis.call('HKEYS', KEYS[8]) or {}}
+elseif op == 'unwatch' then
+    redis.call('SREM', KEYS[6], ARGV[6] .. session .. ':' .. ARGV[7])
+elseif op == 'rearm' then
+    -- What was seen when each watch was armed; what has changed since is told now.
+    local key = 6
+    for at = 6, #ARGV, 5 do
+        local kind, path, number, czxid, last = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
+        local _, name = split(path)
+        local node = get(KEYS[key], name)
+        if not node or int(node[2]) ~= czxid then
+            events[#events + 1] = 'x' .. number
+        elseif int(kind == 'c' and node[5] or node[3]) ~= last then
+            events[#events + 1] = 'c' .. number
+        else
+            arm(KEYS[key + 1], kind .. session .. ':' .. number)
+        end
+        key = key + 2
+    end
+elseif op == 'ephemerals' then
+    for _, path in ipairs(redis.call('SMEMBERS', OWN)) do
+        if string.sub(path, 1, #ARGV[6]) == ARGV[6] then result[#result + 1] = path end
+    end
+elseif op == 'touch' then
+    -- Also who is late, and which containers have been empty for long. One session at a time is told: it removes them.
+    local resting = tonumber(redis.call('HGET', META, 'r') or '0')
+    if resting <= now then
+        local late = redis.call('ZRANGEBYSCORE', SESSIONS, '-inf', int(now), 'LIMIT', 0, 100)
+        local empty = redis.call('ZRANGEBYSCORE', EMPTY, '-inf', int(now - ARGV[6]), 'LIMIT', 0, 100)
+        if #late + #empty > 0 then
+            redis.call('HSET', META, 'r', int(now + 1000000))
+            resting = now + 1000000
+        end
+        result = {late, empty}
+    else
+        result = {{}, {}}
+    end
+    -- When to look again: as the next session is due, or when those that are late are told of again.
+    local after = redis.call('ZRANGEBYSCORE', SESSIONS, '(' .. int(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+    local again = tonumber(after[2] or '0')
+    if redis.call('ZCOUNT', SESSIONS, '-inf', int(now)) > 0 then again = math.min(again, math.max(resting, now)) end
+    result[3] = int(math.max(again - now, 0) + 1000)
+elseif op == 'bury' then
+    -- Whoever is late is marked at first sight, and dead at a second one later, so that one step of the clock ends no session. The mark
+    -- is of one deadline, which a request of whoever is late moves: a mark of before counts for nothing, wherever the clock has gone since.
+    local victim, record, nodes = ARGV[6], KEYS[6], KEYS[7]
+    local due = tonumber(redis.call('ZSCORE', SESSIONS, victim) or now)
+    if due >= now then return {'ok', {}, {'0', {}}} end
+    if due >= 0 then
+        local marked = redis.call('HMGET', record, 'm', 't', 'md')
+        local tenths = tonumber(redis.call('HGET', META, 'd') or '2')
+        local pause = tonumber(marked[2] or mine[3]) * tenths / 10
+        if not marked[1] or marked[3] ~= int(due) then
+            redis.call('HSET', record, 'm', int(now), 'md', int(due))
+            return {'ok', {}, {int(pause), {}}}
+        end
+        local left = tonumber(marked[1]) + pause - now
+        if left > 0 then return {'ok', {}, {int(left), {}}} end
+        redis.call('ZADD', SESSIONS, DEAD, victim)
+    end
+    result = {'0', remains(victim, record, nodes)}
+elseif op == 'close' then
+    redis.call('ZADD', SESSIONS, DEAD, session)
+    result = remains(session, KEYS[3], OWN)
+end
+if op ~= 'multi' and op ~= 'reap' and op ~= 'collect' then return {'ok', events, result} end
+
+-- Only what writes nodes comes here.
+local writes, fires, owned = {}, {}, {}
 
 local function put(key, name, node)
     seen[key .. '\0' .. name] = node
@@ -129,7 +248,9 @@ local function create(keys, path, data, kind)
     put(keys[2], directory or '', with(parent, {[5] = id, [6] = math.min(parent[6] + 1, 2147483647), [8] = parent[8] + 1}))
     fired(keys[4], 'c', 'c')
     if is_mine then owned[#owned + 1] = {'SADD', session, path} end
-    return nil, {path, id, parent[6]}
+    -- A ticket's own request tells of the directory, too: nobody need read it.
+    local is_ticket = kind == 'sequential' and not ARGV[10]
+    return nil, {path, int(id), int(parent[6]), is_ticket and shown(get(keys[2], directory or ''))}
 end
 
 local function at_version(node, version)
@@ -203,30 +324,6 @@ local function commit()
     for _, watched in ipairs(fires) do fire(unpack(watched)) end
 end
 
--- What a dead session watches stays with nodes that never change. So whoever watches looks at two of the others.
-local function arm(key, watch)
-    for _, other in ipairs(redis.call('SRANDMEMBER', key, 2)) do
-        local deadline = redis.call('ZSCORE', SESSIONS, string.match(other, '^.(%d+):') or '')
-        if tonumber(deadline or DEAD) < 0 then redis.call('SREM', key, other) end
-    end
-    redis.call('SADD', key, watch)
-end
-
-local function shown(node)
-    return node and {node[1], int(node[2]), int(node[3]), node[4], int(node[5]), int(node[8])}
-end
-
--- Up to so many nodes of a session that is dead; without any it is forgotten.
-local function remains(victim, record, nodes)
-    local paths = redis.call('SRANDMEMBER', nodes, 200)
-    if #paths == 0 then
-        redis.call('ZREM', SESSIONS, victim)
-        redis.call('DEL', record, nodes)
-    end
-    return paths
-end
-
-local result = {}
 if op == 'multi' then
     local at, key = 6, 6
     while ARGV[at] do
@@ -244,89 +341,10 @@ if op == 'multi' then
             refusal, made = create(keys, path, data, kind)
         end
         if refusal then return {'refused', {}, {(at - 6) / 4, refusal}} end
-        if made then result[#result + 1] = {made[1], int(made[2]), int(made[3])} end
+        if made then result[#result + 1] = made end
         at, key = at + 4, key + 4
     end
     commit()
-elseif op == 'read' then
-    local key = 6
-    for at = 6, #ARGV, 2 do
-        local _, name = split(ARGV[at + 1])
-        local node = get(KEYS[key], name)
-        if node and ARGV[at] == 'c' then
-            result[#result + 1] = redis.call('HKEYS', KEYS[key + 1])
-        else
-            result[#result + 1] = shown(node)
-        end
-        key = key + 2
-    end
-elseif op == 'watch' then
-    local kind, path, number = ARGV[6], ARGV[7], ARGV[8]
-    local _, name = split(path)
-    local node = get(KEYS[6], name)
-    if not node then return {'refused', {}, {0, 'no node'}} end
-    arm(KEYS[7], kind .. session .. ':' .. number)
-    result = {shown(node), kind == 'c' and redis.call('HKEYS', KEYS[8]) or {}}
-elseif op == 'unwatch' then
-    redis.call('SREM', KEYS[6], ARGV[6] .. session .. ':' .. ARGV[7])
-elseif op == 'rearm' then
-    -- What was seen when each watch was armed; what has changed since is told now.
-    local key = 6
-    for at = 6, #ARGV, 5 do
-        local kind, path, number, czxid, last = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
-        local _, name = split(path)
-        local node = get(KEYS[key], name)
-        if not node or int(node[2]) ~= czxid then
-            events[#events + 1] = 'x' .. number
-        elseif int(kind == 'c' and node[5] or node[3]) ~= last then
-            events[#events + 1] = 'c' .. number
-        else
-            arm(KEYS[key + 1], kind .. session .. ':' .. number)
-        end
-        key = key + 2
-    end
-elseif op == 'ephemerals' then
-    for _, path in ipairs(redis.call('SMEMBERS', OWN)) do
-        if string.sub(path, 1, #ARGV[6]) == ARGV[6] then result[#result + 1] = path end
-    end
-elseif op == 'touch' then
-    -- Also who is late, and which containers have been empty for long. One session at a time is told: it removes them.
-    local resting = tonumber(redis.call('HGET', META, 'r') or '0')
-    if resting <= now then
-        local late = redis.call('ZRANGEBYSCORE', SESSIONS, '-inf', int(now), 'LIMIT', 0, 100)
-        local empty = redis.call('ZRANGEBYSCORE', EMPTY, '-inf', int(now - ARGV[6]), 'LIMIT', 0, 100)
-        if #late + #empty > 0 then
-            redis.call('HSET', META, 'r', int(now + 1000000))
-            resting = now + 1000000
-        end
-        result = {late, empty}
-    else
-        result = {{}, {}}
-    end
-    -- When to look again: as the next session is due, or when those that are late are told of again.
-    local after = redis.call('ZRANGEBYSCORE', SESSIONS, '(' .. int(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-    local again = tonumber(after[2] or '0')
-    if redis.call('ZCOUNT', SESSIONS, '-inf', int(now)) > 0 then again = math.min(again, math.max(resting, now)) end
-    result[3] = int(math.max(again - now, 0) + 1000)
-elseif op == 'bury' then
-    -- Whoever is late is marked at first sight, and dead at a second one later, so that one step of the clock ends no session. The mark
-    -- is of one deadline, which each request moves: a mark of before counts for nothing, wherever the clock has gone meanwhile.
-    local victim, record, nodes = ARGV[6], KEYS[6], KEYS[7]
-    local due = tonumber(redis.call('ZSCORE', SESSIONS, victim) or now)
-    if due >= now then return {'ok', {}, {'0', {}}} end
-    if due >= 0 then
-        local marked = redis.call('HMGET', record, 'm', 't', 'md')
-        local tenths = tonumber(redis.call('HGET', META, 'd') or '2')
-        local pause = tonumber(marked[2] or mine[3]) * tenths / 10
-        if not marked[1] or marked[3] ~= int(due) then
-            redis.call('HSET', record, 'm', int(now), 'md', int(due))
-            return {'ok', {}, {int(pause), {}}}
-        end
-        local left = tonumber(marked[1]) + pause - now
-        if left > 0 then return {'ok', {}, {int(left), {}}} end
-        redis.call('ZADD', SESSIONS, DEAD, victim)
-    end
-    result = {'0', remains(victim, record, nodes)}
 elseif op == 'reap' then
     local victim, record, nodes = ARGV[6], KEYS[6], KEYS[7]
     if tonumber(redis.call('ZSCORE', SESSIONS, victim) or '0') < 0 then
@@ -349,8 +367,5 @@ elseif op == 'collect' then
     if node and node[7] == 1 then delete(keys, ARGV[6], -1, '') end
     redis.call('ZREM', EMPTY, ARGV[6])
     commit()
-elseif op == 'close' then
-    redis.call('ZADD', SESSIONS, DEAD, session)
-    result = remains(session, KEYS[3], OWN)
 end
 return {'ok', events, result}

@@ -191,6 +191,10 @@ impl Link for StoredLink {
         })
     }
 
+    fn tells_directory(&self) -> bool {
+        true
+    }
+
     fn delete(&self, path: &str) -> Reply<'_, ()> {
         self.delete_ticket(path, 0)
     }

@@ -184,6 +184,7 @@ impl Link for ZooKeeper {
                 seq,
                 czxid: stat.czxid,
                 owner: stat.ephemeral_owner,
+                directory: None,
             })
         })
     }

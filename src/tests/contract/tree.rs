@@ -11,6 +11,7 @@ pub(super) const CASES: &[Case] = cases![
     what_is_there_is_not_made_again,
     nothing_is_made_below_what_is_missing,
     a_ticket_has_the_number_of_creates_before_it,
+    a_tickets_own_answer_tells_of_its_directory,
     a_number_is_never_given_twice,
     a_delete_leaves_no_node_and_no_directory_with_children,
     a_set_raises_the_version,
@@ -97,6 +98,31 @@ async fn a_ticket_has_the_number_of_creates_before_it(bed: Arc<Bed>) {
         "plain",
     ];
     assert_eq!(names, expected);
+}
+
+/// Where the link says that it does: as a read right behind it.
+async fn a_tickets_own_answer_tells_of_its_directory(bed: Arc<Bed>) {
+    let (ours, theirs, root) = bed.pair().await;
+    let path = format!("{root}/queue");
+    directory(&*ours.link, &path).await;
+    let (data, version) = (b"\0limit\xff", 0);
+    let set = Write::Set {
+        path: &path,
+        data,
+        version,
+    };
+    theirs.multi(&[set]).await.unwrap();
+    let (start, kind) = (format!("{path}/a-"), Create::EphemeralSequential);
+
+    for count in 1..=3 {
+        let by = if count == 2 { &theirs } else { &ours };
+        let created = by.create(&start, b"", kind).await.unwrap();
+
+        let seen = node(&*ours.link, &path).await.unwrap();
+        assert_eq!((seen.num_children, seen.version), (count, 1));
+        let told = by.link.tells_directory().then(|| Box::new(seen));
+        assert_eq!(created.directory, told);
+    }
 }
 
 async fn a_number_is_never_given_twice(bed: Arc<Bed>) {

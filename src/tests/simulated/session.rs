@@ -195,7 +195,7 @@ impl Link for SimLink {
         let (path, data) = (path.to_owned(), data.to_vec());
         let create = Operation::Write(vec![Action::Create { path, data, kind }]);
         self.send(create, |answer| match answer {
-            Answer::Written(created) => created.first().map(|(_, created)| *created),
+            Answer::Written(created) => created.first().map(|(_, created)| created.clone()),
             _ => None,
         })
     }
@@ -781,6 +781,7 @@ impl Server {
                 seq: number.and_then(Result::ok).unwrap_or(0),
                 czxid: node.czxid,
                 owner: node.owner,
+                directory: None,
             };
             (path.clone(), created)
         });
