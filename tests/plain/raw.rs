@@ -239,10 +239,12 @@ async fn pair_in_postgres(client: &tokio_postgres::Client, kind: &str, name: &st
             let begin = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 30000";
             client.batch_execute(begin).await.unwrap();
             let lock = "SELECT 1 FROM lockkeeper_rows WHERE name = $1 FOR UPDATE NOWAIT";
-            client
-                .query_typed(lock, &[(&name, Type::TEXT)])
-                .await
-                .unwrap();
+            let found = client.query_typed(lock, &[(&name, Type::TEXT)]).await;
+            // A row that is missing would be no lock.
+            if found.unwrap().is_empty() {
+                let make = "INSERT INTO lockkeeper_rows (name) VALUES ($1)";
+                client.execute(make, &[&name]).await.unwrap();
+            }
             client.batch_execute("COMMIT").await.unwrap();
             return;
         }
@@ -280,8 +282,13 @@ async fn pair_in_mysql(conn: &mut mysql_async::Conn, kind: &str, name: &str, sec
         "mysql+spring" => {
             name = SpringLock::key(&name);
             (
-                "INSERT IGNORE INTO INT_LOCK (LOCK_KEY, REGION, CLIENT_ID, CREATED_DATE) \
-                 VALUES (?, 'DEFAULT', ?, UTC_TIMESTAMP(6))",
+                // A row whose holder is dead is taken: that is a part of the lock.
+                "INSERT INTO INT_LOCK (LOCK_KEY, REGION, CLIENT_ID, CREATED_DATE) \
+                 VALUES (?, 'DEFAULT', ?, UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE \
+                 CLIENT_ID = IF(CREATED_DATE < UTC_TIMESTAMP(6) - INTERVAL 10 SECOND, \
+                 VALUES(CLIENT_ID), CLIENT_ID), \
+                 CREATED_DATE = IF(CREATED_DATE < UTC_TIMESTAMP(6) - INTERVAL 10 SECOND, \
+                 VALUES(CREATED_DATE), CREATED_DATE)",
                 "DELETE FROM INT_LOCK \
                  WHERE LOCK_KEY = ? AND REGION = 'DEFAULT' AND CLIENT_ID = ?",
             )
@@ -296,7 +303,11 @@ async fn pair_in_mysql(conn: &mut mysql_async::Conn, kind: &str, name: &str, sec
         _ => {
             conn.query_drop("START TRANSACTION").await.unwrap();
             let lock = "SELECT 1 FROM lockkeeper_rows WHERE name = ? FOR UPDATE NOWAIT";
-            conn.exec_drop(lock, (&name,)).await.unwrap();
+            let found: Option<u8> = conn.exec_first(lock, (&name,)).await.unwrap();
+            if found.is_none() {
+                let make = "INSERT INTO lockkeeper_rows (name) VALUES (?)";
+                conn.exec_drop(make, (&name,)).await.unwrap();
+            }
             conn.query_drop("COMMIT").await.unwrap();
             return;
         }

@@ -87,11 +87,11 @@ impl AdvisoryLock {
         let (key, ttl) = (Self::key(&attempt.name).to_string(), millis(attempt.ttl));
         let sql = "SELECT CASE WHEN pg_try_advisory_lock($1::bigint) \
                    THEN set_config('idle_session_timeout', $2, false) END, pg_backend_pid()";
-        let mut answer = session.run(sql, &[&key, &ttl]).await;
+        let mut answer = session.run_again(sql, &[&key, &ttl]).await;
         if matches!(answer, Err(StoreProblem::NoAnswer)) {
             // It had ended while nobody used it. A lock that it still got ended with it.
             session = self.server.open().await?.straight()?;
-            answer = session.run(sql, &[&key, &ttl]).await;
+            answer = session.run_again(sql, &[&key, &ttl]).await;
         }
         let answer = answer?;
         match (answer.cell(0), answer.cell(1)) {
@@ -167,7 +167,7 @@ impl PlainStore for AdvisoryLock {
 /// Only this connection can free its lock. So it has the lock if it is the same process there.
 fn ask_process(session: &mut SqlSession) -> BoxFuture<'_, StoreResult<Option<String>>> {
     async move {
-        let answer = session.run("SELECT pg_backend_pid()", &[]).await?;
+        let answer = session.run_again("SELECT pg_backend_pid()", &[]).await?;
         Ok(answer.cell(0).map(str::to_owned))
     }
     .boxed()
@@ -177,7 +177,7 @@ fn unlock(session: &mut SqlSession, key: String) -> BoxFuture<'_, StoreResult<bo
     async move {
         let sql = "SELECT pg_advisory_unlock($1::bigint), \
                    set_config('idle_session_timeout', '0', false)";
-        let answer = session.run(sql, &[&key]).await?;
+        let answer = session.run_again(sql, &[&key]).await?;
         Ok(answer.cell(0) == Some("true"))
     }
     .boxed()

@@ -14,7 +14,7 @@ use super::rows::SqlRows;
 use super::schema::Table;
 use super::server::SqlServer;
 use super::session::SqlSession;
-use super::url::{DatabaseKind, SqlUrl};
+use super::url::SqlUrl;
 use crate::compat::keeper::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
 use crate::error::{Result, StoreProblem};
@@ -115,8 +115,7 @@ impl ForUpdate {
         attempt: &Attempt,
     ) -> StoreResult<Option<String>> {
         for has_made_row in [false, true] {
-            begin(session, attempt.ttl).await?;
-            let found = match self.select(session, &attempt.name).await {
+            let found = match self.begin(session, attempt).await {
                 Err(problem) if is_row_taken(&problem) => {
                     session.batch("ROLLBACK").await?;
                     return Ok(None);
@@ -141,15 +140,34 @@ impl ForUpdate {
         Ok(None)
     }
 
-    async fn select(&self, session: &mut SqlSession, name: &str) -> StoreResult<SqlRows> {
+    /// Begins a transaction, and locks the row in it: in one round trip.
+    async fn begin(&self, session: &mut SqlSession, attempt: &Attempt) -> StoreResult<SqlRows> {
         let (table, column) = (&self.table.name, &self.table.key[0]);
-        let sql = session.dialect().pick(
-            format!(
-                "SELECT txid_current()::text FROM {table} WHERE {column} = $1 FOR UPDATE NOWAIT"
-            ),
-            format!("SELECT @@global.read_only FROM {table} WHERE {column} = ? FOR UPDATE NOWAIT"),
-        );
-        session.run(&sql, &[name]).await
+        match session {
+            #[cfg(feature = "postgres")]
+            SqlSession::Postgres(session) => {
+                let ttl = super::row::millis(attempt.ttl);
+                let begin = format!(
+                    "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; \
+                     SET LOCAL idle_in_transaction_session_timeout = {ttl}"
+                );
+                let lock = format!(
+                    "SELECT txid_current()::text FROM {table} \
+                     WHERE {column} = $1 FOR UPDATE NOWAIT"
+                );
+                session.run_after(&begin, &lock, &[&attempt.name]).await
+            }
+            #[cfg(feature = "mysql")]
+            SqlSession::MySql(session) => {
+                session.lease(attempt.ttl).await?;
+                // The savepoint is what the transaction is known by.
+                let begin = "START TRANSACTION; SAVEPOINT lockkeeper_hold";
+                let lock = format!("SELECT @@global.read_only FROM {table} WHERE {column} = ");
+                session
+                    .run_after(begin, &lock, &attempt.name, " FOR UPDATE NOWAIT")
+                    .await
+            }
+        }
     }
 
     /// `false` if another transaction has just made it, and goes on.
@@ -249,27 +267,6 @@ impl PlainStore for ForUpdate {
 
     fn release<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<bool>> {
         self.free(attempt).boxed()
-    }
-}
-
-async fn begin(session: &mut SqlSession, ttl: Duration) -> StoreResult<()> {
-    match session.dialect() {
-        #[cfg(feature = "postgres")]
-        DatabaseKind::Postgres => {
-            let ttl = super::row::millis(ttl);
-            let begin = format!(
-                "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; \
-                 SET LOCAL idle_in_transaction_session_timeout = {ttl}"
-            );
-            session.batch(&begin).await
-        }
-        #[cfg(feature = "mysql")]
-        DatabaseKind::MySql => {
-            session.lease(ttl).await?;
-            // One request: the savepoint is what the transaction is known by.
-            let begin = "START TRANSACTION; SAVEPOINT lockkeeper_hold";
-            session.batch(begin).await
-        }
     }
 }
 

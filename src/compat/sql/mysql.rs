@@ -93,6 +93,26 @@ impl MySqlSession {
         })
     }
 
+    /// Runs a statement with one text in it behind a batch, in one request. Only its rows are read.
+    pub(super) async fn run_after(
+        &mut self,
+        batch: &str,
+        before: &str,
+        text: &str,
+        after: &str,
+    ) -> StoreResult<SqlRows> {
+        // The server reads digits as the text they stand for: nothing in it ends a literal.
+        let digits: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let sql = format!("{batch}; {before}_utf8mb4 x'{digits}'{after}");
+        let was_broken = std::mem::replace(&mut self.is_broken, true);
+        let rows = last_rows(&mut self.conn, &sql).await;
+        let rows = self.judge(rows, was_broken)?;
+        Ok(SqlRows {
+            rows: rows.into_iter().map(cells).collect(),
+            ..SqlRows::default()
+        })
+    }
+
     pub(super) async fn batch(&mut self, sql: &str) -> StoreResult<()> {
         let was_broken = std::mem::replace(&mut self.is_broken, true);
         let done = self.conn.query_drop(sql).await;
@@ -136,6 +156,16 @@ impl MySqlSession {
             }
         }
     }
+}
+
+/// The rows of the last of some statements.
+async fn last_rows(conn: &mut Conn, sql: &str) -> Result<Vec<Row>, Error> {
+    let mut answers = conn.query_iter(sql).await?;
+    let mut rows = Vec::new();
+    while !answers.is_empty() {
+        rows = answers.collect().await?;
+    }
+    Ok(rows)
 }
 
 /// The server never ends the connection before the ttl is over. MariaDB has more timeouts for

@@ -127,6 +127,19 @@ impl PostgresSession {
         }
     }
 
+    /// Runs a statement behind a batch, without waiting for the batch's answer.
+    pub(super) async fn run_after(
+        &self,
+        batch: &str,
+        sql: &str,
+        params: &[&str],
+    ) -> StoreResult<SqlRows> {
+        // Each is sent when it is first polled, in this order.
+        let (done, rows) = tokio::join!(biased; self.batch(batch), self.run(sql, params));
+        done?;
+        rows
+    }
+
     pub(super) async fn batch(&self, sql: &str) -> StoreResult<()> {
         let done = self.client.batch_execute(sql).await;
         done.map_err(|error| problem(&error))

@@ -117,23 +117,7 @@ impl UniqueRow {
                  (extract(epoch FROM expires - clock_timestamp()) * 1000)::bigint FROM {table} \
                  WHERE name = $1 AND NOT EXISTS (SELECT FROM taken)"
             ),
-            // What it sets from left to right sees the old `expires`, and an owner that stays.
-            format!(
-                "INSERT INTO {table} (name, holder, host, token, expires) VALUES \
-                 (?, ?, ?, 1, UTC_TIMESTAMP(6) + INTERVAL CAST(? AS SIGNED) * 1000 MICROSECOND) \
-                 ON DUPLICATE KEY UPDATE \
-                 token = IF({free}, LAST_INSERT_ID(token + 1), \
-                 IF({again}, LAST_INSERT_ID(token), token)), \
-                 host = IF({free} OR {again}, VALUES(host), host), \
-                 holder = IF({free}, VALUES(holder), IF({again}, CONCAT(SUBSTRING_INDEX(\
-                 VALUES(holder), CHAR(10 USING utf8mb4), 1), holder), holder)), \
-                 expires = IF({free} OR {again}, GREATEST(expires, VALUES(expires)), expires)",
-                free = "expires <= UTC_TIMESTAMP(6)",
-                again = "(LOCATE(CHAR(10 USING utf8mb4), holder) > 0 AND \
-                         CAST(SUBSTR(holder, LOCATE(CHAR(10 USING utf8mb4), holder)) AS BINARY) = \
-                         CAST(SUBSTR(VALUES(holder), \
-                         LOCATE(CHAR(10 USING utf8mb4), VALUES(holder))) AS BINARY))",
-            ),
+            taken_in_mysql(table, attempt.owner.is_some()),
         );
         let answer = self.server.run(&sql, &params).await?;
         let token = match self.server.dialect() {
@@ -221,17 +205,21 @@ impl UniqueRow {
     /// It is free when no secret is left.
     async fn free(&self, attempt: &Attempt) -> StoreResult<bool> {
         let (name, entry) = (&*attempt.name, &*entry(attempt));
+        let alone = ("expires = UTC_TIMESTAMP(6), holder = ''", vec![name, entry]);
         let (set, params) = self.server.dialect().pick(
             (
                 "holder = replace(holder, $2, ''), expires = CASE WHEN \
                  left(replace(holder, $2, ''), 1) = '+' THEN expires ELSE clock_timestamp() END",
                 vec![name, entry],
             ),
-            (
-                "expires = IF(LEFT(REPLACE(holder, ?, ''), 1) = '+', expires, UTC_TIMESTAMP(6)), \
-                 holder = REPLACE(holder, ?, '')",
-                vec![entry, entry, name, entry],
-            ),
+            match attempt.owner {
+                None => alone,
+                Some(_) => (
+                    "expires = IF(LEFT(REPLACE(holder, ?, ''), 1) = '+', expires, \
+                     UTC_TIMESTAMP(6)), holder = REPLACE(holder, ?, '')",
+                    vec![entry, entry, name, entry],
+                ),
+            },
         );
         self.change(attempt, set, &params).await
     }
@@ -276,6 +264,38 @@ impl PlainStore for UniqueRow {
     fn release<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<bool>> {
         self.free(attempt).boxed()
     }
+}
+
+/// What it sets from left to right sees the old `expires`, and an owner that stays. Without an
+/// owner, the server has less to read.
+fn taken_in_mysql(table: &str, has_owner: bool) -> String {
+    let free = "expires <= UTC_TIMESTAMP(6)";
+    let set = if has_owner {
+        let again = "(LOCATE(CHAR(10 USING utf8mb4), holder) > 0 AND \
+                     CAST(SUBSTR(holder, LOCATE(CHAR(10 USING utf8mb4), holder)) AS BINARY) = \
+                     CAST(SUBSTR(VALUES(holder), \
+                     LOCATE(CHAR(10 USING utf8mb4), VALUES(holder))) AS BINARY))";
+        format!(
+            "token = IF({free}, LAST_INSERT_ID(token + 1), \
+             IF({again}, LAST_INSERT_ID(token), token)), \
+             host = IF({free} OR {again}, VALUES(host), host), \
+             holder = IF({free}, VALUES(holder), IF({again}, CONCAT(SUBSTRING_INDEX(\
+             VALUES(holder), CHAR(10 USING utf8mb4), 1), holder), holder)), \
+             expires = IF({free} OR {again}, GREATEST(expires, VALUES(expires)), expires)"
+        )
+    } else {
+        format!(
+            "token = IF({free}, LAST_INSERT_ID(token + 1), token), \
+             host = IF({free}, VALUES(host), host), \
+             holder = IF({free}, VALUES(holder), holder), \
+             expires = IF({free}, VALUES(expires), expires)"
+        )
+    };
+    format!(
+        "INSERT INTO {table} (name, holder, host, token, expires) VALUES \
+         (?, ?, ?, 1, UTC_TIMESTAMP(6) + INTERVAL CAST(? AS SIGNED) * 1000 MICROSECOND) \
+         ON DUPLICATE KEY UPDATE {set}"
+    )
 }
 
 /// What `holder` has of a guard.
