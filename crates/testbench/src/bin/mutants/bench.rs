@@ -33,6 +33,8 @@ pub(crate) struct Complaint {
 pub(crate) struct Bench {
     pub(crate) tree: PathBuf,
     target: PathBuf,
+    /// Where cargo keeps what lies between: what the tree stands on is built once for all copies.
+    intermediate: PathBuf,
 }
 
 /// What came of some tests, with what was printed.
@@ -50,6 +52,8 @@ impl Bench {
     pub(crate) fn new(checkout: &Path, job: usize) -> Self {
         let target = std::env::var_os("CARGO_TARGET_DIR");
         let target = target.map_or_else(|| checkout.join("target"), PathBuf::from);
+        let intermediate = std::env::var_os("CARGO_BUILD_BUILD_DIR");
+        let intermediate = intermediate.map_or_else(|| target.clone(), PathBuf::from);
         let target = target.join("mutants").join(job.to_string());
         let tree = target.join("tree");
         let listed = Command::new("git")
@@ -74,18 +78,29 @@ impl Bench {
                 fs::copy(from, to).unwrap();
             }
         }
-        Self { tree, target }
+        Self {
+            tree,
+            target,
+            intermediate,
+        }
+    }
+
+    /// In a copy.
+    fn built_here<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command
+            .current_dir(&self.tree)
+            .env("CARGO_TARGET_DIR", &self.target)
+            .env("CARGO_BUILD_BUILD_DIR", &self.intermediate)
     }
 
     /// Builds the tests that are asked for, all at once.
     pub(crate) fn build(&self, asked: &BTreeSet<&[&str]>) -> Result<Built, Vec<Complaint>> {
         let words: BTreeSet<&[&str]> = asked.iter().flat_map(|words| words.chunks(2)).collect();
-        let output = Command::new("cargo")
+        let output = self
+            .built_here(&mut Command::new("cargo"))
             .args(["test", "--all-features", "--no-run"])
             .arg("--message-format=json")
             .args(words.into_iter().flatten())
-            .current_dir(&self.tree)
-            .env("CARGO_TARGET_DIR", &self.target)
             .stdin(Stdio::null())
             .output()
             .unwrap();
@@ -109,13 +124,11 @@ impl Bench {
     fn cargo(&self, asked: &Asked, more: &[&str]) -> (Option<i32>, String, String) {
         let limit = LIMIT * if more.is_empty() { 1 } else { 10 };
         let mut command = limited(limit, asked, "cargo");
-        command
+        self.built_here(&mut command)
             .args(["test", "--all-features"])
             .args(asked.words)
             .args(more)
-            .args(["--", &asked.filter])
-            .current_dir(&self.tree)
-            .env("CARGO_TARGET_DIR", &self.target);
+            .args(["--", &asked.filter]);
         ended(&mut command)
     }
 
