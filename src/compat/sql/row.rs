@@ -143,22 +143,15 @@ impl UniqueRow {
 
     /// The rest of the other's ttl. In PostgreSQL the statement has told it.
     async fn taken(&self, attempt: &Attempt, left: Option<Duration>) -> StoreResult<Acquired> {
-        let sql = self
-            .server
-            .dialect()
-            .pick(None, Some(&self.table.name))
-            .map(|table| {
-                format!(
-                    "SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires) DIV 1000 \
-                 FROM {table} WHERE name = ?"
-                )
-            });
-        let Some(sql) = sql else {
+        let Some(table) = self.server.dialect().pick(None, Some(&self.table.name)) else {
             return Ok(Acquired::No { left });
         };
+        let left = "TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires) DIV 1000";
+        let sql = format!("SELECT {left} FROM {table} WHERE name = ?");
         let answer = self.server.run(&sql, &[&attempt.name]).await?;
-        let left = answer.millis(0);
-        Ok(Acquired::No { left })
+        Ok(Acquired::No {
+            left: answer.millis(0),
+        })
     }
 
     /// Changes the row if it is the attempt's.
@@ -205,7 +198,6 @@ impl UniqueRow {
     /// It is free when no secret is left.
     async fn free(&self, attempt: &Attempt) -> StoreResult<bool> {
         let (name, entry) = (&*attempt.name, &*entry(attempt));
-        let alone = ("expires = UTC_TIMESTAMP(6), holder = ''", vec![name, entry]);
         let (set, params) = self.server.dialect().pick(
             (
                 "holder = replace(holder, $2, ''), expires = CASE WHEN \
@@ -213,7 +205,7 @@ impl UniqueRow {
                 vec![name, entry],
             ),
             match attempt.owner {
-                None => alone,
+                None => ("expires = UTC_TIMESTAMP(6), holder = ''", vec![name, entry]),
                 Some(_) => (
                     "expires = IF(LEFT(REPLACE(holder, ?, ''), 1) = '+', expires, \
                      UTC_TIMESTAMP(6)), holder = REPLACE(holder, ?, '')",
