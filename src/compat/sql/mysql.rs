@@ -165,6 +165,8 @@ async fn last_rows(conn: &mut Conn, sql: &str) -> Result<Vec<Row>, Error> {
     while !answers.is_empty() {
         rows = answers.collect().await?;
     }
+    // An error in the place of a set of rows is told last.
+    answers.drop_result().await?;
     Ok(rows)
 }
 
