@@ -134,8 +134,10 @@ impl Session {
 
     pub(super) async fn create(&self, path: &str, data: &[u8], make: Make) -> Result<(Stat, i64)> {
         let made = self.wire.write(make.word(), path, data, None).await?;
-        let [(path, _, number)] = <[(String, String, String); 1]>::try_from(read::<Vec<_>>(made)?)
-            .map_err(|made| failed(format!("{made:?}")))?;
+        // The last is the directory, where it was asked to tell.
+        let made = read::<Vec<(String, String, String, redis::Value)>>(made)?;
+        let [(path, _, number, _)] =
+            <[_; 1]>::try_from(made).map_err(|made| failed(format!("{made:?}")))?;
         let (_, stat) = self.node(&path).await?;
         Ok((stat, number.parse().map_err(failed)?))
     }
