@@ -135,7 +135,7 @@ impl Session {
     pub(super) async fn create(&self, path: &str, data: &[u8], make: Make) -> Result<(Stat, i64)> {
         let made = self.wire.write(make.word(), path, data, None).await?;
         // The last is the directory, where it was asked to tell.
-        let made = read::<Vec<(String, String, String, redis::Value)>>(made)?;
+        let made = read::<Vec<(String, String, String, Value)>>(made)?;
         let [(path, _, number, _)] =
             <[_; 1]>::try_from(made).map_err(|made| failed(format!("{made:?}")))?;
         let (_, stat) = self.node(&path).await?;
