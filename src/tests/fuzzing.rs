@@ -355,8 +355,9 @@ pub fn access(data: &[u8]) {
     );
     let shown = list.to_string();
     assert_eq!(shown.parse().ok().as_ref(), Some(&list));
-    // The letters may have stood in another order, or twice.
-    assert!(shown.len() <= text.len());
+    // The letters may have stood in another order, or twice. Two words stand for whole lists.
+    let is_word = ["open", "creator"].contains(&text.trim());
+    assert!(is_word || shown.len() <= text.len());
 }
 
 #[cfg(test)]
