@@ -1,10 +1,10 @@
 //! A crowd fights for one lock, some of it is killed, and the server's own counters prove that all
 //! went well.
 //!
-//! `cargo run --release --example demo` needs no server, no arguments and under ten seconds. Every
-//! "process" below is a runtime of its own with its own keeper; killing one drops its runtime, so
-//! that it ends without a word to the server, as after `kill -9`. The last line says what happened;
-//! the exit code is 1 if any of it is bad.
+//! `cargo run --release --example demo` in this folder needs no server, no arguments and under ten
+//! seconds. Every "process" below is a runtime of its own with its own keeper; killing one drops
+//! its runtime, so that it ends without a word to the server, as after `kill -9`. The last line
+//! says what happened; the exit code is 1 if any of it is bad.
 //!
 //! With servers, or the URL of another store, it plays there. Only the embedded server counts
 //! wake-ups, so the proof leaves them out then:

@@ -1,7 +1,7 @@
 //! A fair lock in a service: the requests of several instances for one order are worked off one by
 //! one, in their order.
 //!
-//! `cargo run --example fair_lock` runs on the embedded server;
+//! `cargo run --example fair_lock` in this folder runs on the embedded server;
 //! `cargo run --example fair_lock zk1:2181,zk2:2181` on yours. Each instance of the service has one
 //! keeper for all its requests. A request that takes too long to come in is given up, which leaves
 //! nothing behind; steps of one request share its lock by its owner.

@@ -1,6 +1,6 @@
 //! A holder that was paused for too long writes late, and a store that compares tokens refuses it.
 //!
-//! `cargo run --example fencing` runs on the embedded server;
+//! `cargo run --example fencing` in this folder runs on the embedded server;
 //! `cargo run --example fencing zk1:2181,zk2:2181` on yours. No lock can stop a process that
 //! believes that it still has it: the process may sleep between its look at the guard and its
 //! write. Tokens grow with every grant, so the store itself sees who is late.

@@ -1,7 +1,7 @@
 //! A service that breaks when too many call it at once, and callers in many processes that agree on
 //! how many may.
 //!
-//! `cargo run --example rate_limit` runs on the embedded server;
+//! `cargo run --example rate_limit` in this folder runs on the embedded server;
 //! `cargo run --example rate_limit zk1:2181,zk2:2181` on yours. A small call takes one permit and a
 //! large one as many as it costs, all at once: it is not overtaken for ever by small ones, and two
 //! large ones never wait for each other's half. The one who can see the service's load changes the

@@ -1,7 +1,7 @@
 //! A price list that many read and that is now and then written anew: readers together, a writer
 //! alone.
 //!
-//! `cargo run --example read_write` runs on the embedded server;
+//! `cargo run --example read_write` in this folder runs on the embedded server;
 //! `cargo run --example read_write zk1:2181,zk2:2181` on yours. Clerks in processes of their own
 //! read two prices that belong together. Whoever finds them old writes new ones, if it is the only
 //! one there, and goes on to read what it wrote before anybody else can write again.

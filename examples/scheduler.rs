@@ -1,6 +1,6 @@
 //! Schedulers of which one runs the jobs, and hands over cleanly to the next.
 //!
-//! `cargo run --example scheduler` runs on the embedded server;
+//! `cargo run --example scheduler` in this folder runs on the embedded server;
 //! `cargo run --example scheduler zk1:2181,zk2:2181` on yours. Each leader runs a few jobs, tells
 //! everybody how far it is, and resigns between two jobs, as before a restart. The next one goes on
 //! where it stopped: no job is left out, and none is run twice.

@@ -1,10 +1,10 @@
 //! A service whose locks are watched: workers under locks of a few classes, and a page that
 //! Prometheus scrapes.
 //!
-//! `cargo run --features metrics --example service` runs on the embedded server, with
-//! `zk1:2181,zk2:2181` behind it on yours. The page is http://127.0.0.1:9464/metrics, or at the
-//! address in SERVICE_PAGE; `docker/monitoring` shows it in Grafana. Some workers are slow, some
-//! are impatient, and an operator removes a holder's ticket now and then, so that there is
+//! `cargo run --features metrics --example service` in this folder runs on the embedded server,
+//! with `zk1:2181,zk2:2181` behind it on yours. The page is http://127.0.0.1:9464/metrics, or at
+//! the address in SERVICE_PAGE; `docker/monitoring` shows it in Grafana. Some workers are slow,
+//! some are impatient, and an operator removes a holder's ticket now and then, so that there is
 //! something to see. Ctrl-C ends it.
 #![allow(clippy::print_stdout, reason = "an example")]
 

@@ -1,7 +1,7 @@
 //! Money moves between accounts, each of which has a lock of its own: both are taken at once, or
 //! none.
 //!
-//! `cargo run --example transfer` runs on the embedded server;
+//! `cargo run --example transfer` in this folder runs on the embedded server;
 //! `cargo run --example transfer zk1:2181,zk2:2181` on yours. Clerks in processes of their own move
 //! money to and fro. Whoever locked one account after the other would soon wait in a circle with
 //! somebody who began with the other one; sets that are taken together cannot.

@@ -16,6 +16,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+use testbench::pg::Prepared;
 use testbench::protocol::{Protocol, Way};
 use testbench::{World, frames};
 
@@ -298,6 +299,7 @@ async fn replies(
 /// The numbers of requests and replies on a connection to a store, where they have none.
 struct Numbers {
     protocol: Protocol,
+    prepared: Mutex<Prepared>,
     requests: AtomicI32,
     replies: AtomicI32,
     /// The first request of the session, if no other connection had it.
@@ -308,6 +310,7 @@ impl Numbers {
     fn new(protocol: Protocol) -> Self {
         Self {
             protocol,
+            prepared: Mutex::default(),
             requests: AtomicI32::default(),
             replies: AtomicI32::default(),
             first: AtomicI32::default(),
@@ -320,6 +323,8 @@ impl Numbers {
             return -1;
         }
         let number = self.requests.fetch_add(1, Ordering::SeqCst) + 1;
+        let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        let request = &*self.protocol.plain(&mut prepared, request);
         let session = self.protocol.session(request);
         if session.is_some_and(|session| line.is_new(session)) {
             let first = &self.first;

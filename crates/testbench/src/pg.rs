@@ -3,6 +3,9 @@
 //! A request is all up to a `Sync`, and its reply all up to a `ReadyForQuery`. Replies have no
 //! number and come in the order of their requests. Notifications may stand between them.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
+
 use super::frames::Operation;
 use super::protocol::Way;
 
@@ -57,13 +60,40 @@ pub struct Asked<'a> {
     parameters: Vec<&'a [u8]>,
 }
 
+/// The statements that a connection has prepared, by their names.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Prepared(HashMap<Vec<u8>, Vec<u8>>);
+
+impl Prepared {
+    /// A request as it would be if nothing was prepared.
+    pub fn plain<'a>(&mut self, request: &'a [u8]) -> Cow<'a, [u8]> {
+        match message(request) {
+            Some((length, b'P')) => {
+                let statement = &request[..length];
+                if let Some(name) = words(&statement[5..]).next() {
+                    self.0.insert(name.to_vec(), statement.to_vec());
+                }
+            }
+            Some((_, b'B')) => {
+                // Behind the name of the portal.
+                let name = words(&request[5..]).nth(1).unwrap_or_default();
+                if let Some(statement) = self.0.get(name) {
+                    return [statement, request].concat().into();
+                }
+            }
+            _ => {}
+        }
+        request.into()
+    }
+}
+
 /// What a request asks of the functions of the link.
 pub fn asks(request: &[u8]) -> Option<Asked<'_>> {
     let (length, b'P') = message(request)? else {
         return None;
     };
-    // Behind the name of the statement, which is empty.
-    let sql = words(request.get(6..length)?).next()?;
+    // Behind the name of the statement.
+    let sql = words(request.get(5..length)?).nth(1)?;
     let sql = std::str::from_utf8(sql).ok()?;
     let (_, call) = sql.split_once(" AS echo, reply.* FROM ")?;
     let (function, _) = call.split_once('(')?;
@@ -131,10 +161,13 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// The values of a `Bind`, whose portal and statement have no name.
+/// The values of a `Bind`.
 fn parameters(bind: &[u8]) -> Option<Vec<&[u8]>> {
-    let formats = usize::from(short(bind, 7)?);
-    let mut at = 9 + 2 * formats;
+    // Behind the names of its portal and of its statement.
+    let names: Vec<&[u8]> = words(bind.get(5..)?).take(2).collect();
+    let mut at = 5 + names.iter().map(|name| name.len() + 1).sum::<usize>();
+    let formats = usize::from(short(bind, at)?);
+    at += 2 + 2 * formats;
     let count = short(bind, at)?;
     at += 2;
     let mut values = Vec::new();
@@ -243,6 +276,32 @@ mod tests {
         assert!(buffer.is_empty());
         let mut fatal = message(b'E', b"SFATAL\0C57P01\0\0");
         assert!(take(&mut fatal, Way::ToClient).is_some(), "nothing follows");
+    }
+
+    #[test]
+    fn a_request_that_was_prepared_is_told_by_its_statement() {
+        let plain = multi(&["sequential"], &["/a"], &["x-"]);
+        let (length, _) = super::message(&plain).unwrap();
+        let (statement, bind) = plain.split_at(length);
+        let named = |body: &[u8], before: &[u8]| [before, b"s1", body].concat();
+        let prepare = message(b'P', &named(&statement[5..], b""));
+        let prepare = [prepare, message(b'S', b"")].concat();
+        let bound = super::message(bind).unwrap().0;
+        let request = message(b'B', &named(&bind[6..bound], b"\0"));
+        let request = [&request, &bind[bound..]].concat();
+        let mut prepared = Prepared::default();
+
+        assert!(asks(&prepared.plain(&request)).is_none(), "it is unknown");
+        assert!(
+            asks(&prepared.plain(&prepare)).is_none(),
+            "it only prepares"
+        );
+        let told = prepared.plain(&request);
+
+        let told = asks(&told).unwrap();
+        assert_eq!(told.operation(), Some(Operation::CREATE));
+        assert_eq!(told.session(), Some((7, 2)));
+        assert_eq!(told.paths(), b"/a/x-\n");
     }
 
     #[test]

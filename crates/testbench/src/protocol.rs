@@ -1,5 +1,7 @@
 //! How a store's requests and replies look on the wire, where they have no number. (pure)
 
+use std::borrow::Cow;
+
 use super::frames::Operation;
 use super::{pg, resp};
 
@@ -25,6 +27,14 @@ impl Protocol {
             _ if buffer.is_empty() => None,
             Self::Redis => resp::take(buffer),
             Self::Postgres => pg::take(buffer, way),
+        }
+    }
+
+    /// A request as it would be if the connection had prepared nothing.
+    pub fn plain<'a>(self, prepared: &mut pg::Prepared, request: &'a [u8]) -> Cow<'a, [u8]> {
+        match self {
+            Self::Redis => request.into(),
+            Self::Postgres => prepared.plain(request),
         }
     }
 

@@ -37,8 +37,9 @@ pub(super) fn trouble(error: &Error) -> Trouble {
         "3F000" | "42P01" | "42703" | "42704" | "42883" => {
             Trouble::Refused(Code::Other(format!("{words}: {REMADE}")))
         }
-        // It has become a standby, or it ends: another connection settles it.
-        "25006" | "55000" => Trouble::Lost(words),
+        // It has become a standby, or it ends, or what was prepared is of no use any more: another
+        // connection settles it.
+        "25006" | "55000" | "0A000" | "26000" => Trouble::Lost(words),
         code if code.starts_with("08") || code.starts_with("57P") => Trouble::Lost(words),
         _ => Trouble::Refused(Code::Other(words)),
     }

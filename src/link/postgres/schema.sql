@@ -59,11 +59,17 @@ CREATE OR REPLACE FUNCTION %S.micros() RETURNS bigint LANGUAGE sql VOLATILE AS $
     SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 $$;
 
--- Another one after each start, promotion and crash, and on each other server.
+-- Another one after each start, promotion and crash, and on each other server. A process of the server ends with it, and on a standby this
+-- fails. So each process looks once at what does not change while it lives.
 CREATE OR REPLACE FUNCTION %S.incarnation() RETURNS text LANGUAGE plpgsql AS $$
+DECLARE history text := current_setting('lockkeeper.history', true);
 BEGIN
-    RETURN (SELECT concat_ws('.', system_identifier, substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8),
-        extract(epoch FROM pg_postmaster_start_time()), (SELECT mark FROM %S.alive)) FROM pg_control_system());
+    IF history IS NULL OR history = '' THEN
+        SELECT concat_ws('.', system_identifier, substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8),
+            extract(epoch FROM pg_postmaster_start_time())) INTO history FROM pg_control_system();
+        PERFORM set_config('lockkeeper.history', history, false);
+    END IF;
+    RETURN concat_ws('.', history, (SELECT mark FROM %S.alive));
 END $$;
 
 CREATE OR REPLACE FUNCTION %S.hello() RETURNS text LANGUAGE plpgsql AS $$
@@ -163,6 +169,9 @@ CREATE OR REPLACE FUNCTION %S.fire(a_path text, a_kinds text, a_change text, a_s
 RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE fired record; own text[] := '{}';
 BEGIN
+    -- It costs less than a delete of nothing.
+    PERFORM FROM %S.watches WHERE path = a_path LIMIT 1;
+    IF NOT FOUND THEN RETURN own; END IF;
     FOR fired IN
         DELETE FROM %S.watches WHERE path = a_path AND strpos(a_kinds, kind) > 0 RETURNING session, number, channel
     LOOP
@@ -244,7 +253,7 @@ CREATE OR REPLACE FUNCTION %S.multi(
     a_kinds text[], a_dirs text[], a_names text[], a_up_dirs text[], a_up_names text[], a_datas bytea[], a_versions int[],
     a_czxids bigint[])
 RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
-DECLARE r %S.reply; done %S.reply; made %S.reply[]; id bigint; locked text[]; own text[] := '{}';
+DECLARE r %S.reply; done %S.reply; made %S.reply[]; held record; id bigint; locked text[]; own text[] := '{}';
 BEGIN
     IF 'check' = ALL (a_kinds) THEN
         r.status := %S.beat(a_incarnation, a_session, a_secret, a_connection);
@@ -252,7 +261,10 @@ BEGIN
         r.status := %S.refused(a_incarnation, a_session, a_secret, a_connection, true);
     END IF;
     IF r.status IS NOT NULL THEN RETURN NEXT r; RETURN; END IF;
-    IF 'check' <> ANY (a_kinds) THEN SELECT * INTO id, locked FROM %S.lock(a_lock_dirs, a_lock_names); END IF;
+    IF 'check' <> ANY (a_kinds) THEN
+        held := %S.lock(a_lock_dirs, a_lock_names);
+        id := held.id; locked := held.locked;
+    END IF;
     IF cardinality(a_kinds) = 1 THEN
         done := %S.write(a_session, id, a_kinds[1], a_dirs[1], a_names[1], a_up_dirs[1], a_up_names[1], a_datas[1], a_versions[1],
             a_czxids[1], locked);

@@ -20,6 +20,7 @@ use super::held::Latch;
 use super::{Deed, End, Kind, Order, Passage, Shared, State, Way};
 use crate::events::now;
 use crate::frames;
+use crate::pg::Prepared;
 use crate::protocol::Protocol;
 
 /// For bytes that arrive, at least.
@@ -216,7 +217,7 @@ enum Form {
     First,
     Frames,
     /// The number of the last request, or of the last reply.
-    Store(Protocol, i32),
+    Store(Protocol, i32, Prepared),
     Bytes,
     /// The first message of an election is still to come.
     Introduction(u16),
@@ -226,7 +227,7 @@ impl Form {
     fn of(kind: Kind, way: Way) -> Self {
         match (kind, way) {
             (Kind::Frames, _) => Self::First,
-            (Kind::Store(protocol), _) => Self::Store(protocol, 0),
+            (Kind::Store(protocol), _) => Self::Store(protocol, 0, Prepared::default()),
             (Kind::Election { announced }, Way::ToServer) => Self::Introduction(announced),
             _ => Self::Bytes,
         }
@@ -239,7 +240,7 @@ impl Form {
         }
         match *self {
             Self::First | Self::Frames => frames::take(buffer),
-            Self::Store(protocol, _) => protocol.take(buffer, way),
+            Self::Store(protocol, ..) => protocol.take(buffer, way),
             Self::Bytes if buffer.is_empty() => None,
             Self::Bytes => Some(std::mem::take(buffer)),
             Self::Introduction(announced) => {
@@ -257,7 +258,7 @@ impl Form {
             Self::First | Self::Frames => {
                 piece.get(4..).and_then(frames::xid) != Some(frames::PING)
             }
-            Self::Store(protocol, last) => {
+            Self::Store(protocol, last, _) => {
                 let mut upkeep = dialogue.upkeep.lock().expect("nothing panics with it");
                 !protocol.is_message(piece) && !upkeep.remove(&(last + 1))
             }
@@ -270,7 +271,7 @@ impl Form {
 fn deed_on_store(
     protocol: Protocol,
     way: Way,
-    last: &mut i32,
+    (last, prepared): (&mut i32, &mut Prepared),
     frame: &[u8],
     shared: &Shared,
     dialogue: &Dialogue,
@@ -287,6 +288,7 @@ fn deed_on_store(
     if way == Way::ToClient {
         return deeds.remove(last);
     }
+    let frame = &*protocol.plain(prepared, frame);
     if protocol.is_upkeep(frame) {
         let mut upkeep = dialogue.upkeep.lock().expect("nothing panics with it");
         upkeep.insert(*last);
@@ -327,8 +329,8 @@ fn deed(
     shared: &Shared,
     dialogue: &Dialogue,
 ) -> Option<Deed> {
-    if let Form::Store(protocol, last) = form {
-        return deed_on_store(*protocol, way, last, piece, shared, dialogue);
+    if let Form::Store(protocol, last, prepared) = form {
+        return deed_on_store(*protocol, way, (last, prepared), piece, shared, dialogue);
     }
     if *form == Form::First {
         *form = Form::Frames;
