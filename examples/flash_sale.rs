@@ -3,9 +3,9 @@
 //! `cargo run --example flash_sale` in this folder runs without a lock, with a lock inside each
 //! service, and with Lockkeeper on the embedded server. Plain locks of stores that run already are
 //! named by their URLs:
-//! `cargo run --example flash_sale --features redis -- redis+setnx://127.0.0.1:6379`. A
-//! URL of a server alone, as `redis://127.0.0.1:6379`, stands for Lockkeeper's own lock on that
-//! store and for all kinds of plain lock that it can have.
+//! `cargo run --example flash_sale --features redis -- redis+setnx://127.0.0.1:6379`. A URL of a
+//! server alone, as `redis://127.0.0.1:6379`, stands for Lockkeeper's own lock on that store and
+//! for all kinds of plain lock that it can have.
 //!
 //! A buyer reads the stock, and then writes it. Where nothing keeps two buyers apart, they meet
 //! between the two, at a barrier: so the race is lost each time, and not by chance.

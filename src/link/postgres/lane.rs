@@ -77,9 +77,10 @@ impl Lane {
             }
         }
     }
-    /// To plan a statement takes as long as to run it, so it is prepared for the next time: beside
-    /// the first, because what is called later must not leave sooner. A pooler would give what is
-    /// prepared to others.
+
+    /// To plan a statement takes as long as to run it, so it is prepared for the next time. That is
+    /// asked right behind the first: what is called later must not leave sooner. Behind a pooler,
+    /// another client would meet what was prepared.
     async fn ask(&self, sql: &str, parameters: &[Parameter]) -> Result<Vec<Row>, Error> {
         let typed: Vec<(&(dyn ToSql + Sync), Type)> =
             parameters.iter().map(Parameter::typed).collect();

@@ -4,8 +4,8 @@
 //! Functions in a schema of ours keep nodes, sessions and watches as ZooKeeper does, and compare
 //! the server's history with each request. After a start, a crash or a promotion, data may be lost.
 //! Then every session is over, and none is given before the clients of before must have stopped.
-//! Invariants: no grant rests on what a standby says. Nothing is prepared by name, and nothing is
-//! set on a connection, so that requests pass a pooler.
+//! Invariants: no grant rests on what a standby says. Requests pass a pooler: behind one, nothing
+//! is prepared by name, and what is set on a connection is true for each client of it.
 
 mod connection;
 mod endpoint;

@@ -1,4 +1,4 @@
-//! A parameter of a statement, with its type: nothing is prepared, so nothing else tells it. (pure)
+//! A parameter of a statement, with its type: a text that is not prepared tells none. (pure)
 
 use tokio_postgres::types::{ToSql, Type};
 
