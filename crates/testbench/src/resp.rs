@@ -81,11 +81,11 @@ pub fn operation(request: &[u8]) -> Option<Operation> {
         return None;
     };
     Some(match (*operation, rest.first().copied(), rest.len()) {
-        (b"multi", Some(b"sequential" | b"ephemeral" | b"create" | b"container"), 4) => {
+        (b"multi", Some(b"sequential" | b"ephemeral" | b"create" | b"container"), 5) => {
             Operation::CREATE
         }
-        (b"multi", Some(b"delete"), 4) => Operation::DELETE,
-        (b"multi", Some(b"set"), 4) => Operation::SET_DATA,
+        (b"multi", Some(b"delete"), 5) => Operation::DELETE,
+        (b"multi", Some(b"set"), 5) => Operation::SET_DATA,
         (b"multi", ..) => Operation::MULTI,
         (b"read", ..) => Operation::MULTI_READ,
         (b"watch", Some(b"c"), _) => Operation::GET_CHILDREN,
@@ -151,9 +151,9 @@ mod tests {
             format!("*{count}\r\n{}", words.collect::<String>()).into_bytes()
         };
 
-        let create = request(&["multi", "sequential", "/a-", "", "0"]);
+        let create = request(&["multi", "sequential", "/a-", "", "0", ""]);
         assert_eq!(operation(&create), Some(Operation::CREATE));
-        let both = request(&["multi", "set", "/a", "", "0", "delete", "/a", "", "-1"]);
+        let both = request(&["multi", "leave", "/a/x", "", "0", "7"]);
         assert_eq!(operation(&both), Some(Operation::MULTI));
         assert!(is_upkeep(&request(&["touch", "60"])) && !is_upkeep(&create));
         assert!(!is_answered(b"*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\na\r\n"));

@@ -19,7 +19,7 @@ use crate::link::engine::{Engine, Weakness};
 use crate::link::stored::{Store, Ungreeted};
 
 /// The version of the tables and functions that this Lockkeeper works with.
-const SCHEMA_VERSION: i32 = 3;
+const SCHEMA_VERSION: i32 = 4;
 const OLDEST: i32 = 130_000;
 
 /// A function, because bugs that tests put into it are switched in bodies.

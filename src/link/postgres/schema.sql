@@ -199,7 +199,7 @@ END $$;
 
 -- One write. All that may be refused comes before what it changes. A node that came after the locks is not there yet: its counter and its
 -- children are another transaction's. A ticket is deleted with its czxid, because a late copy of a delete must remove nobody else's; 0 is any
--- node.
+-- node. Data of a delete is the directory's from then on.
 CREATE OR REPLACE FUNCTION %S.write(
     a_session bigint, a_id bigint, a_kind text, a_dir text, a_name text, a_up_dir text, a_up_name text, a_data bytea, a_version int,
     a_czxid bigint, a_locked text[])
@@ -230,19 +230,32 @@ BEGIN
         r.events := %S.fire(a_dir, 'c', 'c', a_session);
         RETURN r;
     END IF;
-    SELECT version, children, czxid INTO node FROM %S.nodes
-        WHERE dir = a_dir AND name = a_name AND (a_locked IS NULL OR a_dir || '/' || a_name = ANY (a_locked));
-    IF NOT FOUND THEN r.status := 'no node'; RETURN r; END IF;
+    IF a_kind = 'leave' THEN
+        -- It stands for two writes: the first of them is about the directory.
+        SELECT directory.version, ticket.children, ticket.czxid INTO node FROM %S.nodes AS directory
+            LEFT JOIN %S.nodes AS ticket ON ticket.dir = a_dir AND ticket.name = a_name AND a_dir || '/' || a_name = ANY (a_locked)
+            WHERE directory.dir = a_up_dir AND directory.name = a_up_name AND a_up_dir || '/' || a_up_name = ANY (a_locked);
+        IF NOT FOUND THEN r.status := 'no node'; RETURN r; END IF;
+        IF a_version <> node.version THEN r.status := 'version'; RETURN r; END IF;
+        r.at := 1;
+        IF node.czxid IS NULL THEN r.status := 'no node'; RETURN r; END IF;
+    ELSE
+        SELECT version, children, czxid INTO node FROM %S.nodes
+            WHERE dir = a_dir AND name = a_name AND (a_locked IS NULL OR a_dir || '/' || a_name = ANY (a_locked));
+        IF NOT FOUND THEN r.status := 'no node'; RETURN r; END IF;
+        IF a_version <> -1 AND a_version <> node.version THEN r.status := 'version'; RETURN r; END IF;
+    END IF;
     IF a_czxid <> 0 AND a_czxid <> node.czxid THEN r.status := 'no node'; RETURN r; END IF;
-    IF a_version <> -1 AND a_version <> node.version THEN r.status := 'version'; RETURN r; END IF;
     IF a_kind = 'set' THEN
         UPDATE %S.nodes SET data = a_data, version = version + 1 WHERE dir = a_dir AND name = a_name;
         r.events := %S.fire(own_path, 'd', 'c', a_session);
-    ELSIF a_kind = 'delete' THEN
+    ELSIF a_kind IN ('delete', 'leave') THEN
         IF node.children > 0 THEN r.status := 'not empty'; RETURN r; END IF;
         DELETE FROM %S.nodes WHERE dir = a_dir AND name = a_name;
-        UPDATE %S.nodes SET children = children - 1, pzxid = greatest(pzxid, a_id) WHERE dir = a_up_dir AND name = a_up_name;
-        r.events := %S.fire(own_path, 'dc', 'x', a_session) || %S.fire(a_dir, 'c', 'c', a_session);
+        UPDATE %S.nodes SET children = children - 1, pzxid = greatest(pzxid, a_id),
+                data = CASE WHEN a_data = '' THEN data ELSE a_data END, version = version + (a_data <> '')::int
+            WHERE dir = a_up_dir AND name = a_up_name;
+        r.events := %S.fire(own_path, 'dc', 'x', a_session) || %S.fire(a_dir, CASE WHEN a_data = '' THEN 'c' ELSE 'dc' END, 'c', a_session);
     END IF;
     RETURN r;
 END $$;
@@ -268,7 +281,7 @@ BEGIN
     IF cardinality(a_kinds) = 1 THEN
         done := %S.write(a_session, id, a_kinds[1], a_dirs[1], a_names[1], a_up_dirs[1], a_up_names[1], a_datas[1], a_versions[1],
             a_czxids[1], locked);
-        IF done.status <> 'ok' THEN r.status := 'refused'; r.path := done.status; r.at := 0; RETURN NEXT r; RETURN; END IF;
+        IF done.status <> 'ok' THEN r.status := 'refused'; r.path := done.status; r.at := coalesce(done.at, 0); RETURN NEXT r; RETURN; END IF;
         RETURN NEXT done;
         RETURN;
     END IF;
@@ -490,4 +503,4 @@ BEGIN
     RETURN NEXT r;
 END $$;
 
-INSERT INTO %S.schema_version (version) VALUES (3) ON CONFLICT DO NOTHING;
+INSERT INTO %S.schema_version (version) VALUES (4) ON CONFLICT DO NOTHING;

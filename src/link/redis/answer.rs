@@ -128,21 +128,14 @@ fn number<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T,
 
 /// A node, as the script shows it.
 fn node(value: Value) -> Result<Node, Trouble> {
-    let (data, czxid, version, owner, pzxid, children): (
-        Vec<u8>,
-        String,
-        String,
-        String,
-        String,
-        String,
-    ) = read(value)?;
+    let (data, czxid, version, owner, pzxid, num_children): (_, _, _, String, _, _) = read(value)?;
     Ok(Node {
         data,
-        czxid: number(&czxid)?,
-        version: number(&version)?,
+        czxid,
+        version,
         owner: if owner.is_empty() { 0 } else { number(&owner)? },
-        num_children: number(&children)?,
-        pzxid: number(&pzxid)?,
+        num_children,
+        pzxid,
         aversion: 0,
     })
 }
@@ -157,15 +150,15 @@ fn found_in(value: Value, is_list: bool) -> Result<Found, Trouble> {
 
 /// What was made, with its paths.
 fn made(value: Value, session: i64) -> Result<Vec<(String, Created)>, Trouble> {
-    let made: Vec<(String, String, String, Value)> = read(value)?;
+    let made: Vec<(String, i64, i32, Value)> = read(value)?;
     let made = made.into_iter().map(|(path, czxid, seq, directory)| {
         let directory = match directory {
             Value::Nil => None,
             shown => Some(Box::new(node(shown)?)),
         };
         let created = Created {
-            seq: number(&seq)?,
-            czxid: number(&czxid)?,
+            seq,
+            czxid,
             owner: session,
             directory,
         };

@@ -126,16 +126,17 @@ impl Keys {
         let mut multi = Request::new("multi");
         for write in writes {
             multi.keys.extend(self.of_write(&write.path));
-            let data = match write.czxid {
-                0 => write.data.clone(),
-                // A delete has no data. A late copy of it must not remove another ticket.
-                czxid => czxid.to_string().into(),
+            // A late copy of a delete must not remove another ticket.
+            let czxid = match write.czxid {
+                0 => String::new(),
+                czxid => czxid.to_string(),
             };
             multi.arguments.extend([
                 write.kind.word().into(),
                 write.path.as_str().into(),
-                data,
+                write.data.clone(),
                 write.version.to_string().into(),
+                czxid.into(),
             ]);
         }
         multi

@@ -83,18 +83,25 @@ end
 
 local function split(path) return string.match(path, '^(.*)/([^/]*)$') end
 
--- What this request has read, by key and name; false is a node that is not there.
-local seen, events, result = {}, {}, {}
+-- What this request has read, by key and name; false is a node that is not there. And the last change of all that.
+local seen, last_id, events, result = {}, 0, {}, {}
 
 local function get(key, name)
-    local id = key .. '\0' .. name
-    if seen[id] == nil then
-        local packed = redis.call('HGET', key, name)
-        seen[id] = packed and cmsgpack.unpack(packed) or false
-        -- The root is always there.
-        if not seen[id] and name == '' then seen[id] = {'', 0, 0, '', 0, 0, 0, 0} end
+    local row = seen[key]
+    if not row then
+        row = {}
+        seen[key] = row
     end
-    return seen[id]
+    local node = row[name]
+    if node == nil then
+        local packed = redis.call('HGET', key, name)
+        node = packed and cmsgpack.unpack(packed) or false
+        -- The root is always there.
+        if not node and name == '' then node = {'', 0, 0, '', 0, 0, 0, 0} end
+        if node then last_id = math.max(last_id, node[2], node[5]) end
+        row[name] = node
+    end
+    return node
 end
 
 -- What a dead session watches stays with nodes that never change. So whoever watches looks at two of the others.
@@ -107,7 +114,7 @@ local function arm(key, watch)
 end
 
 local function shown(node)
-    return node and {node[1], int(node[2]), int(node[3]), node[4], int(node[5]), int(node[8])}
+    return node and {node[1], node[2], node[3], node[4], node[5], node[8]}
 end
 
 -- Up to so many nodes of a session that is dead; without any it is forgotten.
@@ -145,12 +152,12 @@ elseif op == 'rearm' then
     -- What was seen when each watch was armed; what has changed since is told now.
     local key = 6
     for at = 6, #ARGV, 5 do
-        local kind, path, number, czxid, last = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
+        local kind, path, number, czxid, last = unpack(ARGV, at, at + 4)
         local _, name = split(path)
         local node = get(KEYS[key], name)
-        if not node or int(node[2]) ~= czxid then
+        if not node or node[2] ~= tonumber(czxid) then
             events[#events + 1] = 'x' .. number
-        elseif int(kind == 'c' and node[5] or node[3]) ~= last then
+        elseif (kind == 'c' and node[5] or node[3]) ~= tonumber(last) then
             events[#events + 1] = 'c' .. number
         else
             arm(KEYS[key + 1], kind .. session .. ':' .. number)
@@ -206,35 +213,34 @@ end
 if op ~= 'multi' and op ~= 'reap' and op ~= 'collect' then return {'ok', events, result} end
 
 -- Only what writes nodes comes here.
-local writes, fires, owned = {}, {}, {}
+local changed, fires, owned, watchers = {}, {}, {}, {}
 
+-- What is written twice is stored once, as it is in the end.
 local function put(key, name, node)
-    seen[key .. '\0' .. name] = node
-    writes[#writes + 1] = {key, name, node}
+    seen[key][name] = node
+    local names = changed[key]
+    if not names then
+        names = {}
+        changed[key] = names
+    end
+    names[name] = true
 end
 
-local function with(node, changes)
-    local copy = {}
-    for at = 1, 8 do copy[at] = changes[at] or node[at] end
-    return copy
-end
-
-local zxid
-local function transaction()
-    zxid = zxid or math.max(now, tonumber(redis.call('HGET', META, 'z') or '0') + 1)
-    return zxid
-end
+-- Above all that was read, whatever the clock says: so ids rise in each directory.
+local function id() return math.max(now, last_id + 1) end
 
 -- Read before the first write, as all that may be refused.
 local function fired(key, kinds, change)
-    fires[#fires + 1] = {key, kinds, change, redis.call('SMEMBERS', key)}
+    watchers[key] = watchers[key] or redis.call('SMEMBERS', key)
+    if #watchers[key] > 0 then fires[#fires + 1] = {key, kinds, change} end
 end
 
 -- The keys of a write: the hash that the node is in, the one that its directory is in, their watches.
 local function create(keys, path, data, kind)
     local dir, name = split(path)
     local _, directory = split(dir)
-    local parent = get(keys[2], directory or '')
+    directory = directory or ''
+    local parent = get(keys[2], directory)
     if not parent then return 'no node' end
     if kind == 'sequential' then
         local number = string.format('%010.0f', parent[6])
@@ -243,14 +249,15 @@ local function create(keys, path, data, kind)
     if get(keys[1], name) then return 'exists' end
     if parent[4] ~= '' then return 'ephemeral nodes have no children' end
     local is_mine = kind == 'sequential' or kind == 'ephemeral'
-    local id = transaction()
-    put(keys[1], name, {data, id, 0, is_mine and session or '', id, 0, kind == 'container' and 1 or 0, 0})
-    put(keys[2], directory or '', with(parent, {[5] = id, [6] = math.min(parent[6] + 1, 2147483647), [8] = parent[8] + 1}))
+    local czxid, number = id(), parent[6]
+    put(keys[1], name, {data, czxid, 0, is_mine and session or '', czxid, 0, kind == 'container' and 1 or 0, 0})
+    parent = {parent[1], parent[2], parent[3], '', czxid, math.min(number + 1, 2147483647), parent[7], parent[8] + 1}
+    put(keys[2], directory, parent)
     fired(keys[4], 'c', 'c')
     if is_mine then owned[#owned + 1] = {'SADD', session, path} end
     -- A ticket's own request tells of the directory, too: nobody need read it.
-    local is_ticket = kind == 'sequential' and not ARGV[10]
-    return nil, {path, int(id), int(parent[6]), is_ticket and shown(get(keys[2], directory or ''))}
+    local is_ticket = kind == 'sequential' and not ARGV[11]
+    return nil, {path, czxid, number, is_ticket and shown(parent)}
 end
 
 local function at_version(node, version)
@@ -258,22 +265,25 @@ local function at_version(node, version)
     if version ~= -1 and version ~= node[3] then return 'version' end
 end
 
--- With a czxid only that ticket: a request that comes twice must not remove one that has taken the name since.
-local function delete(keys, path, version, czxid)
+-- With a czxid only that ticket: a request that comes twice must not remove one that has taken the name since. With data, the directory has
+-- it from then on.
+local function delete(keys, path, version, czxid, data)
     local dir, name = split(path)
     local _, directory = split(dir)
+    directory = directory or ''
     local node = get(keys[1], name)
-    if node and czxid ~= '' and int(node[2]) ~= czxid then return 'no node' end
+    if node and czxid ~= '' and node[2] ~= tonumber(czxid) then return 'no node' end
     local refusal = at_version(node, version) or node[8] > 0 and 'not empty'
     if refusal then return refusal end
-    local parent = get(keys[2], directory or '')
+    local parent = get(keys[2], directory)
     put(keys[1], name, false)
     if parent then
-        put(keys[2], directory or '', with(parent, {[5] = transaction(), [8] = parent[8] - 1}))
+        put(keys[2], directory, {
+            data or parent[1], parent[2], data and parent[3] + 1 or parent[3], parent[4], id(), parent[6], parent[7], parent[8] - 1})
         if parent[7] == 1 and parent[8] == 1 then owned[#owned + 1] = {'EMPTY', dir} end
     end
     fired(keys[3], 'dc', 'x')
-    fired(keys[4], 'c', 'c')
+    fired(keys[4], data and 'dc' or 'c', 'c')
     if node[4] ~= '' then owned[#owned + 1] = {'SREM', node[4], path} end
 end
 
@@ -282,14 +292,13 @@ local function set(keys, path, data, version)
     local node = get(keys[1], name)
     local refusal = at_version(node, version)
     if refusal then return refusal end
-    transaction()
-    put(keys[1], name, with(node, {[1] = data, [3] = node[3] + 1}))
+    put(keys[1], name, {data, node[2], node[3] + 1, unpack(node, 4, 8)})
     fired(keys[3], 'd', 'c')
 end
 
 -- A session is not told by a message of what it does itself: before 7.2 that would overtake the reply.
-local function fire(key, kinds, change, watches)
-    for _, watch in ipairs(watches) do
+local function fire(key, kinds, change)
+    for _, watch in ipairs(watchers[key]) do
         local kind, who, number = string.match(watch, '^(.)(%d+):(%d+)$')
         -- One write may have told it already. A member that a stranger wrote is no watch.
         if kind and string.find(kinds, kind, 1, true) and redis.call('SREM', key, watch) == 1 then
@@ -303,14 +312,16 @@ local function fire(key, kinds, change, watches)
 end
 
 local function commit()
-    for _, write in ipairs(writes) do
-        if write[3] then
-            redis.call('HSET', write[1], write[2], cmsgpack.pack(write[3]))
-        else
-            redis.call('HDEL', write[1], write[2])
+    for key, names in pairs(changed) do
+        for name in pairs(names) do
+            local node = seen[key][name]
+            if node then
+                redis.call('HSET', key, name, cmsgpack.pack(node))
+            else
+                redis.call('HDEL', key, name)
+            end
         end
     end
-    if zxid then redis.call('HSET', META, 'z', int(zxid)) end
     for _, change in ipairs(owned) do
         if change[1] == 'EMPTY' then
             redis.call('ZADD', EMPTY, int(now), change[2])
@@ -327,11 +338,20 @@ end
 if op == 'multi' then
     local at, key = 6, 6
     while ARGV[at] do
-        local kind, path, data, version = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
+        local kind, path, data, version, czxid = unpack(ARGV, at, at + 4)
+        version = tonumber(version)
         local keys = {KEYS[key], KEYS[key + 1], KEYS[key + 2], KEYS[key + 3]}
         local refusal, made
+        local place = (at - 6) / 5
         if kind == 'delete' then
-            refusal = delete(keys, path, version, data)
+            refusal = delete(keys, path, version, czxid)
+        elseif kind == 'leave' then
+            -- It stands for two writes: the first of them is about the directory.
+            local _, directory = split(split(path))
+            refusal = at_version(get(keys[2], directory or ''), version)
+            if not refusal then
+                refusal, place = delete(keys, path, -1, czxid, data ~= '' and data), place + 1
+            end
         elseif kind == 'set' then
             refusal = set(keys, path, data, version)
         elseif kind == 'check' then
@@ -340,9 +360,9 @@ if op == 'multi' then
         else
             refusal, made = create(keys, path, data, kind)
         end
-        if refusal then return {'refused', {}, {(at - 6) / 4, refusal}} end
+        if refusal then return {'refused', {}, {place, refusal}} end
         if made then result[#result + 1] = made end
-        at, key = at + 4, key + 4
+        at, key = at + 5, key + 4
     end
     commit()
 elseif op == 'reap' then

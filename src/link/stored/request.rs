@@ -51,6 +51,7 @@ pub(crate) struct StoredWrite {
     pub(crate) kind: WriteKind,
     pub(crate) path: String,
     pub(crate) data: Vec<u8>,
+    /// Of the node; of the directory in a [`WriteKind::Leave`].
     pub(crate) version: i32,
     /// Of the ticket that is deleted; 0 for any node.
     pub(crate) czxid: i64,
@@ -65,6 +66,10 @@ pub(crate) enum WriteKind {
     Sequential,
     Set,
     Delete,
+    /// A ticket is deleted while its directory is at a version. Data, if there is any, is the
+    /// directory's from then on. It stands for a check or a set of the directory and a delete in
+    /// it, which is how holders leave: each row is then written once.
+    Leave,
 }
 
 impl WriteKind {
@@ -77,6 +82,7 @@ impl WriteKind {
             Self::Sequential => "sequential",
             Self::Set => "set",
             Self::Delete => "delete",
+            Self::Leave => "leave",
         }
     }
 }
@@ -110,6 +116,11 @@ pub(crate) struct Rearmed {
 
 impl StoreRequest {
     pub(crate) fn multi(writes: &[Write<'_>]) -> Self {
+        if let &[before, Write::DeleteTicket { path, czxid }] = writes {
+            if let Some(leave) = StoredWrite::leave(before, path, czxid) {
+                return Self::Multi(vec![leave]);
+            }
+        }
         let writes = writes.iter().map(|write| match *write {
             Write::Check { path, version } => {
                 StoredWrite::new(WriteKind::Check, path, b"", version)
@@ -179,8 +190,58 @@ impl StoredWrite {
         }
     }
 
+    /// None if what comes before the delete is no check of the directory's version, with or
+    /// without data for it.
+    fn leave(before: Write<'_>, path: &str, czxid: i64) -> Option<Self> {
+        let (directory, data, version) = match before {
+            Write::Check { path, version } => (path, &b""[..], version),
+            Write::Set {
+                path,
+                data,
+                version,
+            } if !data.is_empty() => (path, data, version),
+            _ => return None,
+        };
+        let is_in_it = path.rsplit_once('/')?.0 == directory && version != ANY_VERSION;
+        is_in_it.then(|| Self {
+            czxid,
+            ..Self::new(WriteKind::Leave, path, data, version)
+        })
+    }
+
     fn delete(path: &str, czxid: i64) -> Self {
         let any = Self::new(WriteKind::Delete, path, b"", ANY_VERSION);
         Self { czxid, ..any }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kinds(writes: &[Write<'_>]) -> Vec<WriteKind> {
+        match StoreRequest::multi(writes) {
+            StoreRequest::Multi(writes) => writes.iter().map(|write| write.kind).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_check_of_the_directory_and_a_delete_in_it_are_one_write() {
+        use WriteKind::{Check, Delete, Leave, Set};
+
+        let check = |path, version| Write::Check { path, version };
+        let set = |data| Write::set("/a", data, 3);
+        let gone = |path| Write::DeleteTicket { path, czxid: 7 };
+
+        assert_eq!(kinds(&[check("/a", 3), gone("/a/x")]), [Leave]);
+        assert_eq!(kinds(&[set(b"mark"), gone("/a/x")]), [Leave]);
+        // No data at all means another thing there.
+        assert_eq!(kinds(&[set(b""), gone("/a/x")]), [Set, Delete]);
+        assert_eq!(kinds(&[check("/a", -1), gone("/a/x")]), [Check, Delete]);
+        assert_eq!(kinds(&[check("/b", 3), gone("/a/x")]), [Check, Delete]);
+        assert_eq!(kinds(&[check("/a", 3), gone("/a/x/y")]), [Check, Delete]);
+        let two = [check("/a", 3), gone("/a/x"), gone("/a/y")];
+        assert_eq!(kinds(&two), [Check, Delete, Delete]);
     }
 }

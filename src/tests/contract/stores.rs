@@ -186,13 +186,15 @@ impl Server {
         }
     }
 
-    /// The last change in the root was this one.
+    /// The last change in the root, which is empty, was this one.
     pub(super) async fn set_last(&self, id: i64) {
         match self {
             #[cfg(feature = "redis")]
             Self::Redis(server) => {
-                let id = id.to_string();
-                redis::ask(server, &["HSET", "{lockkeeper}:meta", "z", &id]).await;
+                let script = "local root = {'', 0, 0, '', tonumber(ARGV[1]), 0, 0, 0} \
+                              return redis.call('HSET', KEYS[1], '', cmsgpack.pack(root))";
+                let (key, id) = ("{lockkeeper}:root", id.to_string());
+                redis::ask(server, &["EVAL", script, "1", key, &id]).await;
             }
             #[cfg(feature = "postgres")]
             Self::Postgres(server) => {

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use super::bed::Bed;
-use super::{Case, cases, children, directory, ephemeral, node, numbered};
-use crate::link::{Code, Fault, Write};
+use super::{Case, cases, children, directory, ephemeral, is_quiet, node, numbered, ticket, told};
+use crate::link::{Change, Code, Fault, Write};
 
 pub(super) const CASES: &[Case] = cases![
     several_writes_name_what_they_made,
     a_refused_write_takes_the_others_back,
     writes_see_those_before_them,
     a_check_changes_nothing,
+    a_ticket_leaves_at_the_version_that_was_seen_or_not_at_all,
+    a_ticket_leaves_with_data_for_its_directory,
 ];
 
 async fn several_writes_name_what_they_made(bed: Arc<Bed>) {
@@ -119,4 +121,71 @@ async fn a_check_changes_nothing(bed: Arc<Bed>) {
     assert_eq!(ours.multi(&checked).await, Ok(Vec::new()));
 
     assert_eq!(node(&*ours.link, &root).await, before);
+}
+
+fn leaves(path: &str) -> Write<'_> {
+    Write::DeleteTicket { path, czxid: 0 }
+}
+
+async fn a_ticket_leaves_at_the_version_that_was_seen_or_not_at_all(bed: Arc<Bed>) {
+    let (ours, _theirs, root) = bed.pair().await;
+    let (path, below) = (format!("{root}/a"), format!("{root}/a/b"));
+    directory(&*ours.link, &path).await;
+    directory(&*ours.link, &below).await;
+    let mine = ticket(&*ours.link, &format!("{path}/t-")).await;
+    let before = node(&*ours.link, &path).await;
+    let gone = format!("{path}/gone");
+    let (missing, fresh) = (format!("{root}/c"), format!("{root}/c/t-"));
+
+    for (directory, version, ticket, expected) in [
+        (&path, 4, &mine, Fault::Refused(0, Code::BadVersion)),
+        (&missing, 0, &fresh, Fault::Refused(0, Code::NoNode)),
+        (&path, 0, &gone, Fault::Refused(1, Code::NoNode)),
+        (&root, 0, &path, Fault::Refused(1, Code::NotEmpty)),
+    ] {
+        let check = Write::Check {
+            path: directory,
+            version,
+        };
+        for first in [check, Write::set(directory, b"mark", version)] {
+            let left = ours.multi(&[first, leaves(ticket)]).await;
+            assert_eq!(left, Err(expected.clone()), "{first:?}, {ticket}");
+        }
+    }
+
+    assert_eq!(node(&*ours.link, &path).await, before);
+    assert!(node(&*ours.link, &mine).await.is_some());
+}
+
+async fn a_ticket_leaves_with_data_for_its_directory(bed: Arc<Bed>) {
+    let (ours, theirs, root) = bed.pair().await;
+    let mark = [Some(&b"mark"[..]), None];
+    for (round, mark) in (0..).zip(mark) {
+        let mine = ticket(&*ours.link, &format!("{root}/t-")).await;
+        let before = node(&*theirs.link, &root).await.unwrap();
+        let (_, mut of_data) = theirs.watch(&root).await.unwrap();
+        let (_, mut of_children) = theirs.watch_children(&root).await.unwrap();
+        let (_, mut of_mine) = theirs.watch(&mine).await.unwrap();
+        let czxid = node(&*theirs.link, &mine).await.unwrap().czxid;
+        let (path, version) = (&*root, round);
+        let first = mark.map_or(Write::Check { path, version }, |mark| {
+            Write::set(path, mark, version)
+        });
+
+        let left = ours.multi(&[first, Write::DeleteTicket { path: &mine, czxid }]);
+        assert_eq!(left.await, Ok(Vec::new()));
+
+        assert_eq!(told(&mut of_mine).await, Change::Deleted);
+        assert_eq!(told(&mut of_children).await, Change::Changed);
+        if mark.is_some() {
+            assert_eq!(told(&mut of_data).await, Change::Changed);
+        } else {
+            assert!(is_quiet(&mut of_data).await);
+        }
+        let after = node(&*ours.link, &root).await.unwrap();
+        assert_eq!((&after.data[..], after.version), (&b"mark"[..], 1));
+        assert_eq!(after.num_children, 0);
+        assert!(after.pzxid > before.pzxid);
+        assert_eq!(node(&*ours.link, &mine).await, None);
+    }
 }

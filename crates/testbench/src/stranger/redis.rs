@@ -135,11 +135,11 @@ impl Session {
     pub(super) async fn create(&self, path: &str, data: &[u8], make: Make) -> Result<(Stat, i64)> {
         let made = self.wire.write(make.word(), path, data, None).await?;
         // The last is the directory, where it was asked to tell.
-        let made = read::<Vec<(String, String, String, Value)>>(made)?;
+        let made = read::<Vec<(String, i64, i64, Value)>>(made)?;
         let [(path, _, number, _)] =
             <[_; 1]>::try_from(made).map_err(|made| failed(format!("{made:?}")))?;
         let (_, stat) = self.node(&path).await?;
-        Ok((stat, number.parse().map_err(failed)?))
+        Ok((stat, number))
     }
 
     pub(super) async fn write(
@@ -160,7 +160,7 @@ impl Session {
                 Change::Create(path, make) => (make.word(), path),
             };
             keys.extend(of_write(path));
-            words.extend([kind.as_bytes(), path.as_bytes(), b"", b"-1"]);
+            words.extend([kind.as_bytes(), path.as_bytes(), b"", b"-1", b""]);
         }
         self.wire.ask("multi", &keys, &words).await.map(drop)
     }
@@ -262,7 +262,13 @@ impl Wire {
         version: Option<i32>,
     ) -> Result<Value> {
         let version = version.unwrap_or(-1).to_string();
-        let words = [kind.as_bytes(), path.as_bytes(), data, version.as_bytes()];
+        let words = [
+            kind.as_bytes(),
+            path.as_bytes(),
+            data,
+            version.as_bytes(),
+            b"",
+        ];
         self.ask("multi", &of_write(path), &words).await
     }
 
