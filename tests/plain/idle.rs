@@ -47,18 +47,20 @@ async fn impatient(kind: &str) -> (Daemon, String) {
 /// The session's own timeout counts, which is the ttl.
 async fn an_idle_timeout_of_the_server_does_not_end_a_hold(bed: Arc<Bed>, name: String) {
     let (_server, url) = impatient(bed.kind).await;
-    let keeper = connect(&url).await.unwrap();
-    let lock = keeper.mutex(&name).unwrap();
-    let lock = lock.with_ttl(Duration::from_secs(9)).unwrap();
     let other = connect(&url).await.unwrap().mutex(&name).unwrap();
+    let ttl = |seconds| Duration::from_secs(seconds);
 
-    // On a connection with the server's own timeout.
-    stays_held(&lock, &other).await;
-    let short = keeper.mutex(format!("{name:.20}")).unwrap();
-    let short = short.with_ttl(Duration::from_secs(1)).unwrap();
-    short.lock().await.unwrap().release().await.ok();
-    // On one that had a shorter lease.
-    stays_held(&lock, &other).await;
+    for had_shorter in [false, true] {
+        // With connections of its own, of which the first has the server's own timeout.
+        let keeper = connect(&url).await.unwrap();
+        if had_shorter {
+            let short = keeper.mutex(format!("{name:.20}")).unwrap();
+            let short = short.with_ttl(ttl(1)).unwrap();
+            short.lock().await.unwrap().release().await.ok();
+        }
+        let lock = keeper.mutex(&name).unwrap().with_ttl(ttl(9)).unwrap();
+        stays_held(&lock, &other).await;
+    }
 }
 
 /// Until its first renewal, which comes after three seconds, and some more.

@@ -118,7 +118,8 @@ async fn a_timed_campaign_ends_in_time_and_leaves_nothing(world: World) {
     let error = election.campaign_timeout("b", limit).await.unwrap_err();
 
     assert!(error.is_timeout(), "{error}");
-    assert!(began.elapsed() < limit + Duration::from_millis(100));
+    // A busy machine may be late; nobody waits for a session timeout.
+    assert!(began.elapsed() < limit + Duration::from_secs(1));
     let alone = || async { children(&stranger, "timed").await == [leadership.node()] };
     eventually("the ticket is gone", SOON, alone).await;
 }

@@ -20,6 +20,9 @@ use testbench::words::wchs;
 use testbench::{Make, World, case, eventually};
 use testbench::{children, keeper};
 
+/// The session timeout of who is cut. A busy machine takes seconds to arm thousands of watches again.
+const FAR: Duration = Duration::from_secs(8);
+
 #[case(zookeeper, why = "a defect of the client crate")]
 async fn row_51_the_crate_loses_persistent_watches_and_no_waiter_feels_it(world: World) {
     let (proxy, near, stranger) = (world.proxy(), keeper(&world).await, world.raw().await);
@@ -79,7 +82,7 @@ async fn row_52_two_thousand_waiters_with_long_names_survive_a_cut(world: World)
     const WAITERS: usize = 2000;
     const SERVED: usize = 100;
     let (proxy, near) = (world.proxy(), keeper(&world).await);
-    let far = Keeper::builder(way(&proxy, &world)).session_timeout(T * 4);
+    let far = Keeper::builder(way(&proxy, &world)).session_timeout(FAR);
     let far = far.connect().await.unwrap();
     let name = "n".repeat(100);
     let held = near.mutex(&name).unwrap().lock().await.unwrap();
@@ -133,7 +136,7 @@ async fn row_52_two_thousand_waiters_with_long_names_survive_a_cut(world: World)
 async fn cut_far_away(proxy: &Proxy, world: &World) {
     proxy.delay(Way::ToClient, T / 20);
     proxy.cut(End::Fin).await;
-    tokio::time::sleep(T * 6).await;
+    tokio::time::sleep(FAR * 3 / 2).await;
     let mut bytes = 0;
     for line in world.words_of_all("wchc").await.lines() {
         bytes = line.strip_prefix('\t').map_or(0, |path| bytes + path.len());
@@ -151,7 +154,7 @@ async fn row_52_guards_that_listen_below_a_long_chroot_survive_a_cut(world: Worl
     let stranger = world.raw().await;
     stranger.create(&below, b"", &options).await.unwrap();
     let proxy = world.proxy();
-    let keeper = Keeper::builder(way(&proxy, &world) + &below).session_timeout(T * 4);
+    let keeper = Keeper::builder(way(&proxy, &world) + &below).session_timeout(FAR);
     let keeper = keeper.connect().await.unwrap();
     let locks: Vec<_> = (0..GUARDS)
         .map(|lock| keeper.mutex(lock.to_string()).unwrap())
@@ -196,7 +199,7 @@ async fn row_52_waiters_behind_curators_names_cost_nobody_a_lock(world: World) {
     let server = world.servers()[0];
     let proxy = Proxy::before(server);
     let keeper = Keeper::builder(proxy.address().to_string()).root("/l");
-    let keeper = keeper.session_timeout(T * 4).connect().await.unwrap();
+    let keeper = keeper.session_timeout(FAR).connect().await.unwrap();
     let stranger = Client::connect(&server.to_string()).await.unwrap();
     let guard = keeper.mutex("mine").unwrap().lock().await.unwrap();
     let options = Make::Persistent.into();

@@ -24,7 +24,7 @@ async fn reasons(connect_string: &str) -> (Vec<(String, UnreachableReason)>, Str
         .await
         .unwrap_err();
     assert!(
-        began.elapsed() < LIMIT + Duration::from_millis(100),
+        began.elapsed() < LIMIT + Duration::from_secs(1),
         "{:?}",
         began.elapsed()
     );

@@ -192,6 +192,7 @@ impl RedisTarget {
             open,
             followed,
             pushes,
+            of_session: self.keys.of_session(session),
             keys: self.keys.clone(),
             script: Arc::clone(&self.script),
             incarnation,

@@ -399,7 +399,7 @@ async fn a_held_semaphore_with_every_server_dead_ends_in_time(world: World) {
 
     assert!(error.is_timeout(), "{error}");
     assert!(
-        began.elapsed() < limit + Duration::from_millis(100),
+        began.elapsed() < limit + Duration::from_secs(1),
         "{:?}",
         began.elapsed()
     );

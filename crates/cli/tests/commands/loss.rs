@@ -95,7 +95,8 @@ async fn a_command_that_ignores_term_is_killed_after_the_grace(world: World) {
     // A shell tells there what was ended under it, before its trap.
     let script = "exec 2> /dev/null; trap 'echo TERM' TERM; echo ready; echo $$; \
                   while :; do sleep 0.02; done";
-    let command = &mut run_by(&relay, &world, &["--grace", "300ms"], script);
+    // A busy machine may show the word of the trap late.
+    let command = &mut run_by(&relay, &world, &["--grace", "2s"], script);
     let mut holder = Holder::start(command).await;
     let group = number(&next_line(&mut holder).await);
 
@@ -105,9 +106,9 @@ async fn a_command_that_ignores_term_is_killed_after_the_grace(world: World) {
     let (code, stderr) = end(holder).await;
 
     assert_eq!(code, Some(70), "{stderr:?}");
-    assert!(told.elapsed() > Duration::from_millis(250), "{stderr:?}");
+    assert!(told.elapsed() > Duration::from_secs(1), "{stderr:?}");
     assert_eq!(
-        stderr[1], "lockkeeper: the command did not end within 300ms of SIGTERM: it gets SIGKILL",
+        stderr[1], "lockkeeper: the command did not end within 2s of SIGTERM: it gets SIGKILL",
         "{stderr:?}"
     );
     let gone = || async { kill(Pid::from_raw(-(group as i32)), None).is_err() };
@@ -120,7 +121,8 @@ async fn words_that_nobody_reads_hold_up_no_signal(world: World) {
     // A shell tells there what was ended under it, before its trap.
     let script = "exec 2> /dev/null; trap 'echo TERM' TERM; echo ready; echo $$; \
                   while :; do sleep 0.02; done";
-    let mut command = run_by(&relay, &world, &["--grace", "300ms"], script);
+    // A busy machine may be late with the trap, which SIGKILL would cut short.
+    let mut command = run_by(&relay, &world, &["--grace", "2s"], script);
     // As `2>&1 | less` has it, once its page is full.
     let (reader, writer) = pipe().unwrap();
     let writer = File::from(writer);
@@ -219,7 +221,7 @@ async fn a_tool_that_stood_still_while_its_lock_was_given_away_ends_its_command(
     let next = finished(&mut run(&world, "a", "echo mine")).await;
     assert_eq!(next.stdout, "mine\n", "{next:?}");
     holder.signal(Signal::SIGCONT);
-    let told = timeout(Duration::from_millis(500), holder.lines.next_line()).await;
+    let told = timeout(Duration::from_secs(2), holder.lines.next_line()).await;
     let (code, stderr) = end(holder).await;
 
     assert!(

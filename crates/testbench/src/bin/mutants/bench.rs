@@ -48,6 +48,18 @@ pub(crate) enum Outcome {
     NotRun(String),
 }
 
+/// Writes the manifest of a copy, with a version of its own. Cargo would take copies for the same
+/// package, and what was built of one, with its bug, for fresh in another.
+fn set_apart(checkout: &Path, manifest: &Path, job: usize) {
+    let text = fs::read_to_string(checkout.join("Cargo.toml")).unwrap();
+    let (before, after) = text.split_once("\"\nedition").unwrap();
+    let text = format!("{before}+mutants.{job}\"\nedition{after}");
+    if fs::read_to_string(manifest).ok().as_ref() != Some(&text) {
+        fs::create_dir_all(manifest.parent().unwrap()).unwrap();
+        fs::write(manifest, text).unwrap();
+    }
+}
+
 impl Bench {
     pub(crate) fn new(checkout: &Path, job: usize) -> Self {
         let target = std::env::var_os("CARGO_TARGET_DIR");
@@ -70,7 +82,9 @@ impl Bench {
         let listed = String::from_utf8(listed.stdout).unwrap();
         let files: BTreeSet<PathBuf> = listed.split('\0').map(|file| tree.join(file)).collect();
         forget_others(&tree, &files);
-        for to in &files {
+        let manifest = tree.join("Cargo.toml");
+        set_apart(checkout, &manifest, job);
+        for to in files.iter().filter(|to| **to != manifest) {
             let from = checkout.join(to.strip_prefix(&tree).unwrap());
             if from.is_file() && fs::read(&from).ok() != fs::read(to).ok() {
                 fs::create_dir_all(to.parent().unwrap()).unwrap();
