@@ -20,7 +20,7 @@ use testbench::words::wchs;
 use testbench::{Make, World, case, eventually};
 use testbench::{children, keeper};
 
-/// The session timeout of who is cut. A busy machine takes seconds to arm thousands of watches again.
+/// The session timeout of who is cut. A busy machine takes seconds to arm thousands of watches.
 const FAR: Duration = Duration::from_secs(8);
 
 #[case(zookeeper, why = "a defect of the client crate")]

@@ -177,11 +177,8 @@ mod tests {
     use crate::session::pool::{Access, Need};
     use zookeeper_embedded::EmbeddedServer;
 
-    #[tokio::test]
-    async fn further_sessions_that_end_at_once_are_opened_with_pauses() {
-        let server = EmbeddedServer::start().await.unwrap();
-        let timeouts = Duration::from_secs(10);
-        let pool = Pool::open(Access {
+    async fn open(server: &EmbeddedServer, timeouts: Duration) -> Arc<Pool> {
+        let access = Access {
             opener: Arc::new(Target {
                 servers: server.addr().to_string(),
                 session_timeout: timeouts,
@@ -194,9 +191,27 @@ mod tests {
             tick: None,
             clock: Arc::new(SystemClock),
             acls: Arc::default(),
-        })
-        .await
-        .unwrap();
+        };
+        Pool::open(access).await.unwrap()
+    }
+
+    /// Silent servers have ended the session by then.
+    #[tokio::test]
+    async fn a_close_takes_no_longer_than_the_session_timeout_that_was_granted() {
+        let (least, most) = (Duration::from_secs(1), Duration::from_secs(3));
+        let server = EmbeddedServer::builder().session_timeouts(least, most);
+        let server = server.start().await.unwrap();
+
+        let pool = open(&server, Duration::from_secs(10)).await;
+
+        assert_eq!(pool.close_timeout(), most);
+    }
+
+    #[tokio::test]
+    async fn further_sessions_that_end_at_once_are_opened_with_pauses() {
+        let server = EmbeddedServer::start().await.unwrap();
+        let timeouts = Duration::from_secs(10);
+        let pool = open(&server, timeouts).await;
         let half = Need::to_watch(64 * 1024);
         let at_home = pool.reserve(half, "fill").await.unwrap();
         let (started, mut count) = (Instant::now(), 0);

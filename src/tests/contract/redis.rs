@@ -19,7 +19,7 @@ use super::stores::{SESSION_TIMEOUT, is_over, is_recovering};
 use super::{SOON, children, node, ticket, told, until};
 use crate::Keeper;
 use crate::link::redis::RedisTarget;
-use crate::link::{Change, Code, Create, Fault, Link, Opener, Read, Write};
+use crate::link::{Change, Code, Create, Fault, Link, Opener, Read, SessionState, Write};
 use crate::protocol::epoch::Reaping;
 
 /// Runs a case with a server of its own, which is started by calls that block.
@@ -252,6 +252,22 @@ fn a_store_that_refuses_sessions_is_told_in_its_own_words() {
             );
         });
     }
+}
+
+/// Another server may have taken over its name.
+#[test]
+fn a_session_leaves_a_connection_on_which_all_is_refused() {
+    on_redis(&[], async |server| {
+        let link = open(&server).await;
+        let mut states = link.states();
+
+        ask(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
+
+        let left = states.wait_for(|state| *state == SessionState::Disconnected);
+        // Refused for two thirds of its timeout, from its next heartbeat on.
+        let left = timeout(SESSION_TIMEOUT * 2, left).await.map(drop);
+        left.expect("it leaves");
+    });
 }
 
 /// Its session expires meanwhile, as the server's script does not run.
