@@ -20,8 +20,6 @@ pub(crate) struct Greeted {
     pub(super) followed: Option<Followed>,
     pub(super) pushes: mpsc::UnboundedReceiver<PushInfo>,
     pub(super) keys: Keys,
-    /// Those that each request of its session has.
-    pub(super) of_session: [String; 5],
     pub(super) script: Arc<str>,
     /// Which history the server has: another one after each start and each promotion.
     pub(super) incarnation: String,
@@ -30,12 +28,13 @@ pub(crate) struct Greeted {
 impl Greeted {
     /// The command that carries a request.
     fn command(&self, session: &SessionKey, operation: &StoreRequest) -> redis::Cmd {
+        let of_session = self.keys.of_session(session.id);
         let request = self.keys.request(operation);
         let mut command = redis::cmd("EVALSHA");
         command
             .arg(&*self.script)
-            .arg(self.of_session.len() + request.keys.len())
-            .arg(&self.of_session)
+            .arg(of_session.len() + request.keys.len())
+            .arg(&of_session)
             .arg(&request.keys)
             .arg(&self.incarnation)
             .arg(session.id)

@@ -192,7 +192,6 @@ impl RedisTarget {
             open,
             followed,
             pushes,
-            of_session: self.keys.of_session(session),
             keys: self.keys.clone(),
             script: Arc::clone(&self.script),
             incarnation,

@@ -187,5 +187,15 @@ fn ids_rise_when_the_clock_has_gone_back() {
         let made = link.create("/a", b"", Create::Persistent).await.unwrap();
 
         assert_eq!(made.czxid, 4_000_000_000_000_001);
+        // Also where the directory was removed meanwhile, and what was in it is forgotten.
+        let first = ticket(&*link, "/a/t-").await;
+        let before = node(&*link, &first).await.unwrap().czxid;
+        for path in [&*first, "/a"] {
+            link.delete(path).await.unwrap();
+        }
+        link.create("/a", b"", Create::Persistent).await.unwrap();
+        let again = ticket(&*link, "/a/t-").await;
+        assert_eq!(again, first);
+        assert!(node(&*link, &again).await.unwrap().czxid > before);
     });
 }
