@@ -77,12 +77,18 @@ async fn told_and_granted(
 #[case(real, within = 120)]
 async fn row_24_a_leader_without_a_quorum_grants_nothing(_world: World) {
     let sides = sides(true, 5).await;
-    let held = sides.alone.mutex("held").unwrap().lock().await.unwrap();
     let (here, there) = (
         sides.alone.mutex("free").unwrap(),
         sides.together.mutex("free").unwrap(),
     );
-    here.lock().await.unwrap().release().await.unwrap();
+    let lock = sides.alone.mutex("held").unwrap();
+    // Servers that have just elected a leader may be too slow for so short a session.
+    let granted = || async {
+        let held = lock.lock().await.ok()?;
+        here.lock().await.ok()?.release().await.ok()?;
+        held.check().await.ok().map(|()| held)
+    };
+    let held = eventually("both are granted", T * 20, granted).await;
 
     sides.ensemble.cut_off(sides.member, Cut::OthersSeeIt);
     let minority = async {
