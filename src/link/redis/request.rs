@@ -165,8 +165,8 @@ impl Keys {
 
     fn unwatch(&self, kind: WatchKind, path: &str, number: u64) -> Request {
         let mut request = Request::new("unwatch");
-        request.keys = vec![self.watches(path)];
-        request.arguments = vec![kind.word().into(), number.to_string().into()];
+        request.keys = vec![self.holder(path), self.watches(path)];
+        request.arguments = vec![kind.word().into(), path.into(), number.to_string().into()];
         request
     }
 

@@ -4,8 +4,9 @@
 -- KEYS: 1 meta, 2 sessions by deadline, 3 the session, 4 its nodes, 5 empty containers; then those that the operation names.
 -- ARGV: 1 the incarnation, 2 the session, 3 its secret, 4 the number of its connection, 5 the operation; then its arguments.
 --
--- A node is {data, czxid, version, owner, pzxid, counter, is it a container, children}, in the hash of its directory. A watch is a member
--- "kind session:number" of the set of its path. The reply is {status, own events, result}.
+-- A node is {data, czxid, version, owner, pzxid, counter, is it a container, children, watch}, in the hash of its directory. A watch is
+-- "kind session:number". The only watch of a node is in the node; several are a set of their own, and the node has SEVERAL in its place.
+-- The reply is {status, own events, result}.
 
 local replication = redis.call('INFO', 'replication')
 local identity = ARGV[1]
@@ -34,6 +35,7 @@ local now = time[1] * 1000000 + time[2]
 local session, secret, connection, op = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local META, SESSIONS, OWN, EMPTY = KEYS[1], KEYS[2], KEYS[4], KEYS[5]
 local DEAD = '-1'
+local SEVERAL = '*'
 local CHANNELS = string.sub(META, 1, -5) .. 'events:'
 
 -- Lua prints large numbers with an exponent.
@@ -104,13 +106,31 @@ local function get(key, name)
     return node
 end
 
--- What a dead session watches stays with nodes that never change. So whoever watches looks at two of the others.
-local function arm(key, watch)
-    for _, other in ipairs(redis.call('SRANDMEMBER', key, 2)) do
-        local deadline = redis.call('ZSCORE', SESSIONS, string.match(other, '^.(%d+):') or '')
-        if tonumber(deadline or DEAD) < 0 then redis.call('SREM', key, other) end
+local function is_dead(watch)
+    local deadline = redis.call('ZSCORE', SESSIONS, string.match(watch, '^.(%d+):') or '')
+    return tonumber(deadline or DEAD) < 0
+end
+
+-- It changes nothing that is seen of a node.
+local function keep(key, name, node, watch)
+    node[9] = watch
+    redis.call('HSET', key, name, cmsgpack.pack(node))
+end
+
+-- What a dead session watches stays with nodes that never change. So whoever watches looks at one or two of the others.
+local function arm(key, name, node, set, watch)
+    local known = node[9]
+    if known == SEVERAL then
+        for _, other in ipairs(redis.call('SRANDMEMBER', set, 2)) do
+            if is_dead(other) then redis.call('SREM', set, other) end
+        end
+        redis.call('SADD', set, watch)
+    elseif not known or is_dead(known) then
+        keep(key, name, node, watch)
+    elseif known ~= watch then
+        redis.call('SADD', set, known, watch)
+        keep(key, name, node, SEVERAL)
     end
-    redis.call('SADD', key, watch)
 end
 
 local function shown(node)
@@ -144,10 +164,17 @@ elseif op == 'watch' then
     local _, name = split(path)
     local node = get(KEYS[6], name)
     if not node then return {'refused', {}, {0, 'no node'}} end
-    arm(KEYS[7], kind .. session .. ':' .. number)
+    arm(KEYS[6], name, node, KEYS[7], kind .. session .. ':' .. number)
     result = {shown(node), kind == 'c' and redis.call('HKEYS', KEYS[8]) or {}}
 elseif op == 'unwatch' then
-    redis.call('SREM', KEYS[6], ARGV[6] .. session .. ':' .. ARGV[7])
+    local watch = ARGV[6] .. session .. ':' .. ARGV[8]
+    local _, name = split(ARGV[7])
+    local node = get(KEYS[6], name)
+    if node and node[9] == SEVERAL then
+        redis.call('SREM', KEYS[7], watch)
+    elseif node and node[9] == watch then
+        keep(KEYS[6], name, node)
+    end
 elseif op == 'rearm' then
     -- What was seen when each watch was armed; what has changed since is told now.
     local key = 6
@@ -160,7 +187,7 @@ elseif op == 'rearm' then
         elseif (kind == 'c' and node[5] or node[3]) ~= tonumber(last) then
             events[#events + 1] = 'c' .. number
         else
-            arm(KEYS[key + 1], kind .. session .. ':' .. number)
+            arm(KEYS[key], name, node, KEYS[key + 1], kind .. session .. ':' .. number)
         end
         key = key + 2
     end
@@ -213,7 +240,7 @@ end
 if op ~= 'multi' and op ~= 'reap' and op ~= 'collect' then return {'ok', events, result} end
 
 -- Only what writes nodes comes here.
-local changed, fires, owned, watchers = {}, {}, {}, {}
+local changed, owned, several, told, spent = {}, {}, {}, {}, {}
 
 -- What is written twice is stored once, as it is in the end.
 local function put(key, name, node)
@@ -229,10 +256,25 @@ end
 -- Above all that was read, whatever the clock says: so ids rise in each directory.
 local function id() return math.max(now, last_id + 1) end
 
--- Read before the first write, as all that may be refused.
-local function fired(key, kinds, change)
-    watchers[key] = watchers[key] or redis.call('SMEMBERS', key)
-    if #watchers[key] > 0 then fires[#fires + 1] = {key, kinds, change} end
+-- The watch that is left to a node. What is in a set is read before the first write, as all that may be refused.
+local function fire(node, set, kinds, change)
+    local known, left = node[9], {}
+    if not known then return nil end
+    local watches = {known}
+    if known == SEVERAL then watches = several[set] or redis.call('SMEMBERS', set) end
+    for _, watch in ipairs(watches) do
+        local kind, who, number = string.match(watch, '^(.)(%d+):(%d+)$')
+        -- A member that a stranger wrote is no watch.
+        if kind and string.find(kinds, kind, 1, true) then
+            told[#told + 1] = {who, change .. number}
+            if known == SEVERAL then spent[#spent + 1] = {set, watch} end
+        else
+            left[#left + 1] = watch
+        end
+    end
+    if known ~= SEVERAL then return left[1] end
+    several[set] = left
+    return left[1] and SEVERAL
 end
 
 -- The keys of a write: the hash that the node is in, the one that its directory is in, their watches.
@@ -251,9 +293,9 @@ local function create(keys, path, data, kind)
     local is_mine = kind == 'sequential' or kind == 'ephemeral'
     local czxid, number = id(), parent[6]
     put(keys[1], name, {data, czxid, 0, is_mine and session or '', czxid, 0, kind == 'container' and 1 or 0, 0})
-    parent = {parent[1], parent[2], parent[3], '', czxid, math.min(number + 1, 2147483647), parent[7], parent[8] + 1}
+    local watch = fire(parent, keys[4], 'c', 'c')
+    parent = {parent[1], parent[2], parent[3], '', czxid, math.min(number + 1, 2147483647), parent[7], parent[8] + 1, watch}
     put(keys[2], directory, parent)
-    fired(keys[4], 'c', 'c')
     if is_mine then owned[#owned + 1] = {'SADD', session, path} end
     -- A ticket's own request tells of the directory, too: nobody need read it.
     local is_ticket = kind == 'sequential' and not ARGV[11]
@@ -277,13 +319,13 @@ local function delete(keys, path, version, czxid, data)
     if refusal then return refusal end
     local parent = get(keys[2], directory)
     put(keys[1], name, false)
+    fire(node, keys[3], 'dc', 'x')
     if parent then
         put(keys[2], directory, {
-            data or parent[1], parent[2], data and parent[3] + 1 or parent[3], parent[4], id(), parent[6], parent[7], parent[8] - 1})
+            data or parent[1], parent[2], data and parent[3] + 1 or parent[3], parent[4], id(), parent[6], parent[7], parent[8] - 1,
+            fire(parent, keys[4], data and 'dc' or 'c', 'c')})
         if parent[7] == 1 and parent[8] == 1 then owned[#owned + 1] = {'EMPTY', dir} end
     end
-    fired(keys[3], 'dc', 'x')
-    fired(keys[4], data and 'dc' or 'c', 'c')
     if node[4] ~= '' then owned[#owned + 1] = {'SREM', node[4], path} end
 end
 
@@ -292,23 +334,8 @@ local function set(keys, path, data, version)
     local node = get(keys[1], name)
     local refusal = at_version(node, version)
     if refusal then return refusal end
-    put(keys[1], name, {data, node[2], node[3] + 1, unpack(node, 4, 8)})
-    fired(keys[3], 'd', 'c')
-end
-
--- A session is not told by a message of what it does itself: before 7.2 that would overtake the reply.
-local function fire(key, kinds, change)
-    for _, watch in ipairs(watchers[key]) do
-        local kind, who, number = string.match(watch, '^(.)(%d+):(%d+)$')
-        -- One write may have told it already. A member that a stranger wrote is no watch.
-        if kind and string.find(kinds, kind, 1, true) and redis.call('SREM', key, watch) == 1 then
-            if who == session then
-                events[#events + 1] = change .. number
-            else
-                redis.call('PUBLISH', CHANNELS .. who, change .. number)
-            end
-        end
-    end
+    local watch = fire(node, keys[3], 'd', 'c')
+    put(keys[1], name, {data, node[2], node[3] + 1, node[4], node[5], node[6], node[7], node[8], watch})
 end
 
 local function commit()
@@ -332,7 +359,15 @@ local function commit()
             redis.call(change[1], string.sub(OWN, 1, -#session - 1) .. change[2], change[3])
         end
     end
-    for _, watched in ipairs(fires) do fire(unpack(watched)) end
+    for _, watch in ipairs(spent) do redis.call('SREM', unpack(watch)) end
+    -- A session is not told by a message of what it does itself: before 7.2 that would overtake the reply.
+    for _, event in ipairs(told) do
+        if event[1] == session then
+            events[#events + 1] = event[2]
+        else
+            redis.call('PUBLISH', CHANNELS .. event[1], event[2])
+        end
+    end
 end
 
 if op == 'multi' then

@@ -112,21 +112,48 @@ fn a_store_that_was_emptied_ends_sessions_and_grants_nothing_for_a_while() {
 fn watches_of_the_dead_do_not_pile_up() {
     on_redis(&[], async |server| {
         let link = open(&server).await;
-        link.create("/a", b"", Create::Persistent).await.unwrap();
-        for _ in 0..20 {
-            let dying = open(&server).await;
-            let _watch = dying.watch("/a").await.unwrap();
-            let session = dying.session_id().to_string();
-            ask(&server, &["ZADD", "{lockkeeper}:sessions", "-1", &session]).await;
-        }
-        let (_, mut watch) = link.watch("/a").await.unwrap();
+        // Beside a living one, and alone.
+        for (path, living, at_most) in [("/a", 1, 4), ("/b", 0, 0)] {
+            link.create(path, b"", Create::Persistent).await.unwrap();
+            let mut watches = Vec::new();
+            for _ in 0..living {
+                watches.push(link.watch(path).await.unwrap().1);
+            }
+            for _ in 0..20 {
+                let dying = open(&server).await;
+                let _watch = dying.watch(path).await.unwrap();
+                let session = dying.session_id().to_string();
+                ask(&server, &["ZADD", "{lockkeeper}:sessions", "-1", &session]).await;
+            }
+            watches.push(link.watch(path).await.unwrap().1);
 
-        let left = ask(&server, &["SCARD", "{lockkeeper}:watches:/a"]).await;
-        let left: usize = redis::from_redis_value(left).unwrap();
-        assert!(left <= 3, "{left} watch");
-        // The living one is told.
-        link.multi(&[Write::set("/a", b"new", 0)]).await.unwrap();
-        assert_eq!(told(&mut watch).await, Change::Changed);
+            let set = format!("{{lockkeeper}}:watches:{path}");
+            let left = ask(&server, &["SCARD", &set]).await;
+            let left: usize = redis::from_redis_value(left).unwrap();
+            assert!(left <= at_most, "{left} watch {path}");
+            // The living are told.
+            link.multi(&[Write::set(path, b"new", 0)]).await.unwrap();
+            for watch in &mut watches {
+                assert_eq!(told(watch).await, Change::Changed);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_watch_that_is_taken_back_leaves_its_node_as_it_was() {
+    on_redis(&[], async |server| {
+        let link = open(&server).await;
+        link.create("/a", b"", Create::Persistent).await.unwrap();
+        let stored = async || ask(&server, &["HGET", "{lockkeeper}:in:", "a"]).await;
+        let before = stored().await;
+
+        let (_, watch) = link.watch("/a").await.unwrap();
+        assert_ne!(stored().await, before);
+        drop(watch);
+        link.sync("/").await.unwrap();
+
+        assert_eq!(stored().await, before);
     });
 }
 
@@ -169,6 +196,9 @@ fn a_key_that_holds_something_else_is_told_and_changes_nothing() {
     on_redis(&[], async |server| {
         let link = open(&server).await;
         link.create("/a", b"", Create::Persistent).await.unwrap();
+        // Several are in a key of their own.
+        let _watch = link.watch_children("/a").await.unwrap();
+        let _another = link.watch_children("/a").await.unwrap();
         ask(&server, &["SET", "{lockkeeper}:watches:/a", "a stranger's"]).await;
 
         let refused = link
@@ -190,9 +220,13 @@ fn what_a_stranger_wrote_into_a_set_of_watches_stops_nobody() {
     on_redis(&[], async |server| {
         let link = open(&server).await;
         link.create("/a", b"", Create::Persistent).await.unwrap();
+        // Several are in a set.
+        let (_, mut watch) = link.watch("/a").await.unwrap();
+        let _another = link.watch("/a").await.unwrap();
         let strange = ["SADD", "{lockkeeper}:watches:/a", "a stranger's", "", "d:"];
         ask(&server, &strange).await;
         link.multi(&[Write::set("/a", b"new", 0)]).await.unwrap();
+        assert_eq!(told(&mut watch).await, Change::Changed);
 
         let (_, mut watch) = link.watch("/a").await.unwrap();
         link.multi(&[Write::set("/a", b"newer", 1)]).await.unwrap();

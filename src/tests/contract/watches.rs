@@ -48,6 +48,8 @@ async fn a_watch_of_data_is_deaf_to_children(bed: Arc<Bed>) {
     let mine = ticket(&*ours.link, &format!("{root}/t-")).await;
     ours.delete(&mine).await.unwrap();
     assert!(is_quiet(&mut watch).await);
+    ours.multi(&[Write::set(&root, b"new", 0)]).await.unwrap();
+    assert_eq!(told(&mut watch).await, Change::Changed);
 }
 
 async fn a_watch_of_children_is_deaf_to_data(bed: Arc<Bed>) {
@@ -58,6 +60,8 @@ async fn a_watch_of_children_is_deaf_to_data(bed: Arc<Bed>) {
     let writes = [Write::set(&mine, b"new", 0), Write::set(&root, b"new", 0)];
     ours.multi(&writes).await.unwrap();
     assert!(is_quiet(&mut watch).await);
+    ours.delete(&mine).await.unwrap();
+    assert_eq!(told(&mut watch).await, Change::Changed);
 }
 
 async fn children_of(link: &dyn Link, path: &str) -> (Vec<String>, crate::link::Watch) {

@@ -16,15 +16,29 @@ use super::{Change, LONGEST, Make, Result};
 const SCRIPT: &str = include_str!("../../../../src/link/redis/script.lua");
 /// The prefix of the keys of each root.
 const TAG: &str = "{lockkeeper}";
-/// All watches at one moment: each path with its set. The server does nothing else meanwhile.
-/// Of those who live: what the dead leave is removed by those who watch later.
-const WATCHES: &str = "local start, all = '{lockkeeper}:watches:', {}
-for _, key in ipairs(redis.call('KEYS', start .. '*')) do
+/// All watches at one moment, by their paths: of a node, or of its set. The server does nothing else
+/// meanwhile. Of those who live: what the dead leave is removed by those who watch later.
+const WATCHES: &str = "local tag, all = '{lockkeeper}', {}
+local function add(path, watches)
     local live = {}
-    for _, watch in ipairs(redis.call('SMEMBERS', key)) do
-        if redis.call('ZSCORE', '{lockkeeper}:sessions', string.match(watch, '^.(%d+):')) then live[#live + 1] = watch end
+    for _, watch in ipairs(watches) do
+        if redis.call('ZSCORE', tag .. ':sessions', string.match(watch, '^.(%d+):')) then live[#live + 1] = watch end
     end
-    all[#all + 1] = {string.sub(key, #start + 1), live}
+    all[#all + 1] = {path, live}
+end
+local directories = redis.call('KEYS', tag .. ':in:*')
+directories[#directories + 1] = tag .. ':root'
+for _, key in ipairs(directories) do
+    local nodes = redis.call('HGETALL', key)
+    for at = 1, #nodes, 2 do
+        local path, watch = string.sub(key, #tag + 5) .. '/' .. nodes[at], cmsgpack.unpack(nodes[at + 1])[9]
+        if key == tag .. ':root' then path = '/' .. nodes[at] end
+        if watch == '*' then
+            add(path, redis.call('SMEMBERS', tag .. ':watches:' .. path))
+        elseif watch then
+            add(path, {watch})
+        end
+    end
 end
 return all";
 const TIMEOUT: Duration = Duration::from_secs(10);
