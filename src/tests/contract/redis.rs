@@ -157,6 +157,48 @@ fn a_watch_that_is_taken_back_leaves_its_node_as_it_was() {
     });
 }
 
+/// Of the server's memory, without the buffers of its clients.
+async fn stored_bytes(server: &Daemon) -> usize {
+    let told = ask(server, &["INFO", "memory"]).await;
+    let told: String = redis::from_redis_value(told).unwrap();
+    let bytes = |name: &str| -> usize {
+        let mut lines = told.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)).unwrap();
+        value.parse().unwrap()
+    };
+    bytes("used_memory:") - bytes("mem_clients_normal:")
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "the figure is its result")]
+fn a_waiter_takes_at_most_400_bytes_of_the_server() {
+    const WAITERS: usize = 2_000;
+    on_redis(&["--appendonly", "no"], async |server| {
+        let keeper = keeper(&server).await;
+        let lock = keeper.mutex("crowd").unwrap();
+        let _held = lock.lock().await.unwrap();
+        let before = stored_bytes(&server).await;
+        for _ in 0..WAITERS {
+            let lock = lock.clone();
+            tokio::spawn(async move { lock.lock().await });
+        }
+        let watched = "local watched = 0
+            for _, node in ipairs(redis.call('HVALS', KEYS[1])) do
+                if cmsgpack.unpack(node)[9] then watched = watched + 1 end
+            end
+            return watched";
+        let watched = ["EVAL", watched, "1", "{lockkeeper}:in:/locks/crowd"];
+        until("each watches the one before", async || {
+            ask(&server, &watched).await == redis::Value::Int(WAITERS as i64)
+        })
+        .await;
+
+        let each = (stored_bytes(&server).await - before) / WAITERS;
+        println!("a waiter takes {each} bytes of Redis");
+        assert!((100..=400).contains(&each), "{each} bytes");
+    });
+}
+
 #[test]
 fn a_replica_is_refused_and_its_promotion_is_another_history() {
     on_redis(&[], async |primary| {
