@@ -16,8 +16,8 @@ use super::{Change, LONGEST, Make, Result};
 const SCRIPT: &str = include_str!("../../../../src/link/redis/script.lua");
 /// The prefix of the keys of each root.
 const TAG: &str = "{lockkeeper}";
-/// All watches at one moment, by their paths: of a node, or of its set. The server does nothing else
-/// meanwhile. Of those who live: what the dead leave is removed by those who watch later.
+/// All watches at one moment, by their paths: of a node, or of its set. The server does nothing
+/// else meanwhile. Of those who live: what the dead leave is removed by those who watch later.
 const WATCHES: &str = "local tag, all = '{lockkeeper}', {}
 local function add(path, watches)
     local live = {}
