@@ -36,6 +36,8 @@ local session, secret, connection, op = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARG
 local META, SESSIONS, OWN, EMPTY = KEYS[1], KEYS[2], KEYS[4], KEYS[5]
 local DEAD = '-1'
 local SEVERAL = '*'
+-- Another one for each change of what is stored, and where.
+local LAYOUT = '2'
 local CHANNELS = string.sub(META, 1, -5) .. 'events:'
 
 -- Lua prints large numbers with an exponent.
@@ -43,7 +45,12 @@ local function int(number) return string.format('%.0f', number) end
 
 if op == 'open' then
     local asked, longest, margin, is_new = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9] == '1'
-    local meta = redis.call('HMGET', META, 'i', 'g', 't')
+    local meta = redis.call('HMGET', META, 'i', 'g', 't', 'v')
+    -- A client that keeps watches elsewhere would be told of nothing, and tell nobody.
+    if meta[1] and meta[4] ~= LAYOUT then
+        return {err = 'ERR its keys are of layout ' .. (meta[4] or '1') .. ', and this Lockkeeper knows layout ' .. LAYOUT ..
+            ': use the same Lockkeeper everywhere, or another database'}
+    end
     local free = tonumber(meta[2] or '0')
     longest = tonumber(meta[3] or ARGV[7])
     if meta[1] ~= identity then
@@ -53,7 +60,7 @@ if op == 'open' then
         for _, other in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, '0', '+inf')) do
             redis.call('ZADD', SESSIONS, DEAD, other)
         end
-        redis.call('HSET', META, 'i', identity, 'g', int(free), 't', int(longest))
+        redis.call('HSET', META, 'i', identity, 'g', int(free), 't', int(longest), 'v', LAYOUT)
     end
     if now < free then return {'grace', {}, int(free - now)} end
     -- How long a session is given between the first sight and the second: the strictest client decides, for all.

@@ -330,6 +330,25 @@ fn a_store_that_refuses_sessions_is_told_in_its_own_words() {
     }
 }
 
+#[test]
+fn keys_of_another_layout_are_told_and_left() {
+    on_redis(&[], async |server| {
+        let link = open(&server).await;
+        link.create("/a", b"", Create::Persistent).await.unwrap();
+        for (change, layout) in [(&["HSET", "9"][..], "9"), (&["HDEL"], "1")] {
+            let command = [&[change[0], "{lockkeeper}:meta", "v"], &change[1..]].concat();
+            ask(&server, &command).await;
+
+            let once = Keeper::builder(url(&server)).connect_timeout(Duration::ZERO);
+            let error = once.connect().await.unwrap_err();
+
+            let words = format!("of layout {layout}, and this Lockkeeper knows");
+            assert!(error.to_string().contains(&words), "{error}");
+        }
+        assert!(node(&*link, "/a").await.is_some());
+    });
+}
+
 /// Another server may have taken over its name.
 #[test]
 fn a_session_leaves_a_connection_on_which_all_is_refused() {
