@@ -17,6 +17,7 @@ use testbench::ensemble::{Cut, Ensemble};
 use testbench::events::{Event, Nanos, Outcome, What, now};
 use testbench::stall::Stall;
 use testbench::store::Fence;
+use testbench::stranger::catch_up;
 use testbench::{World, case, eventually};
 
 /// Which member the holder is connected to, and cut off with.
@@ -151,7 +152,7 @@ async fn guards_behind(ensemble: &Ensemble, behind: Behind, cut: Cut, name: &str
             continue;
         };
         let path = format!("/locks/{}/{}", guard.name(), guard.node());
-        observer.sync("/").await.unwrap();
+        catch_up(&observer).await.unwrap();
         let Ok((_, _, watch)) = observer.get_and_watch_data(&path).await else {
             continue;
         };

@@ -97,7 +97,7 @@ async fn try_campaign_says_not_now_while_somebody_leads(world: World) {
     assert!(tried.is_none());
     assert_eq!(children(&stranger, "try").await, [leadership.node()]);
     leadership.resign().await.unwrap();
-    stranger.sync("/").await.unwrap();
+    stranger.catch_up().await.unwrap();
     let freed = || async { b.election("try").unwrap().try_campaign("b").await.unwrap() };
     let leadership = eventually("it is free", SOON, freed).await;
     assert_eq!(
@@ -272,7 +272,7 @@ async fn another_programs_data_is_not_written_over(world: World) {
     let error = again.proclaim("e").await.unwrap_err();
     assert!(matches!(error, Error::Refused { .. }), "{error}");
     again.resign().await.unwrap();
-    stranger.sync("/").await.unwrap();
+    stranger.catch_up().await.unwrap();
     let (data, _) = stranger.get_data("/locks/foreign").await.unwrap();
     assert_eq!(data, b"10.0.0.7");
 }

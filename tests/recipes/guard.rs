@@ -126,7 +126,7 @@ async fn work_is_cancelled_when_the_lock_is_lost(world: World) {
 
 /// What a node holds by now, whichever server is asked.
 async fn data(stranger: &testbench::Stranger, path: &str) -> Vec<u8> {
-    stranger.sync("/").await.unwrap();
+    stranger.catch_up().await.unwrap();
     stranger.get_data(path).await.unwrap().0
 }
 
@@ -181,7 +181,7 @@ async fn fenced_writes_say_which_path_is_refused(world: World) {
         "{text}"
     );
     assert!(!error.is_lost());
-    stranger.sync("/").await.unwrap();
+    stranger.catch_up().await.unwrap();
     assert!(
         stranger.check_stat("/first").await.unwrap().is_none(),
         "all or nothing"

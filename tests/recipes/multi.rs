@@ -235,7 +235,7 @@ async fn a_try_of_a_set_says_not_now_and_makes_no_directory(world: World) {
         "nothing was written"
     );
     held.release().await.unwrap();
-    stranger.sync("/").await.unwrap();
+    stranger.catch_up().await.unwrap();
     let taken = || async { set.try_lock().await.unwrap() };
     let guard = eventually("the free set is taken", SOON, taken).await;
     assert!(b.mutex("free").unwrap().try_lock().await.unwrap().is_none());
@@ -331,7 +331,7 @@ async fn a_set_writes_only_while_all_its_tickets_are_there(world: World) {
         .unwrap_err();
 
     assert!(error.is_lost(), "{error}");
-    stranger.sync("/").await.unwrap();
+    stranger.catch_up().await.unwrap();
     assert_eq!(stranger.get_data("/moved").await.unwrap().0, b"1");
 }
 

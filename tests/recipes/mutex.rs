@@ -56,7 +56,7 @@ async fn a_released_lock_is_free_at_once(world: World) {
     guard.release().await.unwrap();
 
     let second = two.mutex("free").unwrap();
-    world.raw().await.sync("/").await.unwrap();
+    world.raw().await.catch_up().await.unwrap();
     let next = timeout(Duration::from_secs(2), second.lock())
         .await
         .unwrap()
@@ -113,7 +113,7 @@ async fn try_lock_says_not_now_on_a_held_lock_and_takes_a_free_one(world: World)
     let (first, second) = (one.mutex("try").unwrap(), two.mutex("try").unwrap());
 
     let guard = first.try_lock().await.unwrap().expect("the lock is free");
-    world.raw().await.sync("/").await.unwrap();
+    world.raw().await.catch_up().await.unwrap();
     assert!(
         second
             .lock_timeout(Duration::from_millis(100))
@@ -135,7 +135,7 @@ async fn a_thousand_try_locks_on_a_held_lock_write_nothing(world: World) {
     let stranger = world.raw().await;
     let guard = one.mutex("probe").unwrap().lock().await.unwrap();
     let lock = two.mutex("probe").unwrap();
-    stranger.sync("/locks/probe").await.unwrap();
+    stranger.catch_up().await.unwrap();
     // A server behind might not know the ticket yet; from here on ours does.
     eventually("our server knows", Duration::from_secs(2), || async {
         !two.queue("probe").await.unwrap().is_empty()

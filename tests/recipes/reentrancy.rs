@@ -189,7 +189,7 @@ async fn a_try_lock_of_the_owner_that_holds_gets_in_and_others_get_nothing(world
         let stat = stranger.check_stat("/locks/try").await.unwrap().unwrap();
         stat.pzxid.max(stat.mzxid)
     };
-    stranger.sync("/").await.unwrap();
+    stranger.catch_up().await.unwrap();
     let before = writes().await;
 
     for lock in [
@@ -199,7 +199,7 @@ async fn a_try_lock_of_the_owner_that_holds_gets_in_and_others_get_nothing(world
     ] {
         assert!(lock.try_lock().await.unwrap().is_none());
     }
-    stranger.sync("/").await.unwrap();
+    stranger.catch_up().await.unwrap();
     assert_eq!(writes().await, before, "they wrote nothing");
     let inner = owned(&keeper, "try", "job").try_lock().await.unwrap();
     let inner = inner.expect("it is the owner's");

@@ -191,7 +191,7 @@ async fn more_permits_than_the_limit_are_refused(world: World) {
         );
         assert!(error.is_refusal(), "{error}");
     }
-    stranger.sync("/").await.unwrap();
+    stranger.catch_up().await.unwrap();
     let root = stranger.check_stat("/locks").await.unwrap();
     assert!(root.is_none(), "nothing was sent");
     semaphore
@@ -328,7 +328,7 @@ async fn every_handle_follows_a_new_limit(world: World) {
     two.acquire().await.unwrap().release().await.unwrap();
 
     one.resize(3).await.unwrap();
-    world.raw().await.sync("/").await.unwrap();
+    world.raw().await.catch_up().await.unwrap();
 
     let many = timeout(SOON, two.acquire_many(3)).await.unwrap().unwrap();
     assert_eq!(many.permits(), 3);
@@ -369,14 +369,14 @@ async fn try_acquire_says_not_now_and_takes_what_is_free(world: World) {
     let stranger = world.raw().await;
 
     let permit = one.try_acquire().await.unwrap().expect("two are free");
-    stranger.sync("/").await.unwrap();
+    stranger.catch_up().await.unwrap();
     assert!(
         two.try_acquire_many(2).await.unwrap().is_none(),
         "one is free"
     );
     let second = two.try_acquire().await.unwrap().expect("one is free");
     let versions = || async {
-        stranger.sync("/").await.unwrap();
+        stranger.catch_up().await.unwrap();
         let queue = stranger
             .check_stat("/locks/try/queue")
             .await
@@ -831,7 +831,7 @@ async fn a_stored_limit_that_is_no_number_is_refused(world: World) {
         .set_data("/locks/odd/limit", b"lots", None)
         .await
         .unwrap();
-    stranger.sync("/").await.unwrap();
+    stranger.catch_up().await.unwrap();
 
     for error in [
         semaphore.acquire().await.unwrap_err(),

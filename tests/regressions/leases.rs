@@ -168,7 +168,7 @@ async fn row_22_no_acknowledged_write_is_lost_to_a_holder_who_was_away(world: Wo
 
         assert!(late.unwrap_err().is_lost());
         assert!(away.run(async {}).await.unwrap_err().is_lost());
-        stranger.sync("/values").await.unwrap();
+        stranger.catch_up().await.unwrap();
         let (data, _) = stranger.get_data("/values").await.unwrap();
         assert_eq!(data, format!("{round}").as_bytes());
         here.release().await.unwrap();

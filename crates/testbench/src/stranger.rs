@@ -21,6 +21,17 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(30);
 
 type Result<T> = std::result::Result<T, Error>;
 
+/// A client's answers are behind all that was committed before this call, on any server.
+///
+/// It commits a check. A `sync` does not do on a leader: it is answered as a read is, while a
+/// follower may have shown somebody what the leader has yet to apply (`ProposalRequestProcessor`
+/// and `Leader.tryToCommit` of ZooKeeper).
+pub async fn catch_up(client: &Client) -> Result<()> {
+    let mut writer = client.new_multi_writer();
+    writer.add_check_version("/", -1)?;
+    Ok(writer.commit().await.map(drop)?)
+}
+
 /// What a stranger makes. Everybody may do everything with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Make {
@@ -100,9 +111,9 @@ impl Stranger {
     }
 
     /// Its answers are behind all that was committed before the call.
-    pub async fn sync(&self, path: &str) -> Result<()> {
+    pub async fn catch_up(&self) -> Result<()> {
         match self {
-            Self::ZooKeeper(client) => client.sync(path).await,
+            Self::ZooKeeper(client) => catch_up(client).await,
             Self::Redis(_) | Self::Postgres(_) => Ok(()),
         }
     }

@@ -13,7 +13,7 @@ pub async fn keeper(world: &World) -> Keeper {
 
 /// The children of a lock's directory; none if it is gone.
 pub async fn children(stranger: &Stranger, lock: &str) -> Vec<String> {
-    stranger.sync("/").await.unwrap();
+    stranger.catch_up().await.unwrap();
     match stranger.list_children(&format!("/locks/{lock}")).await {
         Err(Error::NoNode) => Vec::new(),
         listed => listed.unwrap(),

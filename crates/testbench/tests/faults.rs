@@ -11,6 +11,7 @@ use zookeeper_client::{Acls, Client, CreateMode, Error, SessionState};
 
 use testbench::frames::{Matching, Operation};
 use testbench::proxy::{End, Proxies, Proxy, Way};
+use testbench::stranger::catch_up;
 use testbench::{World, case, eventually};
 
 const SOON: Duration = Duration::from_secs(5);
@@ -157,7 +158,7 @@ async fn a_black_hole_in_one_direction_lets_the_other_pass(world: World) {
         let silence = timeout(A_MOMENT, client.create(path, b"", &open())).await;
 
         assert!(silence.is_err(), "{silence:?}");
-        stranger.sync("/").await.unwrap();
+        catch_up(&stranger).await.unwrap();
         assert_eq!(stranger.check_stat(path).await.unwrap().is_some(), is_made);
         proxies.heal();
         is_served(&client).await;
@@ -227,7 +228,7 @@ async fn one_reply_is_held_with_what_follows_it(world: World) {
     timeout(SOON, futures_util::future::select_all(reached))
         .await
         .expect("the server has answered");
-    stranger.sync("/").await.unwrap();
+    catch_up(&stranger).await.unwrap();
     let is_made = stranger.check_stat("/held").await.unwrap().is_some();
     drop(holds);
 
@@ -248,7 +249,7 @@ async fn one_reply_is_dropped(world: World) {
     let mut create = Box::pin(client.create("/dropped", b"", &open()));
     assert!(timeout(A_MOMENT, &mut create).await.is_err());
 
-    stranger.sync("/").await.unwrap();
+    catch_up(&stranger).await.unwrap();
     assert!(stranger.check_stat("/dropped").await.unwrap().is_some());
     assert_eq!(
         proxies.each.iter().map(Proxy::armed).sum::<usize>(),
@@ -279,7 +280,7 @@ async fn a_connection_is_cut_in_place_of_one_reply(world: World) {
         matches!(error, Error::Custom(_) | Error::ConnectionLoss),
         "{error}"
     );
-    stranger.sync("/").await.unwrap();
+    catch_up(&stranger).await.unwrap();
     assert!(stranger.check_stat("/lost").await.unwrap().is_some());
     is_served(&client).await;
     assert_eq!(client.session_id(), session);

@@ -125,7 +125,7 @@ async fn of_eight_tasks_of_three_owners_one_owner_is_inside_at_a_time(world: Wor
 /// A write that commits only under the ticket and only over what was read: no later holder may
 /// have written yet.
 async fn write(stranger: &testbench::Stranger, owner: &str, guard: &Guard) {
-    stranger.sync("/written").await.unwrap();
+    stranger.catch_up().await.unwrap();
     let (data, stat) = stranger.get_data("/written").await.unwrap();
     let before = String::from_utf8(data).unwrap();
     let (token, writer) = before.split_once(' ').unwrap();

@@ -30,7 +30,7 @@ async fn a_queue_that_holds_another_programs_data_works_and_keeps_it(world: Worl
         .set_data("/locks/foreign/queue", b"mine", None)
         .await
         .unwrap();
-    stranger.sync("/").await.unwrap();
+    stranger.catch_up().await.unwrap();
 
     let held = semaphore.acquire_many(2).await.unwrap();
     let waiting = line_up(&semaphore, &stranger, "foreign", &[1, 2, 1]).await;

@@ -12,6 +12,7 @@ use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 
 use super::{Holder, one_line, outcome};
 use crate::tool::{finished, lockkeeper};
+use testbench::stranger::catch_up;
 use testbench::{World, case, eventually, ports};
 
 const QUICK: [&str; 7] = [
@@ -311,7 +312,7 @@ fn pid(child: &Child) -> Pid {
 }
 
 async fn children(stranger: &Client, path: &str) -> Vec<String> {
-    stranger.sync("/").await.unwrap();
+    catch_up(stranger).await.unwrap();
     stranger.list_children(path).await.unwrap()
 }
 

@@ -210,7 +210,7 @@ async fn no_permission_ends_with_77(world: World) {
 /// Removes the last ticket of a lock behind everybody's back.
 pub(crate) async fn remove_last(world: &World, name: &str) {
     let client = world.raw().await;
-    client.sync("/").await.unwrap();
+    client.catch_up().await.unwrap();
     let mut nodes = client
         .list_children(&format!("/locks/{name}"))
         .await

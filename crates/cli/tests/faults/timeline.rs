@@ -19,6 +19,7 @@ use crate::tool::lockkeeper;
 use testbench::events::{Nanos, now};
 use testbench::proxy::{Proxies, Way};
 use testbench::stall::Stall;
+use testbench::stranger::catch_up;
 use testbench::zookeeper::Servers;
 use testbench::{World, case};
 
@@ -241,7 +242,7 @@ impl Subject {
         let mut holder = Holder::start(&mut command).await;
         let stderr = holder.tool.stderr.take().unwrap();
         let ticket = format!("/locks/{name}/lock-0000000000");
-        observer.sync("/").await.unwrap();
+        catch_up(observer).await.unwrap();
         let (_, _, watch) = observer.get_and_watch_data(&ticket).await.unwrap();
         let over = async move {
             let event = watch.changed().await;
