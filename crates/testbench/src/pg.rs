@@ -53,7 +53,11 @@ pub fn is_answered(request: &[u8]) -> bool {
     request.first() != Some(&b'X')
 }
 
-/// A call of one of the functions of the link.
+/// Statements for a ticket that comes or goes, told by the call of a function that is their other
+/// way.
+const TICKETS: [(&str, &str); 2] = [("ARRAY['sequential']", "join"), ("ARRAY['leave']", "leave")];
+
+/// A call of one of the functions of the link, or what does the same.
 #[derive(Debug)]
 pub struct Asked<'a> {
     pub function: &'a str,
@@ -95,14 +99,18 @@ pub fn asks(request: &[u8]) -> Option<Asked<'_>> {
     // Behind the name of the statement.
     let sql = words(request.get(5..length)?).nth(1)?;
     let sql = std::str::from_utf8(sql).ok()?;
-    let (_, call) = sql.split_once(" AS echo, reply.* FROM ")?;
-    let (function, _) = call.split_once('(')?;
+    let function = if let Some((_, call)) = sql.split_once(" AS echo, reply.* FROM ") {
+        call.split_once('(')?.0.rsplit('.').next()?
+    } else {
+        let is_ticket = |(kind, _): &(&str, &str)| sql.contains(kind);
+        TICKETS.into_iter().find(is_ticket)?.1
+    };
     let bind = &request[length..];
     let (_, b'B') = message(bind)? else {
         return None;
     };
     Some(Asked {
-        function: function.rsplit('.').next()?,
+        function,
         parameters: parameters(bind)?,
     })
 }
@@ -135,6 +143,8 @@ impl<'a> Asked<'a> {
                 [b"set"] => Operation::SET_DATA,
                 _ => Operation::MULTI,
             },
+            "join" => Operation::CREATE,
+            "leave" => Operation::MULTI,
             "read" => Operation::MULTI_READ,
             "watch" if self.parameters.get(4) == Some(&&b"c"[..]) => Operation::GET_CHILDREN,
             "watch" => Operation::GET_DATA,
@@ -152,6 +162,10 @@ impl<'a> Asked<'a> {
             "watch" => (
                 self.parameters[5..6].to_vec(),
                 self.parameters[6..7].to_vec(),
+            ),
+            "join" | "leave" => (
+                self.parameters[6..7].to_vec(),
+                self.parameters[7..8].to_vec(),
             ),
             _ => return Vec::new(),
         };
@@ -238,7 +252,7 @@ mod tests {
     }
 
     fn multi(kinds: &[&str], dirs: &[&str], names: &[&str]) -> Vec<u8> {
-        let sql = b"\0SELECT $14::int8 AS echo, reply.* FROM it_1.multi($1) AS reply\0\0\0";
+        let sql = "SELECT $14::int8 AS echo, reply.* FROM it_1.multi($1) AS reply";
         let parameters = [
             b"incarnation".to_vec(),
             7_i64.to_be_bytes().to_vec(),
@@ -250,12 +264,45 @@ mod tests {
             array(dirs),
             array(names),
         ];
+        request(sql, &parameters)
+    }
+
+    fn request(sql: &str, parameters: &[Vec<u8>]) -> Vec<u8> {
+        let statement = [b"\0", sql.as_bytes(), b"\0\0\0"].concat();
         let mut bind = vec![0, 0, 0, 1, 0, 1, 0, u8::try_from(parameters.len()).unwrap()];
         for parameter in parameters {
             bind.extend(i32::try_from(parameter.len()).unwrap().to_be_bytes());
             bind.extend(parameter);
         }
-        [message(b'P', sql), message(b'B', &bind), message(b'S', b"")].concat()
+        [
+            message(b'P', &statement),
+            message(b'B', &bind),
+            message(b'S', b""),
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn a_ticket_that_comes_or_goes_is_told_by_its_other_way() {
+        let words = ["incarnation", "", "secret", "", "", "a", "/a", "x-"];
+        let mut parameters = words.map(|word| word.as_bytes().to_vec());
+        for at in [1, 3] {
+            parameters[at] = 7_i64.to_be_bytes().to_vec();
+        }
+        let ways = [
+            ("sequential", Operation::CREATE),
+            ("leave", Operation::MULTI),
+        ];
+        for (kind, operation) in ways {
+            let sql = format!("WITH mine AS () SELECT * FROM it_1.multi($1, ARRAY['{kind}'])");
+            let request = request(&sql, &parameters);
+
+            let told = asks(&request).unwrap();
+
+            assert_eq!(told.operation(), Some(operation));
+            assert_eq!(told.session(), Some((7, 7)));
+            assert_eq!(told.paths(), b"/a/x-\n");
+        }
     }
 
     #[test]

@@ -33,16 +33,15 @@ impl StoreConnection for PostgresConnection {
         session: &SessionKey,
         request: &StoreRequest,
     ) -> BoxFuture<'static, Result<StoreReply, Trouble>> {
-        let call = Call::new(
-            Caller {
-                schema: &self.schema,
-                incarnation: &self.incarnation,
-                session,
-                connection: self.number,
-                channel: self.events.channel(),
-            },
-            request,
-        );
+        let by = Caller {
+            schema: &self.schema,
+            incarnation: &self.incarnation,
+            session,
+            connection: self.number,
+            channel: self.events.channel(),
+            has_plans: self.work.is_straight(),
+        };
+        let call = Call::new(&by, request);
         let shape = ReplyShape::of(request, session.id);
         let polled = self.events.asking(request);
         let watch = match request {

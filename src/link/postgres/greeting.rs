@@ -19,8 +19,11 @@ use crate::link::engine::{Engine, Weakness};
 use crate::link::stored::{Store, Ungreeted};
 
 /// The version of the tables and functions that this Lockkeeper works with.
-const SCHEMA_VERSION: i32 = 4;
+const SCHEMA_VERSION: i32 = 5;
 const OLDEST: i32 = 130_000;
+/// What functions set for themselves, for statements that are none.
+const PLANS: &str =
+    "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off -c lock_timeout=3000";
 
 /// A function, because bugs that tests put into it are switched in bodies.
 fn schema_text() -> &'static str {
@@ -80,9 +83,9 @@ async fn greeting(
     limit: Duration,
 ) -> Result<PostgresConnection, Ungreeted> {
     let greeted = greet_first(target, session, limit);
-    let ((heartbeats, incarnation, events), work) =
-        tokio::try_join!(greeted, connect(&target.endpoint))?;
-    let is_straight = heartbeats.is_straight();
+    let work = connect_with(&target.endpoint, PLANS);
+    let ((heartbeats, incarnation, events), (work, has_plans)) = tokio::try_join!(greeted, work)?;
+    let is_straight = has_plans && heartbeats.is_straight();
     Ok(PostgresConnection {
         number,
         incarnation,
@@ -153,25 +156,28 @@ async fn check(client: &Client, schema: &str) -> Result<String, Ungreeted> {
 /// Connects. Whether no pooler is between: a setting that came with the connection is there.
 async fn connect_marked(endpoint: &Endpoint) -> Result<(Client, bool), Ungreeted> {
     let marker = uuid::Uuid::new_v4().simple().to_string();
-    let given = endpoint.config.get_options().unwrap_or_default();
-    let options = format!("{given} -c lockkeeper.marker={marker}");
-    match endpoint.connect_with(options).await {
-        Ok(opened) => {
-            let client = served(opened);
-            let asked = "SELECT coalesce(current_setting('lockkeeper.marker', true), '')";
-            let seen: String = cell(&ask(&client, asked).await?, 0)?;
-            Ok((client, seen == marker))
-        }
-        Err(error) if words(&error).contains("startup parameter") => {
-            Ok((connect(endpoint).await?, false))
-        }
-        Err(error) => Err(ungreeted(&error)),
-    }
+    let (client, has_options) =
+        connect_with(endpoint, &format!("-c lockkeeper.marker={marker}")).await?;
+    let is_straight = has_options && {
+        let asked = "SELECT coalesce(current_setting('lockkeeper.marker', true), '')";
+        let seen: String = cell(&ask(&client, asked).await?, 0)?;
+        seen == marker
+    };
+    Ok((client, is_straight))
 }
 
-async fn connect(endpoint: &Endpoint) -> Result<Client, Ungreeted> {
-    let opened = endpoint.connect().await;
-    opened.map(served).map_err(|error| ungreeted(&error))
+/// Connects with these options beside those of the URL, or without if a pooler refuses any. Which
+/// of both.
+async fn connect_with(endpoint: &Endpoint, options: &str) -> Result<(Client, bool), Ungreeted> {
+    let given = endpoint.config.get_options().unwrap_or_default();
+    let (opened, has_options) = match endpoint.connect_with(format!("{given} {options}")).await {
+        Err(error) if words(&error).contains("startup parameter") => {
+            (endpoint.connect().await, false)
+        }
+        opened => (opened, true),
+    };
+    let opened = opened.map_err(|error| ungreeted(&error))?;
+    Ok((served(opened), has_options))
 }
 
 /// The task of a connection ends with its client.

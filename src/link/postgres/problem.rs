@@ -29,8 +29,11 @@ pub(super) fn trouble(error: &Error) -> Trouble {
         return Trouble::Lost(words);
     };
     match code.code() {
-        // A deadlock, a row that is locked for long, a statement that was cancelled.
-        "40001" | "40P01" | "55P03" | "57014" => Trouble::Refused(Code::NotNow(words)),
+        // A deadlock, a row that is locked for long, a statement that was cancelled; a ticket that
+        // was taken meanwhile.
+        "40001" | "40P01" | "55P03" | "57014" | "LK002" => Trouble::Refused(Code::NotNow(words)),
+        // A ticket whose name somebody else has made.
+        "23505" => Trouble::Refused(Code::NodeExists),
         // The disk or the memory is full, or there are too many connections.
         code if code.starts_with("53") => Trouble::Refused(Code::NotNow(words)),
         "42501" => Trouble::Refused(Code::NoAuth(Right::Write)),

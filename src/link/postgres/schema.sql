@@ -1,4 +1,5 @@
--- The tables and functions of a root. Each operation of a session is one call of one function, and one transaction.
+-- The tables and functions of a root. Each operation of a session is one call of one function, and one transaction. Where plans are made once,
+-- tickets come and go by `join.sql` and `leave.sql`, which do what `multi` does.
 --
 -- `%S` stands for the schema. All of it may run again: an advisory lock lets one client at a time do so. Volatile functions in plpgsql
 -- take a snapshot for each statement in them, so what must show one moment is one statement.
@@ -184,6 +185,12 @@ BEGIN
         END IF;
     END LOOP;
     RETURN own;
+END $$;
+
+-- What a statement fails with that has changed the directory, and finds no ticket to remove.
+CREATE OR REPLACE FUNCTION %S.taken() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'the ticket was taken meanwhile' USING ERRCODE = 'LK002';
 END $$;
 
 -- Locks the rows that are there, all transactions in one order, and gives their paths and the id of this transaction.
@@ -503,4 +510,4 @@ BEGIN
     RETURN NEXT r;
 END $$;
 
-INSERT INTO %S.schema_version (version) VALUES (4) ON CONFLICT DO NOTHING;
+INSERT INTO %S.schema_version (version) VALUES (5) ON CONFLICT DO NOTHING;

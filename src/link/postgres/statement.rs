@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::parameter::Parameter;
-use crate::link::stored::{EMPTY_FOR, Rearmed, SessionKey, StoreRequest, StoredWrite, WatchKind};
+use crate::link::stored::{
+    EMPTY_FOR, Rearmed, SessionKey, StoreRequest, StoredWrite, WatchKind, WriteKind,
+};
 
 /// Who asks, and where.
 pub(super) struct Caller<'a> {
@@ -15,9 +17,11 @@ pub(super) struct Caller<'a> {
     pub(super) connection: u64,
     /// Where the server sends events to.
     pub(super) channel: &'a str,
+    /// Whether plans are made once for this connection.
+    pub(super) has_plans: bool,
 }
 
-/// A call of one function.
+/// A call of one function, or what does the same.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) sql: String,
@@ -81,13 +85,13 @@ fn int8(number: u64) -> i64 {
 }
 
 impl Call {
-    pub(super) fn new(by: Caller<'_>, request: &StoreRequest) -> Self {
-        let mut parameters = vec![
-            Parameter::Text(by.incarnation.to_owned()),
-            Parameter::Int8(by.session.id),
-            Parameter::Text(by.session.secret.to_string()),
-            Parameter::Int8(int8(by.connection)),
-        ];
+    pub(super) fn new(by: &Caller<'_>, request: &StoreRequest) -> Self {
+        if let (true, StoreRequest::Multi(writes)) = (by.has_plans, request) {
+            if let Some(call) = Self::of_ticket(by, writes) {
+                return call;
+            }
+        }
+        let mut parameters = by.parameters();
         let (function, more) = operation(request, by.channel);
         parameters.extend(more);
         let places: Vec<String> = (1..=parameters.len()).map(|at| format!("${at}")).collect();
@@ -105,6 +109,51 @@ impl Call {
             parameters,
             echo,
         }
+    }
+
+    /// A ticket that comes or goes, and nothing else.
+    fn of_ticket(by: &Caller<'_>, writes: &[StoredWrite]) -> Option<Self> {
+        let [write] = writes else { return None };
+        let text = match write.kind {
+            WriteKind::Sequential => join_text(),
+            WriteKind::Leave => leave_text(),
+            _ => return None,
+        };
+        let (dir, name) = split(&write.path);
+        let (up_dir, up_name) = split(dir);
+        let echo = next_echo();
+        let mut parameters = by.parameters();
+        let words = [up_dir, up_name, dir, name];
+        parameters.extend(words.map(|word| Parameter::Text(word.to_owned())));
+        parameters.extend([Parameter::Data(write.data.clone()), Parameter::Int8(echo)]);
+        if write.kind == WriteKind::Leave {
+            parameters.extend([Parameter::Int4(write.version), Parameter::Int8(write.czxid)]);
+        }
+        Some(Self {
+            sql: text.replace("%S", by.schema),
+            parameters,
+            echo,
+        })
+    }
+}
+
+/// Functions, as that of the schema.
+fn join_text() -> &'static str {
+    include_str!("join.sql")
+}
+
+fn leave_text() -> &'static str {
+    include_str!("leave.sql")
+}
+
+impl Caller<'_> {
+    fn parameters(&self) -> Vec<Parameter> {
+        vec![
+            Parameter::Text(self.incarnation.to_owned()),
+            Parameter::Int8(self.session.id),
+            Parameter::Text(self.session.secret.to_string()),
+            Parameter::Int8(int8(self.connection)),
+        ]
     }
 }
 

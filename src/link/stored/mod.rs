@@ -28,6 +28,8 @@ use crate::protocol::epoch::Reaping;
 #[cfg(test)]
 pub(crate) use by_hand::ByHand;
 pub(super) use inbox::SessionKey;
+#[cfg(feature = "postgres")]
+pub(super) use request::WriteKind;
 pub(super) use request::{Rearmed, StoreRequest, StoredWrite, WatchKind};
 
 /// Containers that have been empty for so long are removed, as ZooKeeper does it.

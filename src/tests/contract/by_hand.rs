@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use super::stores::{Server, on_store};
 use super::{node, ticket};
 use crate::link::stored::ByHand;
-use crate::link::{Create, Write};
+use crate::link::{Create, Link, Node, Write};
 
 /// These sessions send no heartbeats, so it is longer than a case takes on a busy machine.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(6);
@@ -33,17 +33,56 @@ fn is_left(answer: &str) -> bool {
     !answer.contains("Buried(0ns")
 }
 
+/// A directory and a ticket in it.
+struct Queue {
+    path: String,
+    directory: Node,
+    ticket: Node,
+}
+
+impl Queue {
+    async fn new(link: &dyn Link) -> Self {
+        link.create("/a", b"", Create::Persistent).await.unwrap();
+        let path = ticket(link, "/a/t-").await;
+        let directory = node(link, "/a").await.unwrap();
+        let ticket = node(link, &path).await.unwrap();
+        Self {
+            path,
+            directory,
+            ticket,
+        }
+    }
+
+    /// Each kind of write is answered like this, and changes nothing.
+    async fn stays_under(self, session: &ByHand, link: &dyn Link, answer: &str) {
+        let leaves = [
+            Write::set("/a", b"left", self.directory.version),
+            Write::DeleteTicket {
+                path: &self.path,
+                czxid: self.ticket.czxid,
+            },
+        ];
+        for answered in [
+            session.create("/a/b", Create::Persistent).await,
+            session.create("/a/t-", Create::EphemeralSequential).await,
+            session.multi(&leaves).await,
+        ] {
+            assert!(answered.contains(answer), "{answered}");
+        }
+        assert_eq!(node(link, "/a").await, Some(self.directory));
+        assert_eq!(node(link, &self.path).await, Some(self.ticket));
+    }
+}
+
 /// A request that was under way when its session moved does nothing any more.
 #[test]
 fn what_an_earlier_connection_brings_late_is_refused() {
     on_store(async |server| {
         let first = session(&server, OURS, 1).await;
+        let link = server.open().await;
+        let queue = Queue::new(&*link).await;
         session(&server, OURS, 2).await.touch().await;
-
-        let late = first.create("/late", Create::Persistent).await;
-
-        assert!(late.contains("Moved"), "{late}");
-        assert_eq!(node(&*server.open().await, "/late").await, None);
+        queue.stays_under(&first, &*link, "Moved").await;
     });
 }
 
@@ -62,9 +101,20 @@ fn a_delete_that_comes_twice_removes_no_later_ticket_of_its_name() {
         link.create("/a", b"", Create::Persistent).await.unwrap();
         assert_eq!(ticket(&*link, "/a/t-").await, path);
 
-        let again = ours.delete_ticket(path, czxid).await;
-
-        assert!(again.contains("NoNode"), "{again}");
+        let version = 0;
+        let leaves = [
+            Write::Check {
+                path: "/a",
+                version,
+            },
+            Write::DeleteTicket { path, czxid },
+        ];
+        for again in [
+            ours.delete_ticket(path, czxid).await,
+            ours.multi(&leaves).await,
+        ] {
+            assert!(again.contains("NoNode"), "{again}");
+        }
         let there = node(&*link, path).await.unwrap();
         assert_eq!(there.owner, link.session_id());
     });
@@ -115,12 +165,11 @@ fn a_mark_from_before_a_heartbeat_ends_nobody_when_the_clock_steps_again() {
 fn a_session_that_was_ended_does_nothing_any_more() {
     on_store(async |server| {
         let ours = session(&server, OURS, 1).await;
+        let link = server.open().await;
+        let queue = Queue::new(&*link).await;
+        // Before the session beside it looks at it.
         server.end(OURS).await;
-
-        let answered = ours.create("/a", Create::Persistent).await;
-
-        assert!(answered.contains("Over"), "{answered}");
-        assert_eq!(node(&*server.open().await, "/a").await, None);
+        queue.stays_under(&ours, &*link, "Over").await;
     });
 }
 
@@ -128,11 +177,12 @@ fn a_session_that_was_ended_does_nothing_any_more() {
 fn a_session_is_nobodys_without_its_secret() {
     on_store(async |server| {
         session(&server, OURS, 1).await;
+        let link = server.open().await;
+        let queue = Queue::new(&*link).await;
 
         let stranger = server.by_hand(SESSION_TIMEOUT, OURS, "guessed", 2).await;
-        let answered = stranger.create("/a", Create::Persistent).await;
 
-        assert!(answered.contains("Over"), "{answered}");
+        queue.stays_under(&stranger, &*link, "Over").await;
     });
 }
 
@@ -184,11 +234,28 @@ fn a_session_is_told_once_and_in_the_answer_of_what_it_does_itself() {
 fn a_request_that_comes_to_another_history_does_nothing() {
     on_store(async |server| {
         let ours = session(&server, OURS, 1).await;
+        let link = server.open().await;
+        link.create("/a", b"", Create::Persistent).await.unwrap();
+        let path = ticket(&*link, "/a/t-").await;
+        let czxid = node(&*link, &path).await.unwrap().czxid;
+        let gone = Write::DeleteTicket { path: &path, czxid };
+        let leaves = [Write::set("/a", b"left", 0), gone];
 
         server.begin_another_history().await;
 
-        for answered in [ours.open().await, ours.touch().await] {
-            assert!(answered.contains("OtherIncarnation"), "{answered}");
+        // The next connection knows of the new history, and the session is of the old one.
+        let next = session(&server, OURS, 2).await;
+        for ours in [ours, next] {
+            for answered in [
+                ours.touch().await,
+                ours.create("/a/b", Create::Persistent).await,
+                ours.create("/a/t-", Create::EphemeralSequential).await,
+                ours.multi(&leaves).await,
+            ] {
+                // Who has opened a session since has ended all of before.
+                let is_refused = ["OtherIncarnation", "Over"].contains(&&*answered);
+                assert!(is_refused, "{answered}");
+            }
         }
     });
 }
@@ -205,6 +272,7 @@ fn ids_rise_when_the_clock_has_gone_back() {
         // Also where the directory was removed meanwhile, and what was in it is forgotten.
         let first = ticket(&*link, "/a/t-").await;
         let before = node(&*link, &first).await.unwrap().czxid;
+        assert!(before > made.czxid);
         for path in [&*first, "/a"] {
             link.delete(path).await.unwrap();
         }

@@ -12,15 +12,18 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::TryFutureExt;
 use testbench::daemon::{self, Daemon};
 use testbench::pooler::pgbouncer;
 use tokio::time::timeout;
 
 use super::bed::{is_on, ready};
 use super::stores::{SESSION_TIMEOUT, is_over, is_recovering};
-use super::{QUIET, SOON, children, is_quiet, numbered, ticket, told};
+use super::{QUIET, SOON, children, is_quiet, node, numbered, ticket, told};
 use crate::link::postgres::PostgresTarget;
-use crate::link::{ANY_VERSION, Change, Code, Create, Fault, Found, Link, Opener, Read, Write};
+use crate::link::{
+    ANY_VERSION, Change, Code, Create, Fault, Found, Link, Opener, Read, Reply, Write,
+};
 use crate::{Error, Keeper};
 
 /// So many names are a long list.
@@ -84,7 +87,12 @@ async fn keeper(server: &Daemon) -> Keeper {
 #[test]
 fn two_sessions_never_share_a_number() {
     on_postgres(async |server| {
-        let (ours, theirs) = (open(&server).await, open(&server).await);
+        // Behind a pooler, tickets come by functions.
+        let address = server.address();
+        let pooler = tokio::task::spawn_blocking(move || pgbouncer(address, "").unwrap());
+        let pooler = pooler.await.unwrap();
+        let pooled = format!("{}?wake=poll", url(&pooler));
+        let (ours, theirs) = (open(&server).await, open_at(&pooled, false).await.unwrap());
         ours.create("/a", b"", Create::Persistent).await.unwrap();
         let joins = |link: Arc<dyn Link>| async move {
             let kind = Create::EphemeralSequential;
@@ -141,9 +149,22 @@ fn a_node_that_comes_after_the_locks_is_not_there_yet() {
 fn a_watch_that_is_armed_during_a_delete_is_told() {
     on_postgres(async |server| {
         let (ours, theirs) = (open(&server).await, open(&server).await);
-        for turn in 0..200 {
-            let mine = ticket(&*ours, "/t-").await;
-            let (deleted, watched) = tokio::join!(ours.delete(&mine), theirs.watch(&mine));
+        ours.create("/a", b"", Create::Persistent).await.unwrap();
+        for turn in 0..400 {
+            let mine = ticket(&*ours, "/a/t-").await;
+            let czxid = node(&*ours, &mine).await.unwrap().czxid;
+            let leaves = [
+                Write::Check {
+                    path: "/a",
+                    version: 0,
+                },
+                Write::DeleteTicket { path: &mine, czxid },
+            ];
+            let gone: Reply<'_, ()> = match turn % 2 {
+                0 => ours.delete(&mine),
+                _ => Box::pin(ours.multi(&leaves).map_ok(drop)),
+            };
+            let (deleted, watched) = tokio::join!(gone, theirs.watch(&mine));
             deleted.unwrap();
             match watched {
                 Ok((_, mut watch)) => assert_eq!(told(&mut watch).await, Change::Deleted),
@@ -162,6 +183,66 @@ fn a_watch_that_is_armed_during_a_delete_is_told() {
         assert!(timeout(QUIET, &mut watched).await.is_err(), "it waits");
         other.batch_execute("COMMIT").await.unwrap();
         assert_eq!(watched.await.unwrap_err(), Fault::Answered(Code::NoNode));
+    });
+}
+
+/// Otherwise it would be made or removed for a session that others have seen to its end.
+#[test]
+fn a_session_is_not_ended_while_its_ticket_comes_or_goes() {
+    on_postgres(async |server| {
+        let (ours, other) = (open(&server).await, client(&server).await);
+        ours.create("/a", b"", Create::Persistent).await.unwrap();
+        let mine = ticket(&*ours, "/a/t-").await;
+        let czxid = node(&*ours, &mine).await.unwrap().czxid;
+        let leaves = [
+            Write::Check {
+                path: "/a",
+                version: 0,
+            },
+            Write::DeleteTicket { path: &mine, czxid },
+        ];
+        for writes in [&[numbered("/a/t-")][..], &leaves] {
+            let row = "BEGIN; SELECT FROM lockkeeper.nodes WHERE name = 'a' FOR UPDATE";
+            other.batch_execute(row).await.unwrap();
+            let mut waiting = pin!(ours.multi(writes));
+            assert!(timeout(QUIET, &mut waiting).await.is_err(), "it waits");
+
+            // As who looks at a session that may be over.
+            let free = "SELECT FROM lockkeeper.sessions FOR UPDATE SKIP LOCKED";
+            let free = client(&server).await.query(free, &[]).await.unwrap();
+
+            assert!(free.is_empty(), "{writes:?}");
+            other.batch_execute("COMMIT").await.unwrap();
+            waiting.await.unwrap();
+        }
+    });
+}
+
+/// A statement does not see what was committed while it waited for the directory.
+#[test]
+fn a_ticket_that_goes_while_its_leave_waits_leaves_nothing_in_its_directory() {
+    on_postgres(async |server| {
+        let (ours, other) = (open(&server).await, client(&server).await);
+        ours.create("/a", b"", Create::Persistent).await.unwrap();
+        let mine = ticket(&*ours, "/a/t-").await;
+        let czxid = node(&*ours, &mine).await.unwrap().czxid;
+        let gone = Write::DeleteTicket { path: &mine, czxid };
+        let leaves = [Write::set("/a", b"left", 0), gone];
+        let goes = "BEGIN; UPDATE lockkeeper.nodes SET children = 0 WHERE name = 'a'; \
+                    DELETE FROM lockkeeper.nodes WHERE starts_with(name, 't-')";
+        other.batch_execute(goes).await.unwrap();
+        let mut waiting = pin!(ours.multi(&leaves));
+        assert!(timeout(QUIET, &mut waiting).await.is_err(), "it waits");
+        other.batch_execute("COMMIT").await.unwrap();
+
+        let refused = waiting.await.unwrap_err();
+
+        let is_asked_again = matches!(refused, Fault::Answered(Code::NotNow(_)));
+        assert!(is_asked_again, "{refused:?}");
+        let directory = node(&*ours, "/a").await.unwrap();
+        assert_eq!((directory.data.len(), directory.num_children), (0, 0));
+        let again = ours.multi(&leaves).await.unwrap_err();
+        assert_eq!(again, Fault::Refused(1, Code::NoNode));
     });
 }
 

@@ -10,6 +10,7 @@ pub(super) const CASES: &[Case] = cases![
     a_node_is_as_it_was_made,
     what_is_there_is_not_made_again,
     nothing_is_made_below_what_is_missing,
+    nothing_is_made_below_a_ticket,
     a_ticket_has_the_number_of_creates_before_it,
     a_tickets_own_answer_tells_of_its_directory,
     a_number_is_never_given_twice,
@@ -74,6 +75,17 @@ async fn nothing_is_made_below_what_is_missing(bed: Arc<Bed>) {
         assert_eq!(refused, Err(Fault::Answered(Code::NoNode)), "{kind:?}");
     }
     assert!(children(&*ours.link, &root).await.is_empty());
+}
+
+async fn nothing_is_made_below_a_ticket(bed: Arc<Bed>) {
+    let (ours, _theirs, root) = bed.pair().await;
+    let mine = ticket(&*ours.link, &format!("{root}/t-")).await;
+    for kind in [Create::Persistent, Create::EphemeralSequential] {
+        let refused = ours.create(&format!("{mine}/a"), b"", kind).await;
+        let is_told = matches!(refused, Err(Fault::Answered(Code::Other(_))));
+        assert!(is_told, "{kind:?}: {refused:?}");
+    }
+    assert!(children(&*ours.link, &mine).await.is_empty());
 }
 
 async fn a_ticket_has_the_number_of_creates_before_it(bed: Arc<Bed>) {

@@ -123,10 +123,6 @@ async fn a_check_changes_nothing(bed: Arc<Bed>) {
     assert_eq!(node(&*ours.link, &root).await, before);
 }
 
-fn leaves(path: &str) -> Write<'_> {
-    Write::DeleteTicket { path, czxid: 0 }
-}
-
 async fn a_ticket_leaves_at_the_version_that_was_seen_or_not_at_all(bed: Arc<Bed>) {
     let (ours, _theirs, root) = bed.pair().await;
     let (path, below) = (format!("{root}/a"), format!("{root}/a/b"));
@@ -148,7 +144,12 @@ async fn a_ticket_leaves_at_the_version_that_was_seen_or_not_at_all(bed: Arc<Bed
             version,
         };
         for first in [check, Write::set(directory, b"mark", version)] {
-            let left = ours.multi(&[first, leaves(ticket)]).await;
+            let czxid = node(&*ours.link, ticket).await.map_or(0, |node| node.czxid);
+            let gone = Write::DeleteTicket {
+                path: ticket,
+                czxid,
+            };
+            let left = ours.multi(&[first, gone]).await;
             assert_eq!(left, Err(expected.clone()), "{first:?}, {ticket}");
         }
     }
