@@ -558,7 +558,13 @@ async fn locks_shows_a_semaphore_under_its_name(world: World) {
 }
 
 /// Every way to a lock with this name is refused, because of this node.
-async fn no_lock_has(keeper: &Keeper, name: &str, found: &str) {
+async fn no_lock_has(keeper: &Keeper, stranger: &testbench::Stranger, name: &str, found: &str) {
+    let there = || async {
+        let mut nodes = children(stranger, name).await;
+        nodes.sort();
+        nodes
+    };
+    let before = there().await;
     let (lock, both) = (keeper.mutex(name).unwrap(), keeper.rw_lock(name).unwrap());
     let (lingering, election) = (
         lock.clone().with_linger(SOON),
@@ -595,6 +601,9 @@ async fn no_lock_has(keeper: &Keeper, name: &str, found: &str) {
             "way {at}: {error}"
         );
         assert!(error.to_string().contains(found), "{error}");
+        // A ticket is taken back behind its error.
+        let is_as_before = || async { there().await == before };
+        eventually("its ticket leaves", SOON, is_as_before).await;
     }
 }
 
@@ -622,18 +631,24 @@ async fn a_name_with_a_limit_or_permits_is_no_other_locks(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let semaphore = keeper.semaphore("both", 1).unwrap();
     let permit = semaphore.acquire().await.unwrap();
-    no_lock_has(&keeper, "both", "limit").await;
+    no_lock_has(&keeper, &stranger, "both", "limit").await;
 
     // Removing the limit while permits are held frees nothing yet.
     stranger.delete("/locks/both/limit", None).await.unwrap();
-    no_lock_has(&keeper, "both", &format!("held/{}", permit.node())).await;
+    no_lock_has(
+        &keeper,
+        &stranger,
+        "both",
+        &format!("held/{}", permit.node()),
+    )
+    .await;
     let queue = keeper.queue("both").await.unwrap();
     assert_eq!(queue.len(), 1, "it is still shown: {queue:?}");
 
     // No permit is held, and the name is the semaphore's even so.
     permit.release().await.unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();
-    no_lock_has(&keeper, "both", "limit").await;
+    no_lock_has(&keeper, &stranger, "both", "limit").await;
 
     stranger.delete("/locks/both/limit", None).await.unwrap();
     let free = timeout(SOON, keeper.mutex("both").unwrap().lock()).await;
@@ -680,7 +695,7 @@ async fn a_limit_that_came_beside_a_queue_lets_nobody_in_beside_it(world: World)
     let guard = timeout(SOON, next.granted()).await.unwrap().unwrap();
     is_refused(&semaphore).await;
     guard.release().await.unwrap();
-    no_lock_has(&keeper, "both", "limit").await;
+    no_lock_has(&keeper, &stranger, "both", "limit").await;
     semaphore.acquire().await.unwrap().release().await.unwrap();
 }
 

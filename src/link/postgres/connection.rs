@@ -43,7 +43,8 @@ impl StoreConnection for PostgresConnection {
         };
         let call = Call::new(&by, request);
         let shape = ReplyShape::of(request, session.id);
-        let polled = self.events.asking(request);
+        let armed = self.events.asking(request);
+        let first = self.events.ready(request);
         let watch = match request {
             StoreRequest::Watch { number, .. } => Some(*number),
             _ => None,
@@ -53,17 +54,20 @@ impl StoreConnection for PostgresConnection {
             false => Arc::clone(&self.work),
         };
         Box::pin(async move {
-            let rows = lane.query(&call.sql, &call.parameters).await?;
-            reply::check_echo(&rows, call.echo)?;
-            let reply = reply::read(&rows, shape)?;
-            match (&reply, polled, watch) {
-                (StoreReply::Done { events, .. }, Some(polled), _) => {
-                    events.iter().for_each(|event| polled.told(event));
+            let rows = lane.query_after(first, &call.sql, &call.parameters).await;
+            let replied = rows.and_then(|rows| {
+                reply::check_echo(&rows, call.echo)?;
+                reply::read(&rows, shape)
+            });
+            match (&replied, watch) {
+                (Ok(StoreReply::Done { events, .. }), _) => {
+                    events.iter().for_each(|event| armed.told(event));
                 }
-                (StoreReply::Refused { .. }, Some(polled), Some(number)) => polled.disarm(number),
+                // What may be armed in spite of an error ends with the connection.
+                (Ok(StoreReply::Refused { .. }) | Err(_), Some(number)) => armed.disarm(number),
                 _ => {}
             }
-            Ok(reply)
+            replied
         })
     }
 

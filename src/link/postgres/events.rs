@@ -1,21 +1,22 @@
-//! How a session on PostgreSQL is told of its watches: by notifications, or because it asks.
+//! How a session on PostgreSQL is told of its watches: by notifications, or because it asks. While
+//! nothing is watched it does neither.
 //!
 //! A session that asks has one timer, whatever the number of its watches. The pauses grow while
-//! nothing happens, and nothing is asked while nothing is watched.
+//! nothing happens.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc};
+use futures_util::future::{BoxFuture, ready};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use super::armed::ArmedWatches;
 use super::lane::Lane;
 use super::listener::Subscription;
 use super::parameter::Parameter;
-use crate::latch::Latch;
-use crate::link::stored::{Rearmed, StoreRequest};
+use crate::link::stored::{Rearmed, StoreRequest, Trouble};
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
@@ -25,42 +26,9 @@ pub(super) enum Events {
     Notified(Subscription),
     Polled {
         events: mpsc::UnboundedReceiver<String>,
-        polled: Arc<PolledWatches>,
+        armed: Arc<ArmedWatches>,
         work: JoinHandle<()>,
     },
-}
-
-/// The numbers of the watches that are armed, or are about to be.
-#[derive(Debug, Default)]
-pub(super) struct PolledWatches {
-    numbers: Latch<HashSet<u64>>,
-    armed: Notify,
-}
-
-impl PolledWatches {
-    fn arm(&self, numbers: impl IntoIterator<Item = u64>) {
-        self.numbers.lock().extend(numbers);
-        self.armed.notify_one();
-    }
-
-    /// It was told, taken back or refused.
-    pub(super) fn disarm(&self, number: u64) {
-        self.numbers.lock().remove(&number);
-    }
-
-    /// An event of this session's own watches.
-    pub(super) fn told(&self, event: &str) {
-        let number = event.get(1..).and_then(|number| number.parse().ok());
-        if let Some(number) = number {
-            self.disarm(number);
-        }
-    }
-
-    async fn any(&self) {
-        while self.numbers.lock().is_empty() {
-            self.armed.notified().await;
-        }
-    }
 }
 
 impl Drop for Events {
@@ -78,8 +46,8 @@ impl Events {
 
     pub(super) fn polled(lane: Arc<Lane>, schema: &str, session: i64) -> Self {
         let (told, events) = mpsc::unbounded_channel();
-        let polled = Arc::<PolledWatches>::default();
-        let (watches, sql) = (Arc::clone(&polled), format!("SELECT {schema}.poll($1)"));
+        let armed = Arc::<ArmedWatches>::default();
+        let (watches, sql) = (Arc::clone(&armed), format!("SELECT {schema}.poll($1)"));
         let work = tokio::spawn(async move {
             let mut pause = SHORTEST_PAUSE;
             loop {
@@ -102,8 +70,15 @@ impl Events {
         });
         Self::Polled {
             events,
-            polled,
+            armed,
             work,
+        }
+    }
+
+    fn armed(&self) -> &Arc<ArmedWatches> {
+        match self {
+            Self::Notified(subscription) => subscription.armed(),
+            Self::Polled { armed, .. } => armed,
         }
     }
 
@@ -116,25 +91,40 @@ impl Events {
     }
 
     /// A request is about to leave.
-    pub(super) fn asking(&self, request: &StoreRequest) -> Option<Arc<PolledWatches>> {
-        let Self::Polled { polled, .. } = self else {
-            return None;
-        };
+    pub(super) fn asking(&self, request: &StoreRequest) -> Arc<ArmedWatches> {
+        let armed = self.armed();
         match request {
-            StoreRequest::Watch { number, .. } => polled.arm([*number]),
+            StoreRequest::Watch { number, .. } => armed.arm([*number]),
             StoreRequest::Rearm(watches) => {
-                polled.arm(watches.iter().map(|&Rearmed { number, .. }| number));
+                armed.arm(watches.iter().map(|&Rearmed { number, .. }| number));
             }
-            StoreRequest::Unwatch { number, .. } => polled.disarm(*number),
+            StoreRequest::Unwatch { number, .. } => armed.disarm(*number),
             _ => {}
         }
-        Some(Arc::clone(polled))
+        Arc::clone(armed)
+    }
+
+    /// What a request must wait for that arms watches: otherwise an event might go by.
+    pub(super) fn ready(&self, request: &StoreRequest) -> BoxFuture<'static, Result<(), Trouble>> {
+        let arms = match request {
+            StoreRequest::Watch { .. } => true,
+            StoreRequest::Rearm(watches) => !watches.is_empty(),
+            _ => false,
+        };
+        match self {
+            Self::Notified(subscription) if arms => Box::pin(subscription.listening()),
+            _ => Box::pin(ready(Ok(()))),
+        }
     }
 
     /// None at the end of the connection. Cancel safe.
     pub(super) async fn next(&mut self) -> Option<String> {
         match self {
-            Self::Notified(subscription) => subscription.event().await,
+            Self::Notified(subscription) => {
+                let event = subscription.event().await?;
+                subscription.armed().told(&event);
+                Some(event)
+            }
             Self::Polled { events, .. } => events.recv().await,
         }
     }

@@ -1,13 +1,17 @@
 //! One connection to PostgreSQL, on which requests are answered in their order.
 //!
-//! Invariant: a request leaves when its future is first polled. One that is not answered for long
-//! is the end of the connection.
+//! Invariant: requests leave in the order in which their futures are first polled, and at once
+//! unless one of them waits for something first. One that is not answered for long is the end of
+//! the connection.
 
 use std::collections::HashMap;
+use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::future::join;
+use futures_util::future::{join, ready};
+use futures_util::poll;
 use tokio::sync::Mutex;
+use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row, Statement};
@@ -28,9 +32,11 @@ pub(super) struct Lane {
     prepared: Latch<HashMap<String, Option<Statement>>>,
     heard: Latch<Instant>,
     patience: Duration,
-    /// One request after the other, if a pooler is between. With two under way, PgBouncer 1.18 may
-    /// give the answer of a client that leaves to the next one.
-    turn: Option<Mutex<()>>,
+    /// Whether no pooler is between.
+    is_straight: bool,
+    /// Whose turn it is to leave. Behind a pooler, until it is answered: with two under way,
+    /// PgBouncer 1.18 may give the answer of a client that leaves to the next one.
+    turn: Mutex<()>,
 }
 
 impl Lane {
@@ -40,13 +46,13 @@ impl Lane {
             prepared: Latch::default(),
             heard: Latch::new(Instant::now()),
             patience: deadline.max(SHORTEST_PATIENCE),
-            turn: (!is_straight).then(Mutex::default),
+            is_straight,
+            turn: Mutex::default(),
         }
     }
 
-    /// Whether no pooler is between.
     pub(super) fn is_straight(&self) -> bool {
-        self.turn.is_none()
+        self.is_straight
     }
 
     /// Sends a statement when it is first polled.
@@ -55,19 +61,30 @@ impl Lane {
         sql: &str,
         parameters: &[Parameter],
     ) -> Result<Vec<Row>, Trouble> {
-        let _turn = match &self.turn {
-            Some(turn) => Some(turn.lock().await),
-            None => None,
-        };
+        self.query_after(ready(Ok(())), sql, parameters).await
+    }
+
+    /// The same once that has ended well. What is asked behind it leaves behind it.
+    pub(super) async fn query_after(
+        &self,
+        first: impl Future<Output = Result<(), Trouble>>,
+        sql: &str,
+        parameters: &[Parameter],
+    ) -> Result<Vec<Row>, Trouble> {
+        // In a long poll, tokio would have one come again, and later ones might be before it.
+        let turn = unconstrained(self.turn.lock()).await;
+        first.await?;
         let since = Instant::now();
         let mut asked = std::pin::pin!(self.ask(sql, parameters));
+        // It leaves.
+        if let Poll::Ready(answered) = poll!(&mut asked) {
+            return self.answered(answered);
+        }
+        let _turn = (!self.is_straight).then_some(turn);
         loop {
             let heard = since.max(*self.heard.lock());
             match timeout_at(heard + self.patience, &mut asked).await {
-                Ok(answered) => {
-                    *self.heard.lock() = Instant::now();
-                    return answered.map_err(|error| trouble(&error));
-                }
+                Ok(answered) => return self.answered(answered),
                 // Others are answered: it waits behind them.
                 Err(_) if *self.heard.lock() > heard => {}
                 Err(_) => {
@@ -76,6 +93,11 @@ impl Lane {
                 }
             }
         }
+    }
+
+    fn answered(&self, answered: Result<Vec<Row>, Error>) -> Result<Vec<Row>, Trouble> {
+        *self.heard.lock() = Instant::now();
+        answered.map_err(|error| trouble(&error))
     }
 
     /// To plan a statement takes as long as to run it, so it is prepared for the next time. That is

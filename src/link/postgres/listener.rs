@@ -1,8 +1,10 @@
 //! The connection on which PostgreSQL sends notifications, which all sessions of a keeper share.
 //!
-//! A notification wakes every connection of the database that listens, so there is one, with a
-//! channel of its own. Invariant: when it ends, each session that it served learns it, because what
-//! was sent meanwhile is lost.
+//! A notification wakes every connection of the database that listens. So there is one, with a
+//! channel of its own, and it listens only while a session watches something.
+//!
+//! Invariant: it listens before a watch is armed, and until none is. When it ends, each session
+//! that it served learns it, because what was sent meanwhile is lost.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -12,15 +14,16 @@ use std::time::Duration;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
-use tokio_postgres::{AsyncMessage, Client};
+use tokio_postgres::{AsyncMessage, Client, Error};
 
+use super::armed::ArmedWatches;
 use super::endpoint::Endpoint;
-use super::problem::ungreeted;
+use super::problem::{trouble, ungreeted};
 use crate::latch::Latch;
-use crate::link::stored::Ungreeted;
+use crate::link::stored::{Trouble, Ungreeted};
 
-/// Sessions, and the way to each.
-type Subscribers = Arc<Latch<HashMap<i64, mpsc::UnboundedSender<String>>>>;
+/// Sessions, the way to each, and what it watches.
+type Subscribers = Latch<HashMap<i64, (mpsc::UnboundedSender<String>, Arc<ArmedWatches>)>>;
 
 /// The listening connection of a keeper. It ends with the last session that it serves.
 #[derive(Debug, Default)]
@@ -30,10 +33,18 @@ pub(super) struct Listeners {
 
 #[derive(Debug)]
 struct Listener {
-    client: Arc<Client>,
+    line: Arc<Line>,
+    work: JoinHandle<()>,
+}
+
+/// What its task shares with sessions.
+#[derive(Debug)]
+struct Line {
+    client: Client,
     channel: String,
     subscribers: Subscribers,
-    work: JoinHandle<()>,
+    /// Locked while that changes.
+    listens: Mutex<bool>,
 }
 
 impl Drop for Listener {
@@ -47,6 +58,7 @@ impl Drop for Listener {
 pub(super) struct Subscription {
     listener: Arc<Listener>,
     session: i64,
+    armed: Arc<ArmedWatches>,
     sender: mpsc::WeakUnboundedSender<String>,
     events: mpsc::UnboundedReceiver<String>,
 }
@@ -56,10 +68,10 @@ impl Drop for Subscription {
         let Some(ours) = self.sender.upgrade() else {
             return;
         };
-        let mut subscribers = self.listener.subscribers.lock();
+        let mut subscribers = self.listener.line.subscribers.lock();
         // A later connection of the session may have taken its place.
         let current = subscribers.get(&self.session);
-        let is_current = current.is_some_and(|current| current.same_channel(&ours));
+        let is_current = current.is_some_and(|(current, _)| current.same_channel(&ours));
         let gone = is_current.then(|| subscribers.remove(&self.session));
         drop(subscribers);
         drop(gone);
@@ -85,12 +97,14 @@ impl Listeners {
         };
         *current = Arc::downgrade(&listener);
         let (sender, events) = mpsc::unbounded_channel();
-        let weak = sender.downgrade();
-        let before = listener.subscribers.lock().insert(session, sender);
+        let (weak, armed) = (sender.downgrade(), Arc::<ArmedWatches>::default());
+        let ours = (sender, Arc::clone(&armed));
+        let before = listener.line.subscribers.lock().insert(session, ours);
         drop(before);
         Ok(Subscription {
             listener,
             session,
+            armed,
             sender: weak,
             events,
         })
@@ -101,20 +115,25 @@ impl Listener {
     async fn open(endpoint: &Endpoint, rhythm: Duration) -> Result<Self, Ungreeted> {
         let opened = endpoint.connect().await;
         let (client, mut connection) = opened.map_err(|error| ungreeted(&error))?;
-        let (client, subscribers) = (Arc::new(client), Subscribers::default());
-        let (asked, told) = (Arc::clone(&client), Arc::clone(&subscribers));
+        let line = Arc::new(Line {
+            client,
+            channel: format!("lockkeeper_{}", uuid::Uuid::new_v4().simple()),
+            subscribers: Subscribers::default(),
+            listens: Mutex::new(false),
+        });
+        let shared = Arc::clone(&line);
         let work = tokio::spawn(async move {
             let heard = async {
                 while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
                     if let AsyncMessage::Notification(sent) = message {
-                        tell(&told, sent.payload());
+                        tell(&shared.subscribers, sent.payload());
                     }
                 }
             };
             let pings = async {
                 loop {
                     sleep(rhythm).await;
-                    if !matches!(timeout(rhythm, asked.batch_execute("")).await, Ok(Ok(()))) {
+                    if !matches!(timeout(rhythm, shared.ping()).await, Ok(Ok(()))) {
                         break;
                     }
                 }
@@ -125,20 +144,10 @@ impl Listener {
             }
             tracing::debug!("the listening connection to PostgreSQL ended");
             // Each session learns it by the end of its channel.
-            let ended = std::mem::take(&mut *told.lock());
+            let ended = std::mem::take(&mut *shared.subscribers.lock());
             drop(ended);
         });
-        let channel = format!("lockkeeper_{}", uuid::Uuid::new_v4().simple());
-        let listener = Self {
-            client,
-            channel,
-            subscribers,
-            work,
-        };
-        let listen = format!("LISTEN {}", listener.channel);
-        let listening = listener.client.batch_execute(&listen).await;
-        listening.map_err(|error| ungreeted(&error))?;
-        Ok(listener)
+        Ok(Self { line, work })
     }
 
     /// Whether the connection answers.
@@ -146,8 +155,40 @@ impl Listener {
         if self.work.is_finished() {
             return false;
         }
-        let answer = self.client.batch_execute("");
+        let answer = self.line.client.batch_execute("");
         matches!(timeout(limit, answer).await, Ok(Ok(())))
+    }
+}
+
+impl Line {
+    fn is_watched(&self) -> bool {
+        let subscribers = self.subscribers.lock();
+        subscribers.values().any(|(_, armed)| !armed.is_empty())
+    }
+
+    /// Dropped, it may have changed what the server does, and is asked again.
+    async fn listen(&self) -> Result<(), Error> {
+        let mut listens = self.listens.lock().await;
+        if !*listens {
+            let listen = format!("LISTEN {}", self.channel);
+            self.client.batch_execute(&listen).await?;
+            *listens = true;
+        }
+        Ok(())
+    }
+
+    /// Asks whether the connection is there, and listens no more where nothing is watched. Dropped,
+    /// it must be the end of the connection.
+    async fn ping(&self) -> Result<(), Error> {
+        let mut listens = self.listens.lock().await;
+        // Who watches from now on asks it to listen behind this.
+        if *listens && !self.is_watched() {
+            self.client.batch_execute("UNLISTEN *").await?;
+            *listens = false;
+            return Ok(());
+        }
+        drop(listens);
+        self.client.batch_execute("").await
     }
 }
 
@@ -160,14 +201,24 @@ fn tell(subscribers: &Subscribers, payload: &str) {
         return;
     };
     let subscriber = subscribers.lock().get(&session).cloned();
-    if let Some(subscriber) = subscriber {
+    if let Some((subscriber, _)) = subscriber {
         subscriber.send(event.to_owned()).ok();
     }
 }
 
 impl Subscription {
     pub(super) fn channel(&self) -> &str {
-        &self.listener.channel
+        &self.listener.line.channel
+    }
+
+    pub(super) fn armed(&self) -> &Arc<ArmedWatches> {
+        &self.armed
+    }
+
+    /// Ends when the server sends what it tells this session.
+    pub(super) fn listening(&self) -> impl Future<Output = Result<(), Trouble>> + use<> {
+        let line = Arc::clone(&self.listener.line);
+        async move { line.listen().await.map_err(|error| trouble(&error)) }
     }
 
     /// None at the end of the connection. Cancel safe.

@@ -7,6 +7,7 @@
 //! Invariants: no grant rests on what a standby says. Requests pass a pooler: behind one, nothing
 //! is prepared by name, and what is set on a connection is true for each client of it.
 
+mod armed;
 mod connection;
 mod endpoint;
 mod events;

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use super::bed::Bed;
-use super::{Case, cases, children, node, numbered, until};
-use crate::link::{Code, Create, Fault, Found, Read};
+use super::{Case, cases, children, node, numbered, ticket, told, until};
+use crate::link::{Change, Code, Create, Fault, Found, Read};
 
 pub(super) const CASES: &[Case] = cases![
     a_request_is_sent_when_it_is_called,
     requests_are_answered_in_the_order_of_their_calls,
+    a_watch_is_armed_before_what_is_called_behind_it,
     a_request_that_nobody_waits_for_is_done,
     a_sync_shows_what_others_have_done,
     one_read_shows_one_moment,
@@ -34,6 +35,17 @@ async fn requests_are_answered_in_the_order_of_their_calls(bed: Arc<Bed>) {
     for (expected, create) in (0..).zip(creates) {
         assert_eq!(create.await.unwrap().seq, expected);
     }
+}
+
+async fn a_watch_is_armed_before_what_is_called_behind_it(bed: Arc<Bed>) {
+    let (ours, _theirs, root) = bed.pair().await;
+    let mine = ticket(&*ours.link, &format!("{root}/t-")).await;
+    // The first one of its session.
+    let (watched, gone) = (ours.watch(&mine), ours.delete(&mine));
+    let (watched, gone) = tokio::join!(watched, gone);
+    gone.unwrap();
+    let (_, mut watch) = watched.unwrap();
+    assert_eq!(told(&mut watch).await, Change::Deleted);
 }
 
 async fn a_request_that_nobody_waits_for_is_done(bed: Arc<Bed>) {

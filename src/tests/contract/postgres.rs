@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 use futures_util::TryFutureExt;
 use testbench::daemon::{self, Daemon};
 use testbench::pooler::pgbouncer;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::bed::{is_on, ready};
 use super::stores::{SESSION_TIMEOUT, is_over, is_recovering};
-use super::{QUIET, SOON, children, is_quiet, node, numbered, ticket, told};
+use super::{QUIET, SOON, children, is_quiet, node, numbered, ticket, told, until};
 use crate::link::postgres::PostgresTarget;
 use crate::link::{
     ANY_VERSION, Change, Code, Create, Fault, Found, Link, Opener, Read, Reply, Write,
@@ -290,6 +290,50 @@ fn a_watch_is_told_once() {
         ours.multi(&[Write::set(&mine, b"new", 0)]).await.unwrap();
         assert_eq!(told(&mut watch).await, Change::Changed);
         assert_eq!(left().await, 0, "a watch that fired is gone");
+    });
+}
+
+/// Each notification wakes each connection that listens, whoever it is for.
+#[test]
+fn a_keeper_listens_only_while_it_watches() {
+    on_postgres(async |server| {
+        run(&server, "ALTER ROLE postgres SET log_statement TO 'all'").await;
+        let log = server.folder().join("log");
+        let count = |word: &str| {
+            let log = std::fs::read_to_string(&log).unwrap();
+            log.matches(&format!("LOG:  statement: {word}")).count()
+        };
+        let (ours, theirs) = (open(&server).await, open(&server).await);
+        for turn in 1..=2 {
+            let mine = ticket(&*ours, "/t-").await;
+            assert_eq!(count("LISTEN"), turn - 1, "nobody watches");
+            let (_, mut watch) = theirs.watch(&mine).await.unwrap();
+            // The connection is looked at each third of it.
+            sleep(SESSION_TIMEOUT).await;
+            assert_eq!((count("LISTEN"), count("UNLISTEN")), (turn, turn - 1));
+            ours.delete(&mine).await.unwrap();
+            assert_eq!(told(&mut watch).await, Change::Deleted);
+            until("it listens no more", async || count("UNLISTEN") == turn).await;
+        }
+        let mine = ticket(&*ours, "/t-").await;
+        let (_, watch) = theirs.watch(&mine).await.unwrap();
+        drop(watch);
+        until("nor for a dropped one", async || count("UNLISTEN") == 3).await;
+    });
+}
+
+/// Watches come as the connection is about to listen no more.
+#[test]
+fn a_watch_that_comes_as_the_last_one_goes_is_told() {
+    on_postgres(async |server| {
+        let (ours, theirs) = (open(&server).await, open(&server).await);
+        let ends = Instant::now() + SESSION_TIMEOUT * 3;
+        while Instant::now() < ends {
+            let mine = ticket(&*ours, "/t-").await;
+            let (_, mut watch) = theirs.watch(&mine).await.unwrap();
+            ours.delete(&mine).await.unwrap();
+            assert_eq!(told(&mut watch).await, Change::Deleted);
+        }
     });
 }
 

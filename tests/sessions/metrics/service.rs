@@ -106,7 +106,7 @@ async fn the_example_of_a_service_shows_how_its_locks_move(world: World) {
         "{text}"
     );
     assert!(text.contains("lockkeeper_wait_seconds_bucket{"), "{text}");
-    assert_eq!(first.sum("lockkeeper_sessions", &[]), 1.0);
+    assert_eq!(Page::parse(&text).sum("lockkeeper_sessions", &[]), 1.0);
 }
 
 /// Asks for the page as Prometheus does.

@@ -45,7 +45,7 @@ fn a_crash_of_one_process_ends_sessions_and_grants_nothing_for_a_while() {
         let refused = timeout(SOON, async {
             loop {
                 match open_at(&url(&server), false).await {
-                    Err(Fault::Unknown(_)) => tokio::time::sleep(Duration::from_millis(20)).await,
+                    Err(Fault::Unknown(_)) => sleep(Duration::from_millis(20)).await,
                     other => break other.unwrap_err(),
                 }
             }
