@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::stores::{Server, on_store};
+use super::stores::{Server, leaves, on_store};
 use super::{node, ticket};
 use crate::link::stored::ByHand;
 use crate::link::{Create, Link, Node, Write};
@@ -101,17 +101,9 @@ fn a_delete_that_comes_twice_removes_no_later_ticket_of_its_name() {
         link.create("/a", b"", Create::Persistent).await.unwrap();
         assert_eq!(ticket(&*link, "/a/t-").await, path);
 
-        let version = 0;
-        let leaves = [
-            Write::Check {
-                path: "/a",
-                version,
-            },
-            Write::DeleteTicket { path, czxid },
-        ];
         for again in [
             ours.delete_ticket(path, czxid).await,
-            ours.multi(&leaves).await,
+            ours.multi(&leaves(path, czxid)).await,
         ] {
             assert!(again.contains("NoNode"), "{again}");
         }

@@ -18,7 +18,7 @@ use testbench::pooler::pgbouncer;
 use tokio::time::{sleep, timeout};
 
 use super::bed::{is_on, ready};
-use super::stores::{SESSION_TIMEOUT, is_over, is_recovering};
+use super::stores::{SESSION_TIMEOUT, is_over, is_recovering, leaves};
 use super::{QUIET, SOON, children, is_quiet, node, numbered, ticket, told, until};
 use crate::link::postgres::PostgresTarget;
 use crate::link::{
@@ -153,13 +153,7 @@ fn a_watch_that_is_armed_during_a_delete_is_told() {
         for turn in 0..400 {
             let mine = ticket(&*ours, "/a/t-").await;
             let czxid = node(&*ours, &mine).await.unwrap().czxid;
-            let leaves = [
-                Write::Check {
-                    path: "/a",
-                    version: 0,
-                },
-                Write::DeleteTicket { path: &mine, czxid },
-            ];
+            let leaves = leaves(&mine, czxid);
             let gone: Reply<'_, ()> = match turn % 2 {
                 0 => ours.delete(&mine),
                 _ => Box::pin(ours.multi(&leaves).map_ok(drop)),
@@ -194,13 +188,7 @@ fn a_session_is_not_ended_while_its_ticket_comes_or_goes() {
         ours.create("/a", b"", Create::Persistent).await.unwrap();
         let mine = ticket(&*ours, "/a/t-").await;
         let czxid = node(&*ours, &mine).await.unwrap().czxid;
-        let leaves = [
-            Write::Check {
-                path: "/a",
-                version: 0,
-            },
-            Write::DeleteTicket { path: &mine, czxid },
-        ];
+        let leaves = leaves(&mine, czxid);
         for writes in [&[numbered("/a/t-")][..], &leaves] {
             let row = "BEGIN; SELECT FROM lockkeeper.nodes WHERE name = 'a' FOR UPDATE";
             other.batch_execute(row).await.unwrap();

@@ -23,7 +23,7 @@ use crate::link::postgres::PostgresTarget;
 #[cfg(feature = "redis")]
 use crate::link::redis::RedisTarget;
 use crate::link::stored::ByHand;
-use crate::link::{Code, Fault, Link, Opener, SessionState};
+use crate::link::{Code, Fault, Link, Opener, SessionState, Write};
 use crate::protocol::epoch::{LONGEST, MARGIN};
 use crate::{Engine, Keeper};
 
@@ -205,6 +205,16 @@ impl Server {
             }
         }
     }
+}
+
+/// The ticket leaves the directory `/a`, which nobody has changed, and marks nothing.
+pub(super) fn leaves(path: &str, czxid: i64) -> [Write<'_>; 2] {
+    let (directory, version) = ("/a", 0);
+    let unchanged = Write::Check {
+        path: directory,
+        version,
+    };
+    [unchanged, Write::DeleteTicket { path, czxid }]
 }
 
 pub(super) async fn is_over(link: &dyn Link) {
