@@ -289,6 +289,12 @@ pub(crate) trait Link: Send + Sync + fmt::Debug {
     }
 }
 
+/// The most bytes of paths that one session watches on ZooKeeper. After a reconnect the client
+/// sends them all. Above 128 KiB it splits them into requests with one xid, knows the answer to one
+/// of them only, and fails (docs/failures.md row 52). The rest of the 128 KiB is for watches that
+/// were dropped before their requests were answered: until then the client keeps them.
+pub(crate) const MOST_WATCHED: usize = 96 * 1024;
+
 /// Where sessions come from.
 pub(crate) trait Opener: Send + Sync + fmt::Debug {
     /// Opens a session; tries every server once, each for no more than its share of `limit`.
@@ -300,6 +306,10 @@ pub(crate) trait Opener: Send + Sync + fmt::Debug {
     /// Opens sessions without the chroot, if that is to be made where it does not exist.
     fn above_chroot(&self) -> Option<Arc<dyn Opener>> {
         None
+    }
+    /// The most bytes of paths that one session watches.
+    fn most_watched(&self) -> usize {
+        MOST_WATCHED
     }
     /// The parts of every request.
     fn envelope(&self) -> Envelope;

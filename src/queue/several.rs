@@ -13,15 +13,14 @@ use super::place::TicketPlace;
 use super::{Queue, Waiter};
 use crate::error::{Error, Result};
 use crate::latch::Latch;
-use crate::link::{Found, Read};
+use crate::link::{Found, MOST_WATCHED, Read};
 use crate::name::LockName;
 use crate::protocol::several::SeenTogether;
 use crate::session::failed;
 use crate::session::heartbeat::LeaseEntry;
-use crate::session::watching::WATCHED_LIMIT;
 
-/// The most bytes of paths of a set's tickets: one session watches them all.
-pub(crate) const MOST_BYTES: usize = WATCHED_LIMIT;
+/// The most bytes of paths of a set's tickets: one session watches them all, on any store.
+pub(crate) const MOST_BYTES: usize = MOST_WATCHED;
 
 /// Tickets that have their turn, with their holds.
 pub(crate) type Granted = Vec<(Waiter, LeaseEntry)>;

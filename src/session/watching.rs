@@ -1,9 +1,7 @@
 //! The watches of a session: room for each watch, and the only way to arm one.
 //!
-//! After a reconnect the client sends all paths that it watches. Above 128 KiB it splits them into
-//! requests with one xid, knows the answer to one of them only, and fails (docs/failures.md row
-//! 52). Invariant: a watch is counted from before its request is sent until it is dropped. The pool
-//! keeps the count below its limit.
+//! Invariant: a watch is counted from before its request is sent until it is dropped. The pool
+//! keeps the count below what the link bears.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,9 +12,6 @@ use tokio::time::sleep;
 use super::{Failure, Session};
 use crate::link::{Change, Link, Node, Reply, Watch};
 
-/// The most bytes of paths that one session watches. The rest of the 128 KiB is for watches that
-/// were dropped before their requests were answered: until then the client keeps them.
-pub(crate) const WATCHED_LIMIT: usize = 96 * 1024;
 /// The pause before the room is checked again.
 const ROOM_PAUSE: Duration = Duration::from_millis(200);
 /// The length of a path, which comes before it on the wire.
@@ -47,7 +42,8 @@ pub(crate) struct WatchSlot {
 
 impl WatchSlot {
     pub(super) fn try_new(session: &Arc<Session>, bytes: usize) -> Option<Self> {
-        reserve_bytes(&session.watched_bytes, bytes, WATCHED_LIMIT).then(|| Self {
+        let limit = session.opener.most_watched();
+        reserve_bytes(&session.watched_bytes, bytes, limit).then(|| Self {
             session: Arc::clone(session),
             bytes,
             watch: None,

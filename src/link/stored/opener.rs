@@ -21,6 +21,10 @@ use crate::link::size::Envelope;
 use crate::link::{Code, Fault, Link, Opener, Reply};
 use crate::protocol::epoch::{LONGEST, MARGIN};
 
+/// The most bytes of paths that one session watches. A reconnect sends them a few at a time, so
+/// only the time that it takes bounds them.
+const MOST_WATCHED: usize = 1024 * 1024;
+
 async fn start<S: Store>(store: S, limit: Duration) -> Result<Arc<dyn Link>, Fault> {
     // Another one for each try: a late copy of an old request must not revive a session.
     let id = i64::try_from(Uuid::new_v4().as_u64_pair().0 >> 1)
@@ -79,6 +83,10 @@ impl<S: Store> Opener for S {
 
     fn chroot(&self) -> &'static str {
         ""
+    }
+
+    fn most_watched(&self) -> usize {
+        MOST_WATCHED
     }
 
     fn envelope(&self) -> Envelope {

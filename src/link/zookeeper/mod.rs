@@ -298,7 +298,7 @@ mod tests {
             version,
             format!("version = {TESTED:?}"),
             "another version of the client crate: look at how it begins and ends sessions, its timeouts and the order of its tries \
-             (`link/pacer.rs`), the bytes of its watches after a reconnect (`WATCHED_LIMIT`), one watch of a kind on a path \
+             (`link/pacer.rs`), the bytes of its watches after a reconnect (`MOST_WATCHED`), one watch of a kind on a path \
              (`served.rs`), its sockets (`nodelay.rs`) and what it makes of replies (`hostile.rs`); run the suite on an ensemble, \
              and say here what was tested"
         );

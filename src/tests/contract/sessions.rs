@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::try_join_all;
 use tokio::time::timeout;
 
 use super::bed::{Bed, Session};
@@ -18,6 +19,7 @@ pub(super) const ON_SERVERS: &[Case] = cases![
     a_session_that_is_silent_for_its_timeout_is_over,
     a_session_survives_a_cut,
     a_watch_outlives_its_connection,
+    many_watches_outlive_their_connection,
     a_watch_tells_of_what_happened_during_a_cut,
     a_watch_of_what_did_not_change_is_quiet_after_a_cut,
     a_cut_request_has_an_unknown_outcome,
@@ -123,6 +125,31 @@ async fn a_watch_outlives_its_connection(bed: Arc<Bed>) {
 
     assert_eq!(told(&mut children).await, Change::Changed);
     assert_eq!(told(&mut data).await, Change::Changed);
+}
+
+/// So many that some stores arm them again in several requests.
+async fn many_watches_outlive_their_connection(bed: Arc<Bed>) {
+    let (ours, theirs, root) = bed.pair().await;
+    let path = format!("{root}/t-");
+    let mut tickets = Vec::new();
+    for _ in 0..5 {
+        let hundred = vec![numbered(&path); 100];
+        tickets.extend(theirs.multi(&hundred).await.unwrap());
+    }
+    ours.sync(&root).await.unwrap();
+    let watched = tickets.iter().map(|ticket| ours.watch(ticket));
+    let watched = try_join_all(watched).await.unwrap();
+    let mut watches: Vec<_> = watched.into_iter().map(|(_, watch)| watch).collect();
+
+    reconnect(&ours).await;
+    for hundred in tickets.chunks(100) {
+        let deletes: Vec<_> = hundred.iter().map(|ticket| Write::delete(ticket)).collect();
+        theirs.multi(&deletes).await.unwrap();
+    }
+
+    for watch in &mut watches {
+        assert_eq!(told(watch).await, Change::Deleted);
+    }
 }
 
 async fn a_watch_tells_of_what_happened_during_a_cut(bed: Arc<Bed>) {
