@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use futures_util::stream::{self, StreamExt};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -44,16 +45,15 @@ impl<S: Store> SessionTask<S> {
             let limit = (self.granted / 3).max(Duration::from_millis(200));
             number += 1;
             match self.store.greet(self.session.id, number, limit).await {
-                Ok(greeted) => match timeout(limit, self.reattach(&greeted)).await {
-                    Ok(Ok(())) => {
+                Ok(greeted) => match self.reattach(&greeted, limit).await {
+                    Ok(()) => {
                         self.answered = Instant::now();
                         return Ok(greeted);
                     }
-                    Ok(Err(Stop::Over(why))) => return Err(why),
-                    Ok(Err(Stop::Lost(why))) => {
-                        tracing::debug!(why, "no connection to {}", S::ENGINE)
+                    Err(Stop::Over(why)) => return Err(why),
+                    Err(Stop::Lost(why)) => {
+                        tracing::debug!(why, "no connection to {}", S::ENGINE);
                     }
-                    Err(_) => tracing::debug!("no answer of {}", S::ENGINE),
                 },
                 Err(why) => tracing::debug!(?why, "no connection to {}", S::ENGINE),
             }
@@ -85,13 +85,19 @@ impl<S: Store> SessionTask<S> {
         Ok(())
     }
 
-    async fn reattach(&self, on: &S::Connection) -> Result<(), Stop> {
+    /// `limit`: for each answer, so that a crowd of watches may take longer.
+    async fn reattach(&self, on: &S::Connection, limit: Duration) -> Result<(), Stop> {
         let rearmed = self.watches.to_rearm();
         let rearm = rearmed
             .chunks(REARMED)
             .map(|watches| StoreRequest::Rearm(watches.to_vec()));
-        for operation in std::iter::once(StoreRequest::Touch).chain(rearm) {
-            let asked = self.sent(on, &operation, None).await;
+        let operations = std::iter::once(StoreRequest::Touch).chain(rearm);
+        let sent: Vec<_> = operations
+            .map(|operation| self.sent(on, &operation, None))
+            .collect();
+        let mut answers = stream::iter(sent).buffered(S::UNDER_WAY);
+        let silent = |_| Stop::Lost(format!("no answer within {limit:?}"));
+        while let Some(asked) = timeout(limit, answers.next()).await.map_err(silent)? {
             let is_refused = asked.result.is_err();
             if let Some(stop) = self.answer(asked) {
                 return Err(stop);

@@ -141,11 +141,20 @@ async fn many_watches_outlive_their_connection(bed: Arc<Bed>) {
     let watched = try_join_all(watched).await.unwrap();
     let mut watches: Vec<_> = watched.into_iter().map(|(_, watch)| watch).collect();
 
-    reconnect(&ours).await;
-    for hundred in tickets.chunks(100) {
-        let deletes: Vec<_> = hundred.iter().map(|ticket| Write::delete(ticket)).collect();
+    let delete = async |tickets: &[String]| {
+        let deletes: Vec<_> = tickets.iter().map(|ticket| Write::delete(ticket)).collect();
         theirs.multi(&deletes).await.unwrap();
+    };
+
+    ours.cut();
+    state(&*ours.link, |state| *state == SessionState::Disconnected).await;
+    for hundred in tickets[200..].chunks(100) {
+        delete(hundred).await;
     }
+    ours.heal();
+    state(&*ours.link, |state| *state == SessionState::Connected).await;
+    delete(&tickets[..100]).await;
+    delete(&tickets[100..200]).await;
 
     for watch in &mut watches {
         assert_eq!(told(watch).await, Change::Deleted);
