@@ -217,7 +217,6 @@ impl TicketPlace {
         Some(ticket.path(&self.directory))
     }
 
-    /// Changes how the ticket leaves, if there is one.
     /// The error of a failure at the directory.
     pub(crate) fn failed(
         &self,
@@ -228,6 +227,7 @@ impl TicketPlace {
         failed(&self.session, doing, name, &self.directory, failure)
     }
 
+    /// Changes how the ticket leaves, if there is one.
     pub(crate) fn leaves(&mut self, change: impl FnOnce(&mut Departure)) {
         self.departure().map(change);
     }
