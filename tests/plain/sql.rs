@@ -185,26 +185,36 @@ pub async fn execute(kind: &str, server: &Daemon, sql: &str) -> u64 {
     written
 }
 
-/// Makes the table of a kind, as soon as the server takes connections.
+/// Makes the table of a kind, as soon as the server takes connections. It is asked for once: the
+/// table may be there after an answer that did not come.
 pub async fn create(kind: &str, url: &str) -> Result<()> {
     let begun = Instant::now();
-    loop {
-        let created = match kind.split_once('+') {
-            Some((_, "row")) => UniqueRow::create_table(url).await,
-            Some((_, "forupdate")) => ForUpdate::create_table(url).await,
-            Some((_, "shedlock")) => ShedLock::create_table(url).await,
-            Some((_, "spring")) => SpringLock::create_table(url).await,
-            Some((_, "advisory")) => AdvisoryLock::connect(url).await.map(drop),
-            Some((_, "getlock")) => GetLock::connect(url).await.map(drop),
-            _ => panic!("no table is known for {kind}"),
-        };
-        match created {
-            // Said by a server that starts.
-            Err(error) if begun.elapsed() < Duration::from_secs(20) && is_passing(&error) => {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-            other => return other,
+    while let Err(error) = connect(kind, url).await {
+        // Said by a server that starts.
+        if begun.elapsed() > Duration::from_secs(20) || !is_passing(&error) {
+            return Err(error);
         }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    match kind.split_once('+') {
+        Some((_, "row")) => UniqueRow::create_table(url).await,
+        Some((_, "forupdate")) => ForUpdate::create_table(url).await,
+        Some((_, "shedlock")) => ShedLock::create_table(url).await,
+        Some((_, "spring")) => SpringLock::create_table(url).await,
+        Some((_, "advisory" | "getlock")) => Ok(()),
+        _ => panic!("no table is known for {kind}"),
+    }
+}
+
+/// Connects for the locks that need no table.
+async fn connect(kind: &str, url: &str) -> Result<()> {
+    let url = url.split_once('?').map_or(url, |(plain, _table)| plain);
+    if kind.starts_with("postgres") {
+        let url = url.replacen(kind, "postgres+advisory", 1);
+        AdvisoryLock::connect(&url).await.map(drop)
+    } else {
+        let url = url.replacen(kind, "mysql+getlock", 1);
+        GetLock::connect(&url).await.map(drop)
     }
 }
 

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 pub use rustix::process::Signal;
 
-use crate::ports;
+use crate::ports::{self, Reserved};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -25,7 +25,7 @@ pub type Recipe = Box<dyn Fn(&Path, u16) -> Result<Command, String> + Send + Syn
 pub struct Daemon {
     recipe: Recipe,
     folder: TempDir,
-    port: u16,
+    port: Reserved,
     child: Option<Child>,
 }
 
@@ -39,11 +39,11 @@ impl Daemon {
     /// The same with its folder in that one.
     pub fn start_in(parent: &Path, package: &str, recipe: Recipe) -> Result<Self, String> {
         let folder = tempfile::tempdir_in(parent).map_err(|error| format!("no folder: {error}"))?;
-        let port = ports::free(1).map_err(|error| format!("no port: {error}"))?[0];
+        let port = ports::reserve(1).map_err(|error| format!("no port: {error}"))?;
         let mut daemon = Self {
             recipe,
             folder,
-            port,
+            port: port.into_iter().next().expect("one was asked for"),
             child: None,
         };
         daemon
@@ -57,7 +57,7 @@ impl Daemon {
         let log = self.log();
         let output = File::options().create(true).append(true).open(&log);
         let output = output.map_err(|error| format!("{}: {error}", log.display()))?;
-        let mut command = (self.recipe)(self.folder.path(), self.port)?;
+        let mut command = (self.recipe)(self.folder.path(), self.port.number)?;
         command
             .stdin(Stdio::null())
             .stdout(output.try_clone().expect("a file can be shared"))
@@ -85,7 +85,7 @@ impl Daemon {
     }
 
     pub fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
+        (Ipv4Addr::LOCALHOST, self.port.number).into()
     }
 
     pub fn folder(&self) -> &Path {
@@ -197,7 +197,7 @@ impl Drop for Daemon {
 impl std::fmt::Debug for Daemon {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Daemon")
-            .field("port", &self.port)
+            .field("port", &self.port.number)
             .finish_non_exhaustive()
     }
 }

@@ -9,7 +9,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 use tempfile::TempDir;
 
 use crate::daemon::{self, Daemon, own};
-use crate::ports;
+use crate::ports::{self, Reserved};
 use crate::zookeeper::Servers;
 
 /// A certificate and its key.
@@ -102,6 +102,7 @@ pub struct Secure {
     pub authority: Authority,
     pub address: String,
     pub folder: TempDir,
+    _port: Reserved,
     _servers: Servers,
 }
 
@@ -112,11 +113,12 @@ impl Secure {
             let (certificate, key) = authority.sign();
             let own = written(folder.path(), "server.pem", &(key + &certificate));
             let ca = written(folder.path(), "ca.pem", &authority.certificate);
-            let port = ports::free(1).unwrap()[0];
+            let port = ports::reserve(1).unwrap().remove(0);
             let more = format!(
-                "secureClientPort={port}\nserverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+                "secureClientPort={}\nserverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
                  ssl.keyStore.location={}\nssl.keyStore.type=PEM\nssl.trustStore.location={}\nssl.trustStore.type=PEM\n\
                  ssl.clientAuth=need\n",
+                port.number,
                 own.display(),
                 ca.display()
             );
@@ -124,8 +126,9 @@ impl Secure {
             let servers = Servers::start_linked(1, &[], &more, directly).unwrap();
             Self {
                 authority,
-                address: format!("127.0.0.1:{port}"),
+                address: format!("127.0.0.1:{}", port.number),
                 folder,
+                _port: port,
                 _servers: servers,
             }
         })

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::java::{Java, Jvm};
-use super::{ports, words};
+use super::ports::{self, Reserved};
+use super::words;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -50,6 +51,7 @@ pub struct Servers {
     java: Java,
     flags: Vec<String>,
     folder: TempDir,
+    _ports: Vec<Reserved>,
 }
 
 #[derive(Debug)]
@@ -214,12 +216,13 @@ impl Servers {
             .tempdir()?;
         std::fs::write(folder.path().join("log4j.properties"), LOG4J)?;
         std::fs::write(folder.path().join("logback.xml"), LOGBACK)?;
-        let ports: Vec<Ports> = ports::free(3 * count)?
+        let reserved = ports::reserve(3 * count)?;
+        let ports: Vec<Ports> = reserved
             .chunks(3)
             .map(|three| Ports {
-                client: three[0],
-                quorum: three[1],
-                election: three[2],
+                client: three[0].number,
+                quorum: three[1].number,
+                election: three[2].number,
             })
             .collect();
         let views = link(&ports)?;
@@ -251,6 +254,7 @@ impl Servers {
             java,
             flags,
             folder,
+            _ports: reserved,
         }))
     }
 

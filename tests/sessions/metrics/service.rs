@@ -36,7 +36,8 @@ pub(crate) fn child() -> Option<ExitCode> {
 #[case(within = 120)]
 async fn the_example_of_a_service_shows_how_its_locks_move(world: World) {
     const PATIENCE: Duration = Duration::from_secs(60);
-    let port = ports::free(1).unwrap()[0];
+    let reserved = ports::reserve(1).unwrap();
+    let port = reserved[0].number;
     let order = format!("127.0.0.1:{port} {}", world.connect_string());
     let _service = Command::new(std::env::current_exe().unwrap())
         .env(ORDER, order)

@@ -84,8 +84,7 @@ fn each_sentinel_that_names_no_primary_is_told_with_its_reason() {
         ready(&replica, &[]).await;
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let silent = silent.local_addr().unwrap();
-        let nobody = testbench::ports::free(1).unwrap()[0];
-        let nobody = SocketAddr::from(([127, 0, 0, 1], nobody));
+        let (_socket, nobody) = testbench::ports::refusing().unwrap();
 
         let none = [nobody, silent, primary.address(), locked];
         let error = refusal(known_by(&none, "?sentinel_password=secret")).await;
