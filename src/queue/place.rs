@@ -10,7 +10,7 @@ mod leave;
 use std::sync::{Arc, OnceLock};
 
 pub(crate) use exchange::{Exchange, Exchanged, unchanged};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, MutexGuard, oneshot};
 use uuid::Uuid;
 
 use super::WAITING;
@@ -157,6 +157,12 @@ impl TicketPlace {
 
     pub(crate) fn session(&self) -> &Arc<Session> {
         &self.session
+    }
+
+    /// Is told as soon as the ticket with this identity before it is about to leave, if that is one
+    /// of the same session.
+    pub(super) fn release_of(&self, czxid: i64) -> Option<oneshot::Receiver<()>> {
+        self.session.janitor.roll.release_of(&self.directory, czxid)
     }
 
     /// For what is watched of its queue.

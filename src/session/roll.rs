@@ -9,13 +9,14 @@
 //! settled, the ticket may be of either. So the directory is read once more when it is. It sends
 //! nothing, and removes nothing: the janitor does.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
 use crate::latch::Latch;
+use crate::protocol::mark::ReleasePlan;
 
 #[derive(Debug, Default)]
 pub(crate) struct Roll {
@@ -27,8 +28,9 @@ pub(crate) struct Roll {
 struct Entries {
     /// Creates that may be under way, or answered and not taken in yet.
     coming: HashSet<(Arc<str>, Uuid)>,
-    /// Tickets by identity; those of one transaction have the same in several directories.
-    there: HashSet<(Arc<str>, i64)>,
+    /// Tickets by identity, which those of one transaction have in several directories; and who
+    /// waits here for it to leave.
+    there: HashMap<(Arc<str>, i64), Option<oneshot::Sender<()>>>,
     /// Directories with a ticket that a create under way may have made.
     doubtful: HashSet<Arc<str>>,
 }
@@ -62,7 +64,7 @@ impl Roll {
     /// To be called before the [`Coming`] of its create is dropped.
     pub(crate) fn there(self: &Arc<Self>, directory: &Arc<str>, czxid: i64) -> There {
         let (roll, ticket) = (Arc::clone(self), (Arc::clone(directory), czxid));
-        self.entries.lock().there.insert(ticket.clone());
+        self.entries.lock().there.insert(ticket.clone(), None);
         There { roll, ticket }
     }
 
@@ -78,8 +80,8 @@ impl Roll {
     ) -> bool {
         let mut entries = self.entries.lock();
         let may_be_it = match czxid {
-            Some(czxid) => entries.there.contains(&(Arc::clone(directory), czxid)),
-            None => entries.there.iter().any(|(there, _)| there == directory),
+            Some(czxid) => entries.there.contains_key(&(Arc::clone(directory), czxid)),
+            None => entries.there.keys().any(|(there, _)| there == directory),
         };
         if may_be_it {
             return false;
@@ -91,6 +93,23 @@ impl Roll {
             entries.doubtful.insert(Arc::clone(directory));
         }
         !is_open
+    }
+
+    /// Is told as soon as a release of the ticket with this identity is on its way. None if that is
+    /// no ticket of this session. Only the last one who asks is told.
+    pub(crate) fn release_of(
+        &self,
+        directory: &Arc<str>,
+        czxid: i64,
+    ) -> Option<oneshot::Receiver<()>> {
+        let (leaves, told) = oneshot::channel();
+        let mut entries = self.entries.lock();
+        let follower = entries.there.get_mut(&(Arc::clone(directory), czxid))?;
+        let earlier = follower.replace(leaves);
+        drop(entries);
+        // It wakes its receiver.
+        drop(earlier);
+        Some(told)
     }
 
     /// Waits until a create is settled in a directory that is kept in mind.
@@ -125,19 +144,67 @@ impl There {
     pub(crate) fn czxid(&self) -> i64 {
         self.ticket.1
     }
+
+    /// A request by which it leaves was sent on the session's link. What the next one asks now is
+    /// answered behind it, and a mark will tell it all.
+    pub(crate) fn leaves_by(&self, plan: &ReleasePlan) {
+        if !matches!(plan, ReleasePlan::Marked { .. }) {
+            return;
+        }
+        let mut entries = self.roll.entries.lock();
+        let follower = entries.there.get_mut(&self.ticket).and_then(Option::take);
+        drop(entries);
+        if let Some(follower) = follower {
+            // It may have given up.
+            follower.send(()).ok();
+        }
+    }
 }
 
 impl Drop for There {
     fn drop(&mut self) {
-        self.roll.entries.lock().there.remove(&self.ticket);
+        let follower = self.roll.entries.lock().there.remove(&self.ticket);
+        // It wakes its receiver.
+        drop(follower);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
+    use tokio::sync::oneshot::error::TryRecvError;
 
     use super::*;
+
+    #[test]
+    fn a_release_that_leaves_a_mark_is_told_once_to_the_last_who_asked() {
+        let roll = Arc::<Roll>::default();
+        let here: Arc<str> = "/a".into();
+        let there = roll.there(&here, 7);
+        let marked = ReleasePlan::Marked {
+            mark: vec![7],
+            version: 1,
+        };
+        assert!(roll.release_of(&here, 8).is_none(), "a stranger's");
+        assert!(roll.release_of(&"/b".into(), 7).is_none(), "elsewhere");
+        let (first, last) = (roll.release_of(&here, 7), roll.release_of(&here, 7));
+        let (mut first, mut last) = (first.unwrap(), last.unwrap());
+
+        for silent in [ReleasePlan::Plain, ReleasePlan::Unmarked { version: 1 }] {
+            there.leaves_by(&silent);
+        }
+        there.leaves_by(&ReleasePlan::LastOut(Box::new(marked.clone())));
+        assert_eq!(first.try_recv(), Err(TryRecvError::Closed));
+        assert_eq!(last.try_recv(), Err(TryRecvError::Empty));
+        there.leaves_by(&marked);
+        there.leaves_by(&marked);
+        assert_eq!(last.try_recv(), Ok(()));
+
+        let mut forgotten = roll.release_of(&here, 7).unwrap();
+        drop(there);
+        assert_eq!(forgotten.try_recv(), Err(TryRecvError::Closed));
+        assert!(roll.release_of(&here, 7).is_none());
+    }
 
     #[test]
     fn a_ticket_without_an_identity_or_an_open_create_has_no_owner() {

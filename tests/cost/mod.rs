@@ -12,6 +12,7 @@ use futures_util::future::join_all;
 use lockkeeper::embedded::{Counters, Op};
 use lockkeeper::{Guard, Keeper};
 use testbench::proxy::{End, Proxies, Way};
+use testbench::tickets::children;
 use testbench::zookeeper::Servers;
 use testbench::{Make, World, case, eventually, words};
 use tokio::task::{JoinHandle, JoinSet};
@@ -88,6 +89,51 @@ async fn a_free_lock_costs_one_round_trip_and_its_release_one(world: World) {
         }
         proxies.cut(End::Rst).await;
         lock.lock().await.unwrap().release().await.unwrap();
+    }
+}
+
+/// The next one asks right behind the release, and waits neither for its answer nor for the event.
+#[case(within = 120)]
+async fn a_hand_over_within_a_session_costs_one_round_trip(world: World) {
+    const ROUND_TRIP: Duration = Duration::from_millis(100);
+    const WAITERS: usize = 20;
+    let proxies = Proxies::before(&world);
+    let stranger = world.raw().await;
+    let builder = Keeper::builder(proxies.connect_string());
+    let keeper = builder.connect().await.unwrap();
+    let lock = keeper.mutex("hand").unwrap();
+    let first = lock.lock().await.unwrap();
+    let crowd: Vec<_> = (0..WAITERS)
+        .map(|number| {
+            let lock = lock.clone();
+            tokio::spawn(async move {
+                let guard = lock.lock().await.unwrap();
+                let granted = Instant::now();
+                let is_dropped = number % 2 == 0;
+                if !is_dropped {
+                    guard.release().await.unwrap();
+                }
+                (granted, is_dropped)
+            })
+        })
+        .collect();
+    let queued = || async { children(&stranger, "hand").await.len() == WAITERS + 1 };
+    eventually("all are in the queue", Duration::from_secs(20), queued).await;
+    proxies.delay(Way::Both, ROUND_TRIP / 2);
+
+    first.release().await.unwrap();
+
+    let granted = timeout(Duration::from_secs(60), join_all(crowd)).await;
+    let granted = granted.expect("the queue drains").into_iter();
+    let mut granted: Vec<(Instant, bool)> = granted.map(Result::unwrap).collect();
+    granted.sort_unstable();
+    for dropped in [false, true] {
+        let pairs = granted.windows(2).filter(|pair| pair[0].1 == dropped);
+        let times: Vec<Duration> = pairs.map(|pair| pair[1].0 - pair[0].0).collect();
+        // A stall of the machine makes a time longer, and none shorter.
+        let shortest = times.iter().min().unwrap();
+        let one = ROUND_TRIP..ROUND_TRIP * 3 / 2;
+        assert!(one.contains(shortest), "dropped: {dropped}: {times:?}");
     }
 }
 

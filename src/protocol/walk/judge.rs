@@ -52,6 +52,13 @@ impl Walk {
         }
     }
 
+    /// The turn, if nothing is before mine any more; the nearest that was has this identity.
+    pub(super) fn turn_after(&self, czxid: i64, snapshot: &Snapshot<'_>) -> Option<Phase> {
+        let is_released = DirectoryData::parse(snapshot.data).proves_release_of(czxid);
+        let is_next = is_released || snapshot.num_children == 1;
+        is_next.then(|| self.turn(snapshot, Some(czxid)))
+    }
+
     /// Decides how the ticket will leave, from the directory as it was when the turn was seen;
     /// `ahead` was before it, if that is known.
     pub(super) fn turn(&self, snapshot: &Snapshot<'_>, ahead: Option<i64>) -> Phase {

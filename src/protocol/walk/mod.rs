@@ -8,9 +8,10 @@
 //!
 //! The way: speculative read, which is asked for with the create: alone? (1 request); otherwise
 //! watch the number before mine (1). When the watched ticket goes, read (1): a mark with its
-//! `czxid` proves that it held and released, so everything before it was gone already. A shared
-//! ticket lists once instead of guessing. A ticket with an owner also lists, and asks whose the
-//! first ticket is: the same owner's lets it in as a guest.
+//! `czxid` proves that it held and released, so everything before it was gone already. Where that
+//! is a ticket of the same session, the read is sent right behind its release, and its answer says
+//! whether it has gone. A shared ticket lists once instead of guessing. A ticket with an owner
+//! also lists, and asks whose the first ticket is: the same owner's lets it in as a guest.
 //!
 //! A speculative read is sent right behind the create, on the same session, which answers in
 //! order. The ticket's name is not known then, so that read cannot show the ticket. It grants
@@ -23,10 +24,11 @@
 
 mod judge;
 mod snapshot;
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
 
-use super::mark::DirectoryData;
 use super::ticket::{Mode, Recipe, Ticket};
 pub(crate) use snapshot::{GuestEntry, REMOVED, Snapshot, SpeculativeRead, Turn, verify};
 
@@ -62,6 +64,8 @@ enum Phase {
     Following { ahead: Ticket, czxid: Option<i64> },
     /// The ticket with this identity is before mine, and watched.
     Watching { ahead: Ticket, czxid: i64 },
+    /// The same, and a request by which it leaves is on its way.
+    Departing { ahead: Ticket, czxid: i64 },
     /// The ticket with this identity, the nearest before mine, is gone.
     Woken { czxid: i64 },
     /// No ticket that conflicts was before mine.
@@ -133,7 +137,7 @@ impl Walk {
                 None => read(true),
             },
             Phase::Listing => read(true),
-            Phase::Woken { .. } => read(false),
+            Phase::Departing { .. } | Phase::Woken { .. } => read(false),
             Phase::Asking(asking) => Step::Read {
                 with_children: false,
                 tickets: &asking.first,
@@ -181,12 +185,16 @@ impl Walk {
                 }
             }
             Phase::Woken { czxid } => {
-                let proved = DirectoryData::parse(snapshot.data).proves_release_of(*czxid);
-                if proved || snapshot.num_children == 1 {
-                    self.turn(snapshot, Some(*czxid))
-                } else {
-                    Phase::Listing
-                }
+                let turn = self.turn_after(*czxid, snapshot);
+                turn.unwrap_or(Phase::Listing)
+            }
+            // It may still be there, and is still watched.
+            Phase::Departing { ahead, czxid } => {
+                let turn = self.turn_after(*czxid, snapshot);
+                turn.unwrap_or_else(|| Phase::Watching {
+                    ahead: ahead.clone(),
+                    czxid: *czxid,
+                })
             }
             Phase::Asking(asking) => self.asked(snapshot, asking),
             _ => self.judge(snapshot),
@@ -231,6 +239,16 @@ impl Walk {
         };
     }
 
+    /// The watched ticket is about to leave: a read may already be answered behind that.
+    pub(crate) fn departs(&mut self) {
+        if let Phase::Watching { ahead, czxid } = &self.phase {
+            self.phase = Phase::Departing {
+                ahead: ahead.clone(),
+                czxid: *czxid,
+            };
+        }
+    }
+
     /// The watched ticket was removed.
     pub(crate) fn woken(&mut self) {
         if let Phase::Watching { czxid, .. } = self.phase {
@@ -264,7 +282,10 @@ impl Walk {
     pub(crate) fn nudged(&mut self) {
         if matches!(
             self.phase,
-            Phase::Asking(_) | Phase::Following { .. } | Phase::Watching { .. }
+            Phase::Asking(_)
+                | Phase::Following { .. }
+                | Phase::Watching { .. }
+                | Phase::Departing { .. }
         ) {
             self.phase = Phase::Listing;
         }
@@ -275,7 +296,9 @@ impl Walk {
     pub(crate) fn is_behind_known(&self) -> bool {
         matches!(
             self.phase,
-            Phase::Watching { .. } | Phase::Following { czxid: Some(_), .. }
+            Phase::Watching { .. }
+                | Phase::Departing { .. }
+                | Phase::Following { czxid: Some(_), .. }
         )
     }
 

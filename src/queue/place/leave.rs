@@ -92,6 +92,11 @@ impl TicketPlace {
             .flat_map(|((id, plan), path)| writes(id, path, plan))
             .collect();
         let reply = link.multi(&writes);
+        for (place, (_, plan)) in places.iter().zip(&leaving) {
+            if let PlaceState::Seated { there, .. } = &place.state {
+                there.leaves_by(plan);
+            }
+        }
         let departures = places.iter_mut().filter_map(Self::departure);
         let mut departures: Vec<&mut Departure> = departures.collect();
         departures.iter_mut().for_each(|departure| departure.sent());

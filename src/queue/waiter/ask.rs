@@ -5,8 +5,12 @@
 //! taken, and the turn is read again after it; none begins after a release that a mark proves. It
 //! decides nothing about turns.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Poll, ready};
 
+use futures_util::FutureExt;
+use tokio::sync::oneshot;
 use tracing::{Level, Span};
 
 use super::super::{WAITING, doubts};
@@ -30,9 +34,17 @@ impl Waiter {
         Box::pin(self.ask()).await
     }
 
-    /// Waits for the watch to tell.
+    /// Waits for the watch to tell, or for a release that is on its way.
     async fn wait(&mut self) -> Result<()> {
-        match self.place.slot().changed().await {
+        let change = tokio::select! {
+            biased;
+            change = self.place.slot().changed() => change,
+            () = sent(&mut self.release) => {
+                self.walk.departs();
+                return Ok(());
+            }
+        };
+        match change {
             Change::Deleted => self.walk.woken(),
             Change::Changed => self.walk.watch_again(),
             Change::SessionOver => {
@@ -119,6 +131,7 @@ impl Waiter {
     async fn watch(&mut self, path: &str) -> Result<()> {
         match self.place.slot().watch(path).await {
             Ok(node) if self.walk.watched(node.czxid) => {
+                self.release = self.place.release_of(node.czxid);
                 tracing::trace!(path, "watching");
                 tell_of(path, &node.data);
             }
@@ -181,6 +194,22 @@ impl Waiter {
         self.start_over();
         Ok(())
     }
+}
+
+/// Ends when a release is on its way. (No `async fn`, which would be larger in each waiter.)
+fn sent(release: &mut Option<oneshot::Receiver<()>>) -> impl Future<Output = ()> {
+    poll_fn(|context| match release {
+        Some(told) => {
+            let is_sent = ready!(told.poll_unpin(context)).is_ok();
+            *release = None;
+            if is_sent {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        }
+        None => Poll::Pending,
+    })
 }
 
 /// Says which ticket is waited for. Its data came with the watch.

@@ -18,6 +18,8 @@ mod guest;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::oneshot;
+
 use super::journal::Draft;
 use super::place::TicketPlace;
 use super::verified_read::ticket_in;
@@ -43,6 +45,8 @@ pub(crate) struct Waiter {
     pub(super) place: TicketPlace,
     pub(super) name: LockName,
     walk: Walk,
+    /// Tells that the watched ticket is about to leave, if it is one of the same session.
+    release: Option<oneshot::Receiver<()>>,
     /// Whether the turn to which the walk has come is taken: as the first, or as a guest.
     is_taken: bool,
     /// When what is known of its turn was answered.
@@ -78,6 +82,7 @@ impl Waiter {
         Ok(Self {
             name: queue.name.clone(),
             walk: Walk::new(queue.recipe, ticket.clone(), czxid, owner, forget),
+            release: None,
             is_taken: false,
             seen: Moment::ZERO,
             setbacks: Setbacks::default(),

@@ -76,7 +76,9 @@ impl Work {
 
     async fn remove_all(&self, ids: &[TicketId]) {
         for ids in ids.chunks(AT_ONCE) {
-            let removals = ids.iter().map(|id| self.remove(id, Departure::just_read()));
+            let removals = ids
+                .iter()
+                .map(|id| self.remove(id, Departure::just_read(), None));
             join_all(removals).await;
         }
     }

@@ -16,7 +16,7 @@ use crate::link::{Code, Fault, Found, Link, Read, Right, SessionState};
 use crate::protocol::answer::Answer;
 use crate::protocol::departure::{Departure, DepartureEnd, DepartureStep, TicketRead};
 use crate::protocol::mark::ReleasePlan;
-use crate::session::roll::Roll;
+use crate::session::roll::{Roll, There};
 use crate::session::setbacks::Setbacks;
 use crate::session::{End, Failure, reconnected};
 
@@ -95,7 +95,8 @@ impl Work {
                 done,
             } => {
                 let removal = async move {
-                    done.send(self.remove(&id, departure).await).ok();
+                    let removed = self.remove(&id, departure, there.as_ref());
+                    done.send(removed.await).ok();
                     drop(there);
                 };
                 now.removals.push(removal.boxed());
@@ -113,13 +114,22 @@ impl Work {
     }
 
     /// Removes one ticket and stops only when it is known to be gone, or that it has to stay.
-    pub(super) async fn remove(&self, id: &TicketId, mut departure: Departure) -> ReleaseOutcome {
+    pub(super) async fn remove(
+        &self,
+        id: &TicketId,
+        mut departure: Departure,
+        there: Option<&There>,
+    ) -> ReleaseOutcome {
         let path = id.path();
         let mut setbacks = Setbacks::default();
         loop {
             let pause = match departure.step() {
                 DepartureStep::Delete(plan) => {
-                    let deleted = send(&*self.link, id, &path, plan).await;
+                    let reply = send(&*self.link, id, &path, plan);
+                    if let Some(there) = there {
+                        there.leaves_by(plan);
+                    }
+                    let deleted = reply.await;
                     let fault = deleted.as_ref().err();
                     if let Some(why) = fault.and_then(Fault::unclear) {
                         tracing::debug!(ticket = path, why, "a delete has no result");

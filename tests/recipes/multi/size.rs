@@ -33,7 +33,7 @@ async fn refused<T>(call: impl Future<Output = lockkeeper::Result<T>>) -> usize 
     let Err(error) = timeout(SOON, call).await.expect("it is refused") else {
         panic!("it was sent");
     };
-    assert!(began.elapsed() < Duration::from_millis(500), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(3), "{error}");
     let text = error.to_string();
     assert!(
         error.is_invalid() && text.contains(&MOST.to_string()),

@@ -228,8 +228,8 @@ async fn another_programs_ticket_with_an_owner_lets_nobody_in(world: World) {
 async fn the_queue_shows_a_guest_beside_its_host(world: World) {
     let [a, b] = [keeper(&world).await, keeper(&world).await];
     let host = at_once(&owned(&a, "shown", "job")).await;
-    let _guest = at_once(&owned(&b, "shown", "job")).await;
-    let _waiting = waiter(owned(&a, "shown", "another")).await;
+    let guest = at_once(&owned(&b, "shown", "job")).await;
+    let waiting = waiter(owned(&a, "shown", "another")).await;
 
     let queue = a.queue("shown").await.unwrap();
 
@@ -238,6 +238,8 @@ async fn the_queue_shows_a_guest_beside_its_host(world: World) {
     let holds: Vec<bool> = queue.iter().map(|entry| entry.is_holder).collect();
     assert_eq!(holds, [true, true, false], "{queue:?}");
     assert!(queue.iter().any(|entry| entry.node == host.node()));
+    drop((guest, host));
+    drop(comes_in(waiting).await);
 }
 
 /// A keeper that sends no beat for an hour.
