@@ -159,8 +159,8 @@ impl TicketPlace {
         &self.session
     }
 
-    /// Is told as soon as the ticket with this identity before it is about to leave, if that is one
-    /// of the same session.
+    /// Is told as soon as a release of the ticket with this identity, before this one, is on its
+    /// way. None if that is no ticket of this session.
     pub(super) fn release_of(&self, czxid: i64) -> Option<oneshot::Receiver<()>> {
         self.session.janitor.roll.release_of(&self.directory, czxid)
     }

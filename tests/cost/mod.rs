@@ -95,7 +95,7 @@ async fn a_free_lock_costs_one_round_trip_and_its_release_one(world: World) {
 /// The next one asks right behind the release, and waits neither for its answer nor for the event.
 #[case(within = 120)]
 async fn a_hand_over_within_a_session_costs_one_round_trip(world: World) {
-    const ROUND_TRIP: Duration = Duration::from_millis(100);
+    const ROUND_TRIP: Duration = Duration::from_millis(200);
     const WAITERS: usize = 20;
     let proxies = Proxies::before(&world);
     let stranger = world.raw().await;
@@ -129,11 +129,14 @@ async fn a_hand_over_within_a_session_costs_one_round_trip(world: World) {
     granted.sort_unstable();
     for dropped in [false, true] {
         let pairs = granted.windows(2).filter(|pair| pair[0].1 == dropped);
-        let times: Vec<Duration> = pairs.map(|pair| pair[1].0 - pair[0].0).collect();
+        let mut times: Vec<Duration> = pairs.map(|pair| pair[1].0 - pair[0].0).collect();
+        times.sort_unstable();
         // A stall of the machine makes a time longer, and none shorter.
-        let shortest = times.iter().min().unwrap();
-        let one = ROUND_TRIP..ROUND_TRIP * 3 / 2;
-        assert!(one.contains(shortest), "dropped: {dropped}: {times:?}");
+        let (shortest, median) = (times[0], times[times.len() / 2]);
+        assert!(
+            shortest >= ROUND_TRIP && median < ROUND_TRIP * 7 / 4,
+            "dropped: {dropped}: {times:?}"
+        );
     }
 }
 

@@ -64,7 +64,7 @@ enum Phase {
     Following { ahead: Ticket, czxid: Option<i64> },
     /// The ticket with this identity is before mine, and watched.
     Watching { ahead: Ticket, czxid: i64 },
-    /// The same, and a request by which it leaves is on its way.
+    /// The same, and its release is on its way.
     Departing { ahead: Ticket, czxid: i64 },
     /// The ticket with this identity, the nearest before mine, is gone.
     Woken { czxid: i64 },
@@ -90,7 +90,7 @@ pub(crate) enum Step<'a> {
     },
     /// Read and watch the ticket with this name in my directory; it may not be there.
     Watch(Cow<'a, str>),
-    /// Wait for the watch.
+    /// Wait for the watch, or for a release of the watched ticket that is on its way.
     Wait,
     /// Exchange my ticket for a guest's.
     GuestEntry(&'a GuestEntry),
@@ -239,7 +239,7 @@ impl Walk {
         };
     }
 
-    /// The watched ticket is about to leave: a read may already be answered behind that.
+    /// A release of the watched ticket is on its way: a read may be answered behind that.
     pub(crate) fn departs(&mut self) {
         if let Phase::Watching { ahead, czxid } = &self.phase {
             self.phase = Phase::Departing {

@@ -92,14 +92,14 @@ impl TicketPlace {
             .flat_map(|((id, plan), path)| writes(id, path, plan))
             .collect();
         let reply = link.multi(&writes);
+        for place in &mut *places {
+            place.leaves(Departure::sent);
+        }
         for (place, (_, plan)) in places.iter().zip(&leaving) {
             if let PlaceState::Seated { there, .. } = &place.state {
                 there.leaves_by(plan);
             }
         }
-        let departures = places.iter_mut().filter_map(Self::departure);
-        let mut departures: Vec<&mut Departure> = departures.collect();
-        departures.iter_mut().for_each(|departure| departure.sent());
         let answer = match reply.await {
             Ok(_) => Answer::Done,
             Err(fault) => {
@@ -109,9 +109,9 @@ impl TicketPlace {
                 Answer::from(&fault)
             }
         };
-        let tickets = departures.len();
-        for departure in departures {
-            departure.answered(answer, tickets);
+        let tickets = places.len();
+        for place in places {
+            place.leaves(|departure| departure.answered(answer, tickets));
         }
         (answer == Answer::Done).then_some(Ok(true))
     }

@@ -39,7 +39,7 @@ impl Waiter {
         let change = tokio::select! {
             biased;
             change = self.place.slot().changed() => change,
-            () = sent(&mut self.release) => {
+            () = is_sent(&mut self.release) => {
                 self.walk.departs();
                 return Ok(());
             }
@@ -197,12 +197,12 @@ impl Waiter {
 }
 
 /// Ends when a release is on its way. (No `async fn`, which would be larger in each waiter.)
-fn sent(release: &mut Option<oneshot::Receiver<()>>) -> impl Future<Output = ()> {
+fn is_sent(release: &mut Option<oneshot::Receiver<()>>) -> impl Future<Output = ()> {
     poll_fn(|context| match release {
         Some(told) => {
-            let is_sent = ready!(told.poll_unpin(context)).is_ok();
+            let is_told = ready!(told.poll_unpin(context)).is_ok();
             *release = None;
-            if is_sent {
+            if is_told {
                 Poll::Ready(())
             } else {
                 Poll::Pending

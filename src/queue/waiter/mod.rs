@@ -45,7 +45,7 @@ pub(crate) struct Waiter {
     pub(super) place: TicketPlace,
     pub(super) name: LockName,
     walk: Walk,
-    /// Tells that the watched ticket is about to leave, if it is one of the same session.
+    /// Tells that a release of the watched ticket is on its way, if it is one of this session.
     release: Option<oneshot::Receiver<()>>,
     /// Whether the turn to which the walk has come is taken: as the first, or as a guest.
     is_taken: bool,

@@ -28,15 +28,20 @@ fn job(keeper: &Keeper) -> Mutex {
 
 impl Party {
     async fn new(world: World) -> Self {
+        Self::with(world, 2).await
+    }
+
+    /// The waiters are in this one of its keepers. The host's is the first.
+    async fn with(world: World, waiters: usize) -> Self {
         let keepers = [
             keeper(&world).await,
             keeper(&world).await,
             keeper(&world).await,
         ];
         let host = at_once(&job(&keepers[0])).await;
-        let first = waiter(keepers[2].mutex(LOCK).unwrap()).await;
+        let first = waiter(keepers[waiters].mutex(LOCK).unwrap()).await;
         let guest = at_once(&job(&keepers[1])).await;
-        let second = waiter(owned(&keepers[2], LOCK, "another")).await;
+        let second = waiter(owned(&keepers[waiters], LOCK, "another")).await;
         assert_eq!(guest.token(), host.token());
         Self {
             world,
@@ -56,12 +61,12 @@ async fn is_undisturbed(world: &World, left: Guard, waiting: [JoinHandle<Guard>;
     assert!(!waiting[1].is_finished(), "it was let in");
     assert!(left.is_held());
     left.check().await.unwrap();
+    let token = left.token();
     left.fenced()
-        .create("/written", "by who is left")
+        .create(format!("/written-{token}"), "by who is left")
         .commit()
         .await
         .unwrap();
-    let token = left.token();
 
     left.release().await.unwrap();
 
@@ -76,19 +81,24 @@ async fn is_undisturbed(world: &World, left: Guard, waiting: [JoinHandle<Guard>;
 
 #[case]
 async fn a_host_that_is_released_leaves_its_guest_undisturbed(world: World) {
-    let party = Party::new(world).await;
-    party.host.release().await.unwrap();
-    is_undisturbed(&party.world, party.guest, party.waiting).await;
+    // A waiter of its own session asks right behind its release, whose mark the guest has refused.
+    for waiters in [2, 0] {
+        let party = Party::with(world.clone(), waiters).await;
+        party.host.release().await.unwrap();
+        is_undisturbed(&party.world, party.guest, party.waiting).await;
+    }
 }
 
 #[case]
 async fn a_host_that_is_dropped_leaves_its_guest_undisturbed(world: World) {
-    let party = Party::new(world).await;
-    let (stranger, node) = (party.world.raw().await, party.host.node().to_owned());
-    drop(party.host);
-    let gone = || async { !children(&stranger, LOCK).await.contains(&node) };
-    eventually("the host's ticket is gone", SOON, gone).await;
-    is_undisturbed(&party.world, party.guest, party.waiting).await;
+    for waiters in [2, 0] {
+        let party = Party::with(world.clone(), waiters).await;
+        let (stranger, node) = (party.world.raw().await, party.host.node().to_owned());
+        drop(party.host);
+        let gone = || async { !children(&stranger, LOCK).await.contains(&node) };
+        eventually("the host's ticket is gone", SOON, gone).await;
+        is_undisturbed(&party.world, party.guest, party.waiting).await;
+    }
 }
 
 #[case]
