@@ -198,7 +198,7 @@ impl Waiter {
 
 /// Ends when a release is on its way. (No `async fn`, which would be larger in each waiter.)
 fn is_sent(release: &mut Option<oneshot::Receiver<()>>) -> impl Future<Output = ()> {
-    poll_fn(|context| match release {
+    poll_fn(move |context| match release {
         Some(told) => {
             let is_told = ready!(told.poll_unpin(context)).is_ok();
             *release = None;
