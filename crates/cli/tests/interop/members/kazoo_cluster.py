@@ -2,7 +2,7 @@
 
 LOCKKEEPER_SERVER is the server. kazoo wants three that it can stop, so here are three doors to it. A door that is stopped lets nobody
 in and throws out who is inside, as a server of an ensemble that stops; the sessions go on. LOCKKEEPER_REPORT is the file for what became
-of each test: `passed`, `failed` or `skipped`, its name, and why.
+of each test: `passed`, `failed` or `skipped`, its name, and why. Before any of them runs, each is `unfinished` there.
 
 A server of ZooKeeper has a large request on its disk before it answers. kazoo's test of a dropped connection needs that time, and the
 embedded server takes none: the doors do.
@@ -96,6 +96,11 @@ class Door:
             for one in (client, there):
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self.inside.add(one)
+            # It may have been stopped since it let this one in.
+            if not self.running:
+                client.close()
+                there.close()
+                continue
             request = Request()
             for way in ((client, there, request.asks), (there, client, request.is_answered)):
                 threading.Thread(target=self._carry, args=way, daemon=True).start()
@@ -134,6 +139,21 @@ CLUSTER = Cluster(Door() for _ in range(3))
 harness.get_global_cluster = lambda: CLUSTER
 
 
+# By id, which has the file's name or not, as the test was asked for.
+NAMES = {}
+
+
+def report_line(outcome, test, why=""):
+    with open(os.environ["LOCKKEEPER_REPORT"], "a", encoding="utf-8") as file:
+        file.write(f"{outcome} {NAMES[test]} {why}\n")
+
+
+def pytest_collection_finish(session):
+    for test in session.items:
+        NAMES[test.nodeid] = f"{test.path.name}::{test.nodeid.split('::', 1)[1]}"
+        report_line("unfinished", test.nodeid)
+
+
 def pytest_runtest_logreport(report):
     # What fails before or after the test itself counts, and what passes there does not.
     if report.when != "call" and report.passed:
@@ -143,5 +163,4 @@ def pytest_runtest_logreport(report):
         why = report.longrepr[2]
     elif report.failed:
         why = str(report.longrepr).strip().splitlines()[-1]
-    with open(os.environ["LOCKKEEPER_REPORT"], "a", encoding="utf-8") as file:
-        file.write(f"{report.outcome} {report.nodeid} {why}\n")
+    report_line(report.outcome, report.nodeid, why)
