@@ -116,8 +116,9 @@ impl Shared {
             }
         };
         tokio::select! {
-            passed = passing => passed,
+            biased;
             _ = cuts.changed() => Ok(()),
+            passed = passing => passed,
         }
     }
 }

@@ -59,7 +59,7 @@ impl Relay {
         self.address
     }
 
-    /// From now on. It takes a moment: a port is closed or opened by a task.
+    /// From now on. That a port is closed or opened takes a moment: a task does it.
     pub fn set(&self, way: Way) {
         self.way.send_replace(way);
     }
@@ -93,6 +93,7 @@ async fn relay(listener: TcpListener, server: SocketAddr, mut ways: watch::Recei
         }
         loop {
             tokio::select! {
+                biased;
                 changed = ways.changed() => match changed {
                     Ok(()) => break,
                     Err(_) => return,
@@ -138,21 +139,59 @@ async fn listen(address: SocketAddr, backlog: u32) -> TcpListener {
 /// heard of again, and neither end is closed: a server frees what is bound to one that is.
 async fn pipe(mut client: TcpStream, server: SocketAddr, mut ways: watch::Receiver<Way>) {
     client.set_nodelay(true).unwrap();
+    // The way comes first: what is sent after it was set arrives nowhere.
     let connecting = tokio::select! {
-        server = TcpStream::connect(server) => server.ok(),
+        biased;
         _ = ways.wait_for(|way| *way != Way::Open) => None,
+        server = TcpStream::connect(server) => server.ok(),
     };
     if let Some(mut server) = connecting {
         server.set_nodelay(true).unwrap();
         tokio::select! {
+            biased;
+            _ = ways.wait_for(|way| *way != Way::Open) => {}
             // However it ends, both ends are closed.
             _ = copy_bidirectional(&mut client, &mut server) => return,
-            _ = ways.wait_for(|way| *way != Way::Open) => {}
         }
         if *ways.borrow() != Way::Refusing {
             std::future::pending::<()>().await;
         }
     } else if *ways.borrow() != Way::Open && *ways.borrow() != Way::Refusing {
         std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    /// What is sent right after it arrives nowhere, even if a task of the relay hears of both at
+    /// once, as on a busy machine.
+    #[test]
+    fn a_way_counts_from_the_moment_that_it_is_set() {
+        let mut runtime = Builder::new_current_thread();
+        // After each task it hears what has arrived.
+        let runtime = runtime.enable_all().event_interval(1).build().unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            for _ in 0..20 {
+                let relay = Relay::to(listener.local_addr().unwrap()).await;
+                let mut client = TcpStream::connect(relay.address()).await.unwrap();
+                let (mut server, _) = listener.accept().await.unwrap();
+                client.write_all(b"before").await.unwrap();
+                server.read_exact(&mut [0; 6]).await.unwrap();
+
+                // It runs before the relay's.
+                drop(tokio::spawn(async {}));
+                relay.set(Way::Silent);
+                client.try_write(b"after").unwrap();
+
+                let heard = timeout(Duration::from_millis(20), server.read(&mut [0; 5])).await;
+                assert!(heard.is_err(), "{heard:?}");
+            }
+        });
     }
 }

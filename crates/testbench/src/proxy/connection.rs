@@ -93,10 +93,12 @@ pub(crate) async fn serve(
             &shared,
             &dialogue,
         );
+        // After an order nothing more passes.
         tokio::select! {
-            _ = futures_util::future::join(there, back) => None,
+            biased;
             () = dialogue.cut.notified() => Some(Order::End(End::Rst)),
             order = orders.recv() => order,
+            _ = futures_util::future::join(there, back) => None,
         }
     };
     match end {
