@@ -85,13 +85,14 @@ impl TicketPlace {
         &self,
         with_children: bool,
         tickets: &[Ticket],
+        syncs: bool,
     ) -> Result<(VerifiedRead, Vec<String>), Failure> {
         let directory = &**self.directory();
         let paths = tickets.iter().map(|ticket| ticket.path(directory));
         let paths: Vec<String> = paths.collect();
         let mut more: Vec<Read<'_>> = paths.iter().map(|path| Read::Data(path)).collect();
         more.extend(with_children.then_some(Read::Children(directory)));
-        let mut read = self.verified_read(&more, false).await?;
+        let mut read = self.verified_read(&more, syncs).await?;
         if !with_children {
             return Ok((read, Vec::new()));
         }
@@ -108,7 +109,7 @@ impl TicketPlace {
         name: &LockName,
         recipe: Recipe,
     ) -> Result<usize> {
-        let listed = self.verified_list(true, &[]).await;
+        let listed = self.verified_list(true, &[], false).await;
         let (_, children) = listed.map_err(|failure| self.failed(doing, name, failure))?;
         check_neighbours(name, Some(recipe), &children)?;
         let tickets = children.iter().filter_map(|child| Ticket::parse(child));

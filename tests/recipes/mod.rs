@@ -5,6 +5,7 @@ pub(crate) mod cancel;
 pub(crate) mod election;
 mod evict;
 mod guard;
+mod hand_over;
 mod journal;
 mod linger;
 pub(crate) mod multi;

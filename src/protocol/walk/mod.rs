@@ -41,6 +41,8 @@ pub(crate) struct Walk {
     owner: Option<Box<str>>,
     /// Directories are removed when they are empty, and with them what was in them before.
     directories_forget: bool,
+    /// The next list must show what another session of this process has seen.
+    is_nudged: bool,
     phase: Phase,
 }
 
@@ -83,10 +85,11 @@ struct Asking {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step<'a> {
     /// Read the directory, my ticket and, if asked for, the children and these tickets, all at one
-    /// moment.
+    /// moment; or all that was committed before, too.
     Read {
         with_children: bool,
         tickets: &'a [Ticket],
+        behind_sync: bool,
     },
     /// Read and watch the ticket with this name in my directory; it may not be there.
     Watch(Cow<'a, str>),
@@ -112,6 +115,7 @@ impl Walk {
             recipe,
             owner: owner.map(Box::from),
             directories_forget,
+            is_nudged: false,
             phase: Phase::Joined,
         }
     }
@@ -129,6 +133,7 @@ impl Walk {
         let read = |with_children| Step::Read {
             with_children,
             tickets: &[],
+            behind_sync: with_children && self.is_nudged,
         };
         match &self.phase {
             Phase::Joined => read(!self.guesses()),
@@ -141,6 +146,7 @@ impl Walk {
             Phase::Asking(asking) => Step::Read {
                 with_children: false,
                 tickets: &asking.first,
+                behind_sync: false,
             },
             Phase::EnteringAsGuest(guest_entry) => Step::GuestEntry(guest_entry),
             Phase::Following { ahead, .. } => Step::Watch(ahead.name.as_str().into()),
@@ -176,6 +182,13 @@ impl Walk {
     /// Takes in what a verified read saw; `Err` with the reason when the ticket is no longer ours.
     pub(crate) fn take_in(&mut self, snapshot: &Snapshot<'_>) -> Result<(), &'static str> {
         verify(self.czxid, snapshot.mine)?;
+        if let Step::Read {
+            with_children: true,
+            ..
+        } = self.step()
+        {
+            self.is_nudged = false;
+        }
         self.phase = match &self.phase {
             Phase::Joined if self.guesses() => {
                 if snapshot.num_children == 1 {
@@ -278,8 +291,11 @@ impl Walk {
     }
 
     /// The owner may have come to hold since the queue was looked at: looks at it again, unless
-    /// that comes next anyway.
+    /// that comes next anyway. Another session has seen the hold, and its server may be ahead of
+    /// ours: so the list comes behind a sync. Otherwise a holder that asks again could wait for
+    /// this walk, which waits for those behind the holder.
     pub(crate) fn nudged(&mut self) {
+        self.is_nudged = true;
         if matches!(
             self.phase,
             Phase::Asking(_)

@@ -90,11 +90,15 @@ impl Waiter {
         let Step::Read {
             with_children,
             tickets,
+            behind_sync,
         } = self.walk.step()
         else {
             return Ok(());
         };
-        let listed = self.place.verified_list(with_children, tickets).await;
+        let listed = self
+            .place
+            .verified_list(with_children, tickets, behind_sync);
+        let listed = listed.await;
         let (read, children) = self.in_place(listed)?;
         check_neighbours(&self.name, Some(self.walk.recipe()), &children)?;
         // Only a list names them.

@@ -292,7 +292,7 @@ impl Waiter {
         if self.place.was_exchanged().await {
             return Ok(Vec::new());
         }
-        let listed = self.place.verified_list(true, &[]).await;
+        let listed = self.place.verified_list(true, &[], false).await;
         let (_, children) = listed.map_err(|failure| self.failed(failure))?;
         check_neighbours(&self.name, Some(self.walk.recipe()), &children)?;
         self.reads_doubts(&children).await?;

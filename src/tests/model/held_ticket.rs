@@ -109,6 +109,7 @@ impl WalkingTicket {
             Step::Read {
                 with_children,
                 tickets,
+                ..
             } => {
                 let tickets = tickets.to_vec();
                 self.verified_read(with_children, &tickets, view)

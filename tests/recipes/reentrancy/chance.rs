@@ -61,7 +61,7 @@ async fn play(keepers: [Keeper; 2], inside: Arc<Inside>, mut dice: Dice, calls: 
         let granted = match dice.below(8) {
             0..=2 => match timeout(SOON * 10, lock.lock()).await {
                 Ok(granted) => Some(granted.unwrap()),
-                Err(_) => panic!("{owner} waits for ever"),
+                Err(_) => panic!("{owner} waits for ever: {:?}", keeper.queue(LOCK).await),
             },
             3 | 4 => lock.try_lock().await.unwrap(),
             5 => {

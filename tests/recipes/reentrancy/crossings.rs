@@ -9,10 +9,9 @@ use lockkeeper::embedded::{Code, Match, Op};
 use lockkeeper::{Error, Keeper, Owner};
 use tokio::time::timeout;
 
-use testbench::{World, case};
+use super::{SOON, comes_in, owned, waiter};
+use testbench::{World, case, eventually};
 use testbench::{children, keeper};
-
-const SOON: Duration = Duration::from_secs(3);
 
 #[case]
 async fn every_future_can_cross_threads(world: World) {
@@ -64,6 +63,39 @@ async fn a_guest_that_is_in_has_nobody_before_it(world: World) {
     timeout(SOON, place.advanced()).await.unwrap().unwrap();
 
     assert_eq!(place.position().await.unwrap(), 0);
+}
+
+/// Its server may lag, and not show the hold. Then a holder that asks again, through a keeper whose
+/// call is in the queue already, would wait for that call, which waits for those behind the holder.
+#[case(embedded)]
+async fn a_call_that_is_told_of_its_owners_hold_lists_behind_a_sync(world: World) {
+    let (a, b, c) = (
+        keeper(&world).await,
+        keeper(&world).await,
+        keeper(&world).await,
+    );
+    let counters = || world.embedded().counters();
+    let first = c.mutex("again").unwrap().lock().await.unwrap();
+    let holder = waiter(owned(&a, "again", "job")).await;
+    let behind = waiter(c.mutex("again").unwrap()).await;
+    let call = || {
+        let lock = owned(&b, "again", "job");
+        tokio::spawn(async move { lock.lock().await.unwrap() })
+    };
+    let early = call();
+    let all_wait = || async { counters().watches == 3 };
+    eventually("all wait", SOON, all_wait).await;
+    first.release().await.unwrap();
+    let host = comes_in(holder).await;
+    let before = counters();
+
+    let late = call();
+
+    let (early, late) = (comes_in(early).await, comes_in(late).await);
+    assert_eq!([early.token(), late.token()], [host.token(); 2]);
+    assert_eq!(counters().since(&before).get(Op::Sync), 1);
+    drop((early, late, host));
+    comes_in(behind).await.release().await.unwrap();
 }
 
 // A visit is a matter of names: what it rests on must have been seen a moment ago.
