@@ -35,6 +35,7 @@ fn colour(peer: Peer) -> RGBColor {
     match peer {
         Peer::Lockkeeper => RGBColor(0xe8, 0x6a, 0x10),
         Peer::Baseline => FAINT,
+        Peer::Pipelined => RGBColor(0x64, 0x74, 0x8b),
         Peer::ClientLock => RGBColor(0x3b, 0x82, 0xf6),
         Peer::Curator => RGBColor(0xa8, 0x5c, 0xf0),
         Peer::Kazoo => RGBColor(0x16, 0xa3, 0x6a),

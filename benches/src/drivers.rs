@@ -7,6 +7,7 @@
 mod client_lock;
 mod contender;
 mod etcd;
+mod pipelined;
 mod redis;
 mod shared;
 
@@ -63,6 +64,11 @@ pub(crate) async fn serve(args: DriverArgs) -> Result<()> {
         }
         Peer::Baseline => {
             let baseline = shared::baseline(&server).await?;
+            obey(&baseline, "zookeeper-client").await?;
+            baseline.close().await
+        }
+        Peer::Pipelined => {
+            let baseline = shared::pipelined(&server).await?;
             obey(&baseline, "zookeeper-client").await?;
             baseline.close().await
         }

@@ -36,6 +36,19 @@ pub(crate) fn all(results: &Results) -> Vec<Goal> {
             1.3,
         ));
     }
+    for waiters in results
+        .crowds
+        .iter()
+        .copied()
+        .filter(|waiters| *waiters >= 10)
+    {
+        let what = format!(
+            "hand-over at {}, to the pipelined baseline",
+            whole(waiters as f64)
+        );
+        let ratio = results.ratio(crowd(waiters), ours, Peer::Pipelined);
+        goals.push(at_most(&what, ratio, 1.1));
+    }
     for waiters in [1_000, 5_000] {
         for peer in BESIDE {
             let what = format!(

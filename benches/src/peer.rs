@@ -12,6 +12,8 @@ pub(crate) enum Peer {
     Lockkeeper,
     /// The fewest raw operations of the client crate that could do it, with no error handled.
     Baseline,
+    /// The same, each sent as soon as Lockkeeper sends its own, and not after the answer before.
+    Pipelined,
     /// `Client::lock` of the client crate, released by an awaited delete.
     ClientLock,
     Curator,
@@ -29,9 +31,10 @@ pub(crate) enum Store {
 }
 
 impl Peer {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Lockkeeper,
         Self::Baseline,
+        Self::Pipelined,
         Self::ClientLock,
         Self::Curator,
         Self::Kazoo,
@@ -44,6 +47,7 @@ impl Peer {
         match self {
             Self::Lockkeeper => "lockkeeper",
             Self::Baseline => "baseline",
+            Self::Pipelined => "pipelined",
             Self::ClientLock => "client-lock",
             Self::Curator => "curator",
             Self::Kazoo => "kazoo",
@@ -57,6 +61,7 @@ impl Peer {
         match self {
             Self::Lockkeeper => "Lockkeeper",
             Self::Baseline => "baseline",
+            Self::Pipelined => "pipelined baseline",
             Self::ClientLock => "client crate's lock",
             Self::Curator => "Curator",
             Self::Kazoo => "kazoo",
@@ -79,7 +84,7 @@ impl Peer {
         match self {
             Self::Etcd if waiters > 1_000 => Some("not run: over two minutes a round"),
             _ if waiters <= 5_000 => None,
-            Self::Lockkeeper | Self::Baseline => None,
+            Self::Lockkeeper | Self::Baseline | Self::Pipelined => None,
             // From about 17 700 names of its locks on, the list in one reply is over 1 MiB.
             Self::Curator if waiters > 17_000 => {
                 Some("cannot: its client refuses a list that long")
@@ -92,12 +97,12 @@ impl Peer {
 
     /// Whether a round of a crowd takes so long that fewer rounds must do.
     pub(crate) fn is_slow_at(self, waiters: usize) -> bool {
-        waiters >= 5_000 && !matches!(self, Self::Lockkeeper | Self::Baseline)
+        waiters >= 5_000 && !matches!(self, Self::Lockkeeper | Self::Baseline | Self::Pipelined)
     }
 
     /// Whether the growth of its process shows a waiter's memory. A JVM's shows how its heap was
-    /// sized, and the baseline has no waiters but those of the measurement.
+    /// sized, and a baseline has no waiters but those of the measurement.
     pub(crate) fn shows_memory(self) -> bool {
-        !matches!(self, Self::Curator | Self::Baseline)
+        !matches!(self, Self::Curator | Self::Baseline | Self::Pipelined)
     }
 }

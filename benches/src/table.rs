@@ -185,7 +185,7 @@ fn memory(results: &Results) -> String {
     }
     let mut text = String::from(
         "## Memory for each waiter\n\nGrowth of a fresh process's resident anonymous memory (heap and stacks, no code) while they queue up. Curator is not here: a JVM's \
-         memory says how its heap was sized. Nor is the baseline: it has no tasks but those of the measurement.\n\n| waiters |",
+         memory says how its heap was sized. Nor are the baselines: they have no tasks but those of the measurement.\n\n| waiters |",
     );
     header(&mut text, shown.iter().map(|peer| peer.title()));
     for waiters in crowds {
@@ -265,14 +265,14 @@ fn not_shared(results: &Results) -> String {
          - **etcd** is one node that syncs to disk, and each of its waiters has a lease, made before the clock starts.\n\
          - **ZooKeeper** is one server that syncs to disk, the same for all of its clients. On an ensemble every write costs more for all of \
          them, so their ratios say more than their figures.\n\
-         - **The baseline** is no lock: the fewest raw operations of the client crate, with no error handled.\n\
-         - **Lockkeeper** sets `TCP_NODELAY` on its connections, as Curator's and kazoo's clients do; the client crate does not, so the baseline and \
-         its own lock go without. Where Lockkeeper is faster than the baseline, that is one reason: it sends its read \
-         right behind the create. With 64 locks the other is that reads of one moment go in one request.\n\
+         - **The baseline** is no lock: the fewest raw operations of the client crate, with no error handled. **The pipelined baseline** sends \
+         them as early as Lockkeeper: the read right behind the create, and the next one's right behind a release.\n\
+         - **Lockkeeper** sets `TCP_NODELAY` on its connections, as Curator's and kazoo's clients do; the client crate does not, so the baselines and \
+         its own lock go without. With 64 locks, its reads of one moment go in one request.\n\
          - **The client crate's lock** is released by an awaited delete, because its guard can only be dropped.\n\
          - **Curator** and **kazoo** block, so each of their waiters is a thread; the others' are tasks.\n\
          - Servers and clients share the cores of one machine and meet over loopback: the figures are more of computing than of a network.\n\
-         - All wait when each has its watch at the server (Lockkeeper and the baseline: has its answer; Redis: has been refused once). With 1, 10 and \
+         - All wait when each has its watch at the server (Lockkeeper and the baselines: has its answer; Redis: has been refused once). With 1, 10 and \
          100 waiters a round is the mean of 100, 20 and 5 queues (etcd: 60, 20 and 5). A measurement of more than {} s was given up.\n",
         results.limit_s
     )

@@ -1,7 +1,8 @@
-//! Lockkeeper and the baseline, by the very code of `lockkeeper bench`.
+//! Lockkeeper and the baselines, by the very code of `lockkeeper bench`.
 
 use std::time::Duration;
 
+use super::pipelined::Pipelined;
 use super::{SESSION_TIMEOUT, Workloads};
 use crate::Result;
 use crate::order::Answer;
@@ -17,6 +18,10 @@ pub(super) async fn lockkeeper(server: &str) -> Result<Ours> {
 }
 
 pub(super) async fn baseline(server: &str) -> Result<Baseline> {
+    Baseline::connect(&reach(server), &super::run()).await
+}
+
+pub(super) async fn pipelined(server: &str) -> Result<Baseline<Pipelined>> {
     Baseline::connect(&reach(server), &super::run()).await
 }
 
@@ -59,3 +64,4 @@ workloads!(
     }
 );
 workloads!(Baseline);
+workloads!(Baseline<Pipelined>);

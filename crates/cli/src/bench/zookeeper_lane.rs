@@ -15,9 +15,9 @@ const MARK: &[u8] = b"released";
 
 /// The operations in one directory.
 pub struct Lane {
-    pub(super) client: zk::Client,
+    pub client: zk::Client,
     pub(super) acl: Arc<[zk::Acl]>,
-    pub(super) directory: String,
+    pub directory: String,
 }
 
 impl RawLane for Lane {
@@ -40,9 +40,7 @@ impl RawLane for Lane {
 
     async fn wait(&self, armed: mpsc::UnboundedSender<()>) -> Result<Instant> {
         let mine = self.join().await?;
-        let before = self.path(mine.0 - 1);
-        let watched = self.client.get_and_watch_data(&before).await;
-        let (_, _, gone) = watched.map_err(raw("watch", &before))?;
+        let gone = self.watch(mine.0 - 1).await?;
         // The receiver is there until all are armed.
         armed.send(()).unwrap_or_default();
         gone.changed().await;
@@ -65,7 +63,15 @@ impl RawLane for Lane {
 }
 
 impl Lane {
-    async fn look(&self, mine: &str) -> Result<(), RawError> {
+    /// Tells when the ticket of this number is gone.
+    pub async fn watch(&self, number: i64) -> Result<zk::OneshotWatcher, RawError> {
+        let path = self.path(number);
+        let watched = self.client.get_and_watch_data(&path).await;
+        let (_, _, gone) = watched.map_err(raw("watch", &path))?;
+        Ok(gone)
+    }
+
+    pub async fn look(&self, mine: &str) -> Result<(), RawError> {
         let mut reader = self.client.new_multi_reader();
         let mut add = || {
             reader.add_get_data(&self.directory)?;
