@@ -213,11 +213,11 @@ fn link(members: &[Ports]) -> io::Result<(Vec<Link>, Vec<Vec<Ports>>)> {
         .into_iter()
         .map(Some)
         .collect();
-    let port = |listener: &Option<std::net::TcpListener>| -> io::Result<u16> {
-        let listener = listener.as_ref().expect("not used yet");
-        Ok(listener.local_addr()?.port())
-    };
-    let elections: Vec<u16> = listeners.iter().map(port).collect::<io::Result<_>>()?;
+    let elections: Vec<u16> = listeners
+        .iter()
+        .flatten()
+        .map(|(port, _)| port.number)
+        .collect();
     let (mut links, mut views) = (Vec::new(), vec![members.to_vec(); count]);
     for from in 0..count {
         for to in (0..count).filter(|to| *to != from) {

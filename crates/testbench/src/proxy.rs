@@ -24,10 +24,11 @@ pub use self::each::Proxies;
 pub use self::held::Held;
 use self::held::Latch;
 use super::events::Nanos;
+use super::eventually;
 use super::frames::Matching;
+use super::ports::{self, Reserved};
 use super::protocol::Protocol;
 pub use super::protocol::Way;
-use super::{eventually, ports};
 
 impl Way {
     const EACH: [Self; 2] = [Self::ToServer, Self::ToClient];
@@ -130,6 +131,8 @@ impl Shared {
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
+    /// It is its own while it refuses, too.
+    _port: Reserved,
     shared: Arc<Shared>,
     accepting: Option<JoinHandle<()>>,
 }
@@ -158,14 +161,18 @@ impl Proxy {
     /// A proxy before the election port of a member, on a listener of our own, which tells it that
     /// the caller is at `announced`.
     pub fn of_election(
-        listener: std::net::TcpListener,
+        listener: (Reserved, std::net::TcpListener),
         upstream: SocketAddr,
         announced: u16,
     ) -> io::Result<Self> {
         Self::on(listener, upstream, Kind::Election { announced })
     }
 
-    fn on(listener: std::net::TcpListener, upstream: SocketAddr, kind: Kind) -> io::Result<Self> {
+    fn on(
+        (port, listener): (Reserved, std::net::TcpListener),
+        upstream: SocketAddr,
+        kind: Kind,
+    ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
         let address = listener.local_addr()?;
@@ -182,6 +189,7 @@ impl Proxy {
         let accepting = Some(tokio::spawn(accept(listener, shared.clone())));
         Ok(Self {
             address,
+            _port: port,
             shared,
             accepting,
         })
@@ -263,7 +271,7 @@ impl Proxy {
         if self.accepting.is_some() {
             return;
         }
-        // For a moment another process that looks for a free port may have it.
+        // For a moment a process that is just being started may still have the last listener.
         let bind = || async { TcpListener::bind(self.address).await.ok() };
         let listener = eventually("the port is ours again", Duration::from_secs(5), bind).await;
         self.accepting = Some(tokio::spawn(accept(listener, self.shared.clone())));
