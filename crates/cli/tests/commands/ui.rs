@@ -433,7 +433,7 @@ async fn a_page_asks_the_holder_before_it_removes_the_ticket(world: World) {
 #[case]
 async fn a_removal_goes_on_when_its_page_has_gone(world: World) {
     let script = "trap '' TERM; echo ready; while :; do sleep 0.1; done";
-    let _holder = Holder::start(&mut run(&world, "wanted", script)).await;
+    let mut holder = Holder::start(&mut run(&world, "wanted", script)).await;
     let ui = Ui::start(&world, &["--allow-break"]).await;
     let entry = |answer: &Value| answer["entries"].get(0).cloned();
     let entry = ui.eventually("/api/queue?name=wanted", entry).await;
@@ -453,6 +453,7 @@ async fn a_removal_goes_on_when_its_page_has_gone(world: World) {
     assert!(removed.is_err(), "the holder has its time: {removed:?}");
     let is_removed = || async { super::tickets(&world, "wanted").await == 0 };
     eventually("its ticket is removed", SOON, is_removed).await;
+    assert_eq!(holder.code().await, Some(70), "its lock was lost");
 }
 
 #[case]
