@@ -4,13 +4,18 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 use tempfile::TempDir;
+use tokio::net::TcpStream;
 
 use crate::daemon::{self, Daemon, own};
+use crate::eventually;
 use crate::ports::{self, Reserved};
 use crate::zookeeper::Servers;
+
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A certificate and its key.
 pub type Identity = (String, String);
@@ -108,32 +113,37 @@ pub struct Secure {
 
 impl Secure {
     pub async fn start() -> Self {
-        tokio::task::spawn_blocking(|| {
-            let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
-            let (certificate, key) = authority.sign();
-            let own = written(folder.path(), "server.pem", &(key + &certificate));
-            let ca = written(folder.path(), "ca.pem", &authority.certificate);
-            let port = ports::reserve(1).unwrap().remove(0);
-            let more = format!(
-                "secureClientPort={}\nserverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
-                 ssl.keyStore.location={}\nssl.keyStore.type=PEM\nssl.trustStore.location={}\nssl.trustStore.type=PEM\n\
-                 ssl.clientAuth=need\n",
-                port.number,
-                own.display(),
-                ca.display()
-            );
-            let directly = |members: &[_]| Ok(vec![members.to_vec(); members.len()]);
-            let servers = Servers::start_linked(1, &[], &more, directly).unwrap();
-            Self {
-                authority,
-                address: format!("127.0.0.1:{}", port.number),
-                folder,
-                _port: port,
-                _servers: servers,
-            }
-        })
-        .await
-        .unwrap()
+        let starting = tokio::task::spawn_blocking(Self::serving);
+        let server = starting.await.unwrap();
+        // It serves at its other port first.
+        let listens = || async { TcpStream::connect(&server.address).await.is_ok() };
+        eventually("the server listens for TLS", PATIENCE, listens).await;
+        server
+    }
+
+    fn serving() -> Self {
+        let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
+        let (certificate, key) = authority.sign();
+        let own = written(folder.path(), "server.pem", &(key + &certificate));
+        let ca = written(folder.path(), "ca.pem", &authority.certificate);
+        let port = ports::reserve(1).unwrap().remove(0);
+        let more = format!(
+            "secureClientPort={}\nserverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+             ssl.keyStore.location={}\nssl.keyStore.type=PEM\nssl.trustStore.location={}\nssl.trustStore.type=PEM\n\
+             ssl.clientAuth=need\n",
+            port.number,
+            own.display(),
+            ca.display()
+        );
+        let directly = |members: &[_]| Ok(vec![members.to_vec(); members.len()]);
+        let servers = Servers::start_linked(1, &[], &more, directly).unwrap();
+        Self {
+            authority,
+            address: format!("127.0.0.1:{}", port.number),
+            folder,
+            _port: port,
+            _servers: servers,
+        }
     }
 }
 
