@@ -25,6 +25,8 @@ async fn locks_are_taken_through_tls_with_a_certificate(_world: World) {
     let ca = || Tls::with_ca(&server.authority.certificate);
 
     let keeper = asking(&server, ca().identity(&certificate, &key))
+        // The JVM's first handshakes are slow.
+        .connect_timeout(12 * SOON)
         .connect()
         .await
         .unwrap();

@@ -19,9 +19,10 @@ async fn the_tool_speaks_tls(_world: World) {
     let (strange, its_key) = other.sign();
     let theirs = (file("other.pem", &strange), file("other.key", &its_key));
     let other_ca = file("other-ca.pem", &other.certificate);
-    let tool = |ca: Option<&Path>, identity: Option<&(PathBuf, PathBuf)>| {
+    let tool = |patience, ca: Option<&Path>, identity: Option<&(PathBuf, PathBuf)>| {
         let mut tool = tokio::process::Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
-        tool.args(["--zk", &server.address, "--connect-timeout", "5s"]);
+        // The JVM's first handshakes are slow.
+        tool.args(["--zk", &server.address, "--connect-timeout", patience]);
         if let Some(ca) = ca {
             tool.arg("--tls-ca").arg(ca);
         }
@@ -34,7 +35,7 @@ async fn the_tool_speaks_tls(_world: World) {
         tool
     };
 
-    let ended = finished(&mut tool(Some(&ca), Some(&ours))).await;
+    let ended = finished(&mut tool("60s", Some(&ca), Some(&ours))).await;
 
     assert_eq!(
         (ended.code, ended.stdout.as_str()),
@@ -43,7 +44,7 @@ async fn the_tool_speaks_tls(_world: World) {
     );
     assert!(ended.stderr.contains("granted"), "{ended:?}");
     hides(&ended.stderr, &key);
-    let mut by_variables = tool(None, None);
+    let mut by_variables = tool("60s", None, None);
     by_variables
         .env("LOCKKEEPER_TLS_CA", &ca)
         .env("LOCKKEEPER_TLS_CERT", &ours.0)
@@ -52,13 +53,16 @@ async fn the_tool_speaks_tls(_world: World) {
     let ended = finished(&mut by_variables).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let strangers = [
-        ("no certificate of ours", tool(Some(&ca), None)),
-        ("one that nobody has signed", tool(Some(&ca), Some(&theirs))),
+        ("no certificate of ours", tool("5s", Some(&ca), None)),
+        (
+            "one that nobody has signed",
+            tool("5s", Some(&ca), Some(&theirs)),
+        ),
         (
             "an authority that has not signed theirs",
-            tool(Some(&other_ca), Some(&ours)),
+            tool("5s", Some(&other_ca), Some(&ours)),
         ),
-        ("no TLS", tool(None, None)),
+        ("no TLS", tool("5s", None, None)),
     ];
     join_all(strangers.map(|(whose, mut tool)| {
         let (key, its_key) = (&key, &its_key);
