@@ -85,14 +85,27 @@ impl<S: Store> SessionTask<S> {
         Ok(())
     }
 
+    /// The session moves first. What an earlier connection still does is told there alone, so a
+    /// watch that is armed again before could fire unheard.
     /// `limit`: for each answer, so that a crowd of watches may take longer.
     async fn reattach(&self, on: &S::Connection, limit: Duration) -> Result<(), Stop> {
         let rearmed = self.watches.to_rearm();
         let rearm = rearmed
             .chunks(REARMED)
             .map(|watches| StoreRequest::Rearm(watches.to_vec()));
-        let operations = std::iter::once(StoreRequest::Touch).chain(rearm);
-        let sent: Vec<_> = operations
+        self.done(on, [StoreRequest::Touch], limit).await?;
+        self.done(on, rearm, limit).await
+    }
+
+    /// Sends requests at once, and takes their answers in.
+    async fn done(
+        &self,
+        on: &S::Connection,
+        operations: impl IntoIterator<Item = StoreRequest>,
+        limit: Duration,
+    ) -> Result<(), Stop> {
+        let sent = operations.into_iter();
+        let sent: Vec<_> = sent
             .map(|operation| self.sent(on, &operation, None))
             .collect();
         let mut answers = stream::iter(sent).buffered(S::UNDER_WAY);

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use futures_util::TryFutureExt;
 use testbench::daemon::{self, Daemon};
 use testbench::pooler::pgbouncer;
+use testbench::relay::{Relay, Way};
 use tokio::time::{sleep, timeout};
 
 use super::bed::{is_on, ready};
@@ -177,6 +178,39 @@ fn a_watch_that_is_armed_during_a_delete_is_told() {
         assert!(timeout(QUIET, &mut watched).await.is_err(), "it waits");
         other.batch_execute("COMMIT").await.unwrap();
         assert_eq!(watched.await.unwrap_err(), Fault::Answered(Code::NoNode));
+    });
+}
+
+/// The reply that tells of it goes nowhere.
+#[test]
+fn a_watch_is_told_what_an_earlier_connection_still_does() {
+    on_postgres(async |server| {
+        let way = Relay::to(server.address()).await;
+        let through = format!("postgres://postgres@{}/postgres", way.address());
+        let ours = open_at(&through, true).await.unwrap();
+        ours.create("/a", b"", Create::Persistent).await.unwrap();
+        let mine = ticket(&*ours, "/a/t-").await;
+        let (_, mut watch) = ours.watch(&mine).await.unwrap();
+        let (other, looks) = (client(&server).await, client(&server).await);
+        let row = "BEGIN; SELECT FROM lockkeeper.nodes WHERE name = 'a' FOR UPDATE";
+        other.batch_execute(row).await.unwrap();
+        let mut gone = pin!(ours.delete(&mine));
+        assert!(timeout(QUIET, &mut gone).await.is_err(), "it waits");
+
+        way.set(Way::Refusing);
+        let cut = gone.await.unwrap_err();
+        assert!(matches!(cut, Fault::Unknown(_)), "{cut:?}");
+        way.set(Way::Open);
+        until("the session waits to be moved", async || {
+            let held_up = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+            looks.query(held_up, &[]).await.unwrap().len() == 2
+        })
+        .await;
+        // What is asked beside that is done by then.
+        sleep(QUIET).await;
+        other.batch_execute("COMMIT").await.unwrap();
+
+        assert_eq!(told(&mut watch).await, Change::Deleted);
     });
 }
 
