@@ -176,7 +176,7 @@ pub(crate) struct Work {
 
     /// Takes LOCKKEEPER_AUTH out of the command's environment
     ///
-    /// Of a plain lock also LOCKKEEPER_SERVERS and LOCKKEEPER_ZK.
+    /// LOCKKEEPER_SERVERS and LOCKKEEPER_ZK also, if they are the URL of another store.
     #[arg(long)]
     pub(crate) unset_auth: bool,
 

@@ -242,15 +242,6 @@ impl Held {
         }
     }
 
-    /// The variables that may have our secrets.
-    pub(crate) fn secrets(&self) -> &'static [&'static str] {
-        match self {
-            // The URL has a password.
-            Self::Plain(_) => &["LOCKKEEPER_AUTH", "LOCKKEEPER_SERVERS", "LOCKKEEPER_ZK"],
-            _ => &["LOCKKEEPER_AUTH"],
-        }
-    }
-
     pub(crate) fn is_held(&self) -> bool {
         each!(self, guard => guard.is_held())
     }

@@ -2,6 +2,7 @@
 //!
 //! Invariant: the lock is given back only after the command has ended.
 
+use std::iter;
 use std::time::Duration;
 
 use lockkeeper::{Error, Keeper, LockName, QueueEntry};
@@ -163,11 +164,23 @@ fn is_of_release(loss: &Error, lease_end: Option<Instant>) -> bool {
 }
 
 fn start(held: &Held, order: &Work) -> Result<Child, Failure> {
-    let secrets = held.secrets().iter().filter(|_| order.unset_auth);
-    let secrets = secrets.map(|variable| (*variable, None));
+    let secrets = secrets().filter(|_| order.unset_auth);
+    let secrets = secrets.map(|variable| (variable, None));
     let environment = held.environment().into_iter().chain(secrets);
     let around = nested::environment(held);
     Child::start(&order.command, environment.chain([around]))
+}
+
+/// The variables that may have our secrets: what is a URL may have a password, whichever servers the
+/// options name. A connect string of ZooKeeper has none.
+fn secrets() -> impl Iterator<Item = &'static str> {
+    let is_url = |variable: &&str| {
+        let value = std::env::var_os(variable).unwrap_or_default();
+        let value = value.to_string_lossy();
+        value.contains("://") && !value.trim_start().starts_with("zookeeper://")
+    };
+    let servers = ["LOCKKEEPER_SERVERS", "LOCKKEEPER_ZK"].into_iter();
+    iter::once("LOCKKEEPER_AUTH").chain(servers.filter(is_url))
 }
 
 fn code(end: &End, name: &str) -> Result<u8, Failure> {

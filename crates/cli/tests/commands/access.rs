@@ -331,6 +331,28 @@ async fn the_command_sees_no_credential_with_unset_auth(world: World) {
     }
 }
 
+/// A URL may have a password, and a connect string of ZooKeeper has none.
+#[case]
+async fn the_command_sees_no_url_with_unset_auth(world: World) {
+    let servers = world.connect_string();
+    let left = if servers.contains("://") {
+        "unset"
+    } else {
+        &servers
+    };
+    for (option, seen) in [(None, &*servers), (Some("--unset-auth"), left)] {
+        let mut command = lockkeeper(&world);
+        command
+            .arg("run")
+            .args(option)
+            .args(["vault", "--", "sh", "-c", "echo ${LOCKKEEPER_ZK-unset}"]);
+
+        let ended = finished(&mut command).await;
+
+        assert_eq!((ended.code, ended.stdout.trim()), (Some(0), seen));
+    }
+}
+
 const IN_CLEAR: &str = "the credential crosses the network in clear";
 
 #[case(zookeeper, why = "a URL has the user and the password of other stores")]
