@@ -171,7 +171,7 @@ fn start(held: &Held, order: &Work) -> Result<Child, Failure> {
     Child::start(&order.command, environment.chain([around]))
 }
 
-/// The variables that may have our secrets: what is a URL may have a password, whichever servers the
+/// The variables that may have our secrets. A URL may have a password, whichever servers the
 /// options name. A connect string of ZooKeeper has none.
 fn secrets() -> impl Iterator<Item = &'static str> {
     let is_url = |variable: &&str| {

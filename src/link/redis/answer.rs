@@ -170,7 +170,9 @@ fn made(value: Value, session: i64) -> Result<Vec<(String, Created)>, Trouble> {
 pub(super) fn trouble(error: &RedisError) -> Trouble {
     let words = error.to_string();
     match error.code() {
-        Some("OOM" | "MISCONF" | "NOREPLICAS" | "BUSY" | "TRYAGAIN" | "LOADING") => {
+        Some("OOM" | "MISCONF" | "NOREPLICAS" | "BUSY" | "TRYAGAIN" | "LOADING")
+        // Of a cluster: the keys are at another server, or at none.
+        | Some("MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT") => {
             Trouble::Refused(Code::NotNow(words))
         }
         // A key holds something else: it was found before the first write.

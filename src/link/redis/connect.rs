@@ -22,7 +22,8 @@ impl From<RedisError> for Ungreeted {
     fn from(error: RedisError) -> Self {
         let words = error.to_string();
         match error.code() {
-            Some("NOAUTH" | "WRONGPASS" | "NOPERM") => return Self::Unauthenticated(words),
+            Some("NOAUTH" | "WRONGPASS") => return Self::Unauthenticated(words),
+            // Also a right that the user does not have: the words name it.
             Some(_) => return Self::refusing(words),
             None => {}
         }

@@ -51,6 +51,19 @@ if op == 'open' then
         return {err = 'ERR its keys are of layout ' .. (meta[4] or '1') .. ', and this Lockkeeper knows layout ' .. LAYOUT ..
             ': use the same Lockkeeper everywhere, or another database'}
     end
+    -- Redis looks at each command whether the user may use it, and takes nothing back: so all are tried while nothing is written yet. The first
+    -- one that writes is one for which Redis looks whether it has the memory.
+    for _, command in ipairs({
+        {'SADD', OWN, ''}, {'SMEMBERS', OWN}, {'SRANDMEMBER', OWN, 1}, {'SREM', OWN, ''}, {'HGET', KEYS[3], 's'}, {'HKEYS', KEYS[3]},
+        {'HDEL', KEYS[3], 's'}, {'DEL', OWN}, {'ZSCORE', SESSIONS, session}, {'ZCOUNT', SESSIONS, 0, 0}, {'ZRANGEBYSCORE', SESSIONS, 1, 0},
+        {'ZREM', SESSIONS, session}, {'PUBLISH', CHANNELS .. session, ''}}) do
+        local answer = redis.pcall(unpack(command))
+        local refusal = type(answer) == 'table' and answer.err
+        if refusal and (string.find(refusal, 'NOPERM', 1, true) or string.find(refusal, 'user', 1, true)) then
+            refusal = 'ERR its user may not use ' .. command[1] .. ' as it is needed: ' .. refusal
+        end
+        if refusal then return {err = refusal} end
+    end
     local free = tonumber(meta[2] or '0')
     longest = tonumber(meta[3] or ARGV[7])
     if meta[1] ~= identity then
@@ -61,6 +74,10 @@ if op == 'open' then
             redis.call('ZADD', SESSIONS, DEAD, other)
         end
         redis.call('HSET', META, 'i', identity, 'g', int(free), 't', int(longest), 'v', LAYOUT)
+    elseif free > now + longest + margin then
+        -- The clock was set back since. A whole pause from now on is enough.
+        free = now + longest + margin
+        redis.call('HSET', META, 'g', int(free))
     end
     if now < free then return {'grace', {}, int(free - now)} end
     -- How long a session is given between the first sight and the second: the strictest client decides, for all.
@@ -89,6 +106,9 @@ elseif op ~= 'reap' or ARGV[6] ~= session then
     -- A session that was closed may only remove what is left of it.
     return {'over'}
 end
+
+-- No deadline of a session that lasts so long is as far ahead.
+local function beyond(lasts) return now + lasts + lasts / 64 + 1000000 end
 
 local function split(path) return string.match(path, '^(.*)/([^/]*)$') end
 
@@ -204,10 +224,16 @@ elseif op == 'ephemerals' then
     end
 elseif op == 'touch' then
     -- Also who is late, and which containers have been empty for long. One session at a time is told: it removes them.
-    local resting = tonumber(redis.call('HGET', META, 'r') or '0')
-    if resting <= now then
-        local late = redis.call('ZRANGEBYSCORE', SESSIONS, '-inf', int(now), 'LIMIT', 0, 100)
-        local empty = redis.call('ZRANGEBYSCORE', EMPTY, '-inf', int(now - ARGV[6]), 'LIMIT', 0, 100)
+    local meta = redis.call('HMGET', META, 'r', 't')
+    local resting = tonumber(meta[1] or '0')
+    -- The clock may have been set back since.
+    if resting <= now or resting > now + 1000000 then
+        -- Those that died since come before the rest of those that died long ago.
+        local late = redis.call('ZRANGEBYSCORE', SESSIONS, '0', int(now), 'LIMIT', 0, 50)
+        for _, session in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, '-inf', '(0', 'LIMIT', 0, 50)) do late[#late + 1] = session end
+        local most = tonumber(meta[2] or '0')
+        for _, session in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, int(beyond(most)), '+inf', 'LIMIT', 0, 50)) do late[#late + 1] = session end
+        local empty = redis.call('ZRANGEBYSCORE', EMPTY, '-inf', int(now - ARGV[6]), 'LIMIT', 0, 1000)
         if #late + #empty > 0 then
             redis.call('HSET', META, 'r', int(now + 1000000))
             resting = now + 1000000
@@ -225,14 +251,17 @@ elseif op == 'bury' then
     -- Whoever is late is marked at first sight, and dead at a second one later, so that one step of the clock ends no session. The mark
     -- is of one deadline, which a request of whoever is late moves: a mark of before counts for nothing, wherever the clock has gone since.
     local victim, record, nodes = ARGV[6], KEYS[6], KEYS[7]
+    -- A deadline too far ahead is one of before the clock was set back. Its session may have asked right before that, so it has a whole timeout.
     local due = tonumber(redis.call('ZSCORE', SESSIONS, victim) or now)
-    if due >= now then return {'ok', {}, {'0', {}}} end
+    local marked = redis.call('HMGET', record, 'm', 't', 'md')
+    local lasts = tonumber(marked[2] or mine[3])
+    local is_ahead = due >= beyond(lasts)
+    if due >= now and not is_ahead then return {'ok', {}, {'0', {}}} end
     if due >= 0 then
-        local marked = redis.call('HMGET', record, 'm', 't', 'md')
-        local tenths = tonumber(redis.call('HGET', META, 'd') or '2')
-        local pause = tonumber(marked[2] or mine[3]) * tenths / 10
-        if not marked[1] or marked[3] ~= int(due) then
-            redis.call('HSET', record, 'm', int(now), 'md', int(due))
+        local tenths = is_ahead and 10 or tonumber(redis.call('HGET', META, 'd') or '2')
+        local pause, of = lasts * tenths / 10, (is_ahead and '>' or '') .. int(due)
+        if not marked[1] or marked[3] ~= of or tonumber(marked[1]) > now then
+            redis.call('HSET', record, 'm', int(now), 'md', of)
             return {'ok', {}, {int(pause), {}}}
         end
         local left = tonumber(marked[1]) + pause - now

@@ -21,7 +21,7 @@ use crate::error::{AddressFailure, UnreachableReason};
 use crate::link::engine::{Engine, Weakness};
 use crate::link::stored::{Store, Ungreeted};
 use crate::link::tls::TlsClient;
-use crate::protocol::epoch::Reaping;
+use crate::protocol::epoch::{CUT_OFF, LONGEST, Reaping};
 
 /// Requests that wait to be sent. With the crate's 50, a burst would wait in another order.
 const PIPELINED: usize = 1 << 16;
@@ -182,7 +182,8 @@ impl RedisTarget {
         let incarnation = greeted.map_err(|why| of_primary(why, named.as_ref()))?;
         let followed = match (&self.place, named) {
             (PrimarySource::Sentinels(sentinels, followers), Some(named)) => {
-                let rhythm = self.session_timeout / 3;
+                // No server grants more than that.
+                let rhythm = self.session_timeout.min(LONGEST) / 3;
                 Some(followers.follow(sentinels, named, rhythm).await)
             }
             _ => None,
@@ -235,6 +236,9 @@ fn of_primary(why: Ungreeted, named: Option<&Named>) -> Ungreeted {
 impl Store for RedisTarget {
     type Connection = Greeted;
     const ENGINE: Engine = Engine::Redis;
+    /// A primary that stood still for longer may be none any more, and takes a while to see it: it
+    /// hears its replica's old words first. What another connection asks comes after them.
+    const MOST_SILENT: Duration = CUT_OFF;
 
     fn server(&self) -> &str {
         &self.server

@@ -45,6 +45,8 @@ pub(crate) trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     /// Heartbeats have a way of their own, and wait for no other request. Elsewhere no request
     /// waits for another client's, so those before it hold up a heartbeat for a moment only.
     const HEARTBEATS_APART: bool = false;
+    /// A connection that answers nothing for so long is left, however long the session lasts.
+    const MOST_SILENT: Duration = Duration::MAX;
 
     /// Its address, without user and password.
     fn server(&self) -> &str;

@@ -71,7 +71,7 @@ impl StoredLink {
             watches,
             state,
             connection,
-            reaping: Arc::default(),
+            reaper: Arc::default(),
             due: Latch::default(),
             answered: Instant::now(),
             own: link.inbox.clone(),

@@ -7,7 +7,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -17,7 +16,7 @@ use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::inbox::{Inbox, Message, OVER, SessionKey};
-use super::reaper;
+use super::reaper::Reaper;
 use super::watches::Watches;
 use super::{Outcome, Store, StoreConnection, StoreReply, StoreRequest, Trouble, WatchKind};
 use crate::latch::Latch;
@@ -56,8 +55,7 @@ pub(super) struct SessionTask<S> {
     pub(super) state: watch::Sender<SessionState>,
     /// The number of the connection; 0 while there is none.
     pub(super) connection: watch::Sender<u64>,
-    /// One at a time removes what dead sessions have left.
-    pub(super) reaping: Arc<AtomicBool>,
+    pub(super) reaper: Arc<Reaper>,
     pub(super) own: Inbox,
     /// When another session may be over, as the last heartbeat has said.
     pub(super) due: Latch<Option<Instant>>,
@@ -134,8 +132,9 @@ impl<S: Store> SessionTask<S> {
         let mut under_way: FuturesUnordered<Sent> = under_way;
         let has_room = |under_way: &FuturesUnordered<Sent>| under_way.len() < S::UNDER_WAY;
         let deadline = self.own.deadline;
-        let (heartbeat, patience) = (self.granted / 3, self.granted * 2 / 3);
-        let heartbeat = heartbeat.min(LONGEST_SEARCH);
+        let heartbeat = (self.granted / 3).min(LONGEST_SEARCH);
+        let most_refused = self.granted * 2 / 3;
+        let patience = most_refused.min(S::MOST_SILENT);
         let mut heard = Instant::now();
         // Other requests do not count: only a touch finds what dead sessions have left.
         let mut touched = heard;
@@ -156,7 +155,7 @@ impl<S: Store> SessionTask<S> {
                 }
             }
             let silent = sleep_until(heard + patience);
-            let refusing = sleep_until(refused.unwrap_or(heard) + patience);
+            let refusing = sleep_until(refused.unwrap_or(heard) + most_refused);
             tokio::select! {
                 biased;
                 event = on.event() => match event {
@@ -210,7 +209,7 @@ impl<S: Store> SessionTask<S> {
                     under_way.push(self.sent(on, &StoreRequest::Touch, None));
                 }
                 () = refusing, if refused.is_some() => {
-                    return Stop::Lost(format!("all was refused for {patience:?}"));
+                    return Stop::Lost(format!("all was refused for {most_refused:?}"));
                 }
                 () = silent, if !under_way.is_empty() => {
                     return Stop::Lost(format!("no answer within {patience:?}"));
@@ -300,14 +299,7 @@ impl<S: Store> SessionTask<S> {
             return outcome;
         };
         *self.due.lock() = next.map(|next| Instant::now() + next);
-        let is_idle = sessions.is_empty() && containers.is_empty();
-        if !is_idle && !self.reaping.swap(true, Ordering::Relaxed) {
-            let (reaping, inbox) = (Arc::clone(&self.reaping), self.own.clone());
-            tokio::spawn(async move {
-                reaper::reap(&inbox, sessions, containers).await;
-                reaping.store(false, Ordering::Relaxed);
-            });
-        }
+        self.reaper.reap(&self.own, sessions, containers);
         Outcome::Nothing
     }
 

@@ -1,17 +1,18 @@
 //! What a store answers to requests that are sent one at a time: late ones, and those of sessions
 //! that are late, ended or somebody else's.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
 use super::stores::{Server, leaves, on_store};
-use super::{node, ticket};
+use super::{children, node, ticket, until};
 use crate::link::stored::ByHand;
 use crate::link::{Create, Link, Node, Write};
 
 /// These sessions send no heartbeats, so it is longer than a case takes on a busy machine.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(6);
+const SHORT: Duration = Duration::from_secs(1);
 const OURS: i64 = 7;
 const THEIRS: i64 = 8;
 
@@ -272,5 +273,32 @@ fn ids_rise_when_the_clock_has_gone_back() {
         let again = ticket(&*link, "/a/t-").await;
         assert_eq!(again, first);
         assert!(node(&*link, &again).await.unwrap().czxid > before);
+    });
+}
+
+/// One looks at the first for the second time when the other must be gone.
+#[test]
+fn a_session_with_a_long_timeout_holds_up_the_end_of_no_other() {
+    on_store(async |server| {
+        let link = server.open().await;
+        let long = Duration::from_secs(30);
+        let slow = server.by_hand(long, OURS, "secret", 1).await;
+        assert!(slow.open().await.contains("Granted"));
+        server.step(OURS, 31).await;
+        sleep(SHORT).await;
+        let quick = server.by_hand(SHORT, THEIRS, "secret", 1).await;
+        assert!(quick.open().await.contains("Granted"));
+        let made = quick.create("/t-", Create::EphemeralSequential).await;
+        assert!(made.contains("Made"), "{made}");
+
+        let since = Instant::now();
+        until("its node is gone", async || {
+            children(&*link, "/").await.is_empty()
+        })
+        .await;
+
+        let waited = since.elapsed();
+        assert!(waited < long / 5, "{waited:?}");
+        assert!(!slow.touch().await.contains("Over"), "it is not over yet");
     });
 }

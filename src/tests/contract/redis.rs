@@ -1,8 +1,10 @@
 //! What is Redis's own: histories, keys of strangers, a strict clock.
 //!
-//! `sentinels.rs` and `tls.rs` are parts of it. Without `LOCKKEEPER_TEST_ON=redis` it does nothing:
-//! the README's commands need no server.
+//! Parts of it are `clock.rs`, `refusals.rs`, `sentinels.rs` and `tls.rs`. Without
+//! `LOCKKEEPER_TEST_ON=redis` it does nothing: the README's commands need no server.
 
+mod clock;
+mod refusals;
 mod sentinels;
 #[cfg(feature = "tls")]
 mod tls;
@@ -10,6 +12,7 @@ mod tls;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::try_join_all;
 use testbench::daemon::{self, Daemon};
 use testbench::relay::{Relay, Way};
 use tokio::time::timeout;
@@ -20,7 +23,7 @@ use super::{SOON, children, node, ticket, told, until};
 use crate::Keeper;
 use crate::link::redis::RedisTarget;
 use crate::link::{Change, Code, Create, Fault, Link, Opener, Read, SessionState, Write};
-use crate::protocol::epoch::Reaping;
+use crate::protocol::epoch::{CUT_OFF, LONGEST, Reaping};
 
 /// Runs a case with a server of its own, which is started by calls that block.
 pub(super) fn on_redis<F: Future<Output = ()>>(options: &[&str], case: impl FnOnce(Daemon) -> F) {
@@ -304,51 +307,6 @@ fn a_server_without_memory_refuses_for_now() {
     });
 }
 
-#[test]
-fn a_store_that_refuses_sessions_is_told_in_its_own_words() {
-    for (command, words) in [
-        (["CONFIG", "SET", "maxmemory", "1"], "used memory"),
-        (
-            ["CONFIG", "SET", "min-replicas-to-write", "1"],
-            "NOREPLICAS",
-        ),
-        (["ACL", "SETUSER", "default", "-evalsha"], "may not write"),
-    ] {
-        on_redis(&[], async |server| {
-            ask(&server, &command).await;
-
-            let once = Keeper::builder(url(&server)).connect_timeout(Duration::ZERO);
-            let error = once.new_store(true).connect().await.unwrap_err();
-
-            assert!(error.is_unreachable(), "{error}");
-            let text = error.to_string();
-            assert!(
-                text.contains(words) && !text.contains("ZooKeeper"),
-                "{text}"
-            );
-        });
-    }
-}
-
-#[test]
-fn keys_of_another_layout_are_told_and_left() {
-    on_redis(&[], async |server| {
-        let link = open(&server).await;
-        link.create("/a", b"", Create::Persistent).await.unwrap();
-        for (change, layout) in [(&["HSET", "9"][..], "9"), (&["HDEL"], "1")] {
-            let command = [&[change[0], "{lockkeeper}:meta", "v"], &change[1..]].concat();
-            ask(&server, &command).await;
-
-            let once = Keeper::builder(url(&server)).connect_timeout(Duration::ZERO);
-            let error = once.connect().await.unwrap_err();
-
-            let words = format!("of layout {layout}, and this Lockkeeper knows");
-            assert!(error.to_string().contains(&words), "{error}");
-        }
-        assert!(node(&*link, "/a").await.is_some());
-    });
-}
-
 /// Another server may have taken over its name.
 #[test]
 fn a_session_leaves_a_connection_on_which_all_is_refused() {
@@ -469,6 +427,51 @@ fn a_primary_that_has_become_a_replica_answers_no_read() {
         let read = timeout(SOON, link.multi_read(&root)).await.unwrap();
 
         assert!(matches!(read, Err(Fault::Unknown(_))), "{read:?}");
+    });
+}
+
+/// A second names a thousand of them, and no more.
+#[test]
+fn a_crowd_of_empty_containers_is_removed_in_time() {
+    on_redis(&[], async |server| {
+        let link = open(&server).await;
+        let paths: Vec<String> = (0..3_000).map(|number| format!("/{number}")).collect();
+        for some in paths.chunks(500) {
+            let made = some
+                .iter()
+                .map(|path| link.create(path, b"", Create::Container));
+            try_join_all(made).await.unwrap();
+            let members = some.iter().flat_map(|path| ["1", path]);
+            let since_long = ["ZADD", "{lockkeeper}:empty"].into_iter().chain(members);
+            ask(&server, &since_long.collect::<Vec<_>>()).await;
+        }
+
+        until("all are gone", async || {
+            children(&*link, "/").await.is_empty()
+        })
+        .await;
+    });
+}
+
+/// It stood still, and another server may have taken over.
+#[test]
+fn a_server_that_is_silent_for_long_is_left_long_before_a_session_is_over() {
+    on_redis(&[], async |server| {
+        let target = RedisTarget::new(&url(&server), LONGEST, true).unwrap();
+        let link = target.open(SOON).await.unwrap();
+        let mut states = link.states();
+
+        server.freeze();
+        let (_asked, since) = (link.sync("/"), Instant::now());
+        let left = states.wait_for(|state| *state == SessionState::Disconnected);
+        timeout(LONGEST / 3, left)
+            .await
+            .expect("it leaves")
+            .unwrap();
+
+        let waited = since.elapsed();
+        assert!(waited >= CUT_OFF, "{waited:?}");
+        server.thaw();
     });
 }
 

@@ -342,10 +342,13 @@ async fn the_command_sees_no_url_with_unset_auth(world: World) {
     };
     for (option, seen) in [(None, &*servers), (Some("--unset-auth"), left)] {
         let mut command = lockkeeper(&world);
-        command
-            .arg("run")
-            .args(option)
-            .args(["vault", "--", "sh", "-c", "echo ${LOCKKEEPER_ZK-unset}"]);
+        command.arg("run").args(option).args([
+            "vault",
+            "--",
+            "sh",
+            "-c",
+            "echo ${LOCKKEEPER_ZK-unset}",
+        ]);
 
         let ended = finished(&mut command).await;
 

@@ -136,6 +136,9 @@ fn a_primary_that_still_answers_is_left_and_not_taken_again() {
     let second = replica_of(&first);
     run(async {
         for server in [&first, &second] {
+            let user = ["ACL", "SETUSER", "us", "on", ">in", "~*", "&*", "+@all"];
+            ask(server, &user).await;
+            // The sentinels' user.
             ask(server, &["ACL", "SETUSER", "default", "-publish"]).await;
         }
         let denied = ["ACL", "SETUSER", "default", "-replicaof", "-slaveof"];
@@ -146,6 +149,7 @@ fn a_primary_that_still_answers_is_left_and_not_taken_again() {
         let knows = start(first.address()).await.unwrap();
         ready(&second, std::slice::from_ref(&knows)).await;
         let both = known_by(&[late.address(), knows.address()], "");
+        let both = both.replace("://", "://us:in@");
         let keeper = at(both.clone()).new_store(true).connect().await.unwrap();
         let guard = keeper.mutex("safe").unwrap().lock().await.unwrap();
 
