@@ -5,12 +5,12 @@
 //! taken, and the turn is read again after it; none begins after a release that a mark proves. It
 //! decides nothing about turns.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
 use futures_util::FutureExt;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tracing::{Level, Span};
 
 use super::super::{WAITING, doubts};
@@ -34,13 +34,17 @@ impl Waiter {
         Box::pin(self.ask()).await
     }
 
-    /// Waits for the watch to tell, or for a release that is on its way.
+    /// Waits for the watch to tell, for a release that is on its way, or for a wake-up.
     async fn wait(&mut self) -> Result<()> {
         let change = tokio::select! {
             biased;
             change = self.place.slot().changed() => change,
             () = is_sent(&mut self.release) => {
                 self.walk.departs();
+                return Ok(());
+            }
+            () = is_woken(self.wake.as_deref()) => {
+                self.walk.nudged();
                 return Ok(());
             }
         };
@@ -214,6 +218,13 @@ fn is_sent(release: &mut Option<oneshot::Receiver<()>>) -> impl Future<Output = 
         }
         None => Poll::Pending,
     })
+}
+
+async fn is_woken(wake: Option<&Notify>) {
+    match wake {
+        Some(wake) => wake.notified().await,
+        None => pending().await,
+    }
 }
 
 /// Says which ticket is waited for. Its data came with the watch.

@@ -18,7 +18,7 @@ mod guest;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::journal::Draft;
 use super::place::TicketPlace;
@@ -47,6 +47,8 @@ pub(crate) struct Waiter {
     walk: Walk,
     /// Tells that a release of the watched ticket is on its way, if it is one of this session.
     release: Option<oneshot::Receiver<()>>,
+    /// Tells that the owner may have come to hold elsewhere.
+    wake: Option<Arc<Notify>>,
     /// Whether the turn to which the walk has come is taken: as the first, or as a guest.
     is_taken: bool,
     /// When what is known of its turn was answered.
@@ -83,6 +85,7 @@ impl Waiter {
             name: queue.name.clone(),
             walk: Walk::new(queue.recipe, ticket.clone(), czxid, owner, forget),
             release: None,
+            wake: None,
             is_taken: false,
             seen: Moment::ZERO,
             setbacks: Setbacks::default(),
@@ -241,9 +244,10 @@ impl Waiter {
         }
     }
 
-    /// Asks whether the owner has come to hold elsewhere, if it is still waiting.
-    pub(crate) fn nudge(&mut self) {
-        self.walk.nudged();
+    /// Asks whether the owner has come to hold elsewhere at each wake-up, once it waits. What is on
+    /// its way by then ends first, so that no stream of them starves it.
+    pub(crate) fn heeds(&mut self, wake: Option<&Arc<Notify>>) {
+        self.wake = wake.map(Arc::clone);
     }
 
     /// Reads the whole queue again before anything else.

@@ -98,6 +98,42 @@ async fn a_call_that_is_told_of_its_owners_hold_lists_behind_a_sync(world: World
     comes_in(behind).await.release().await.unwrap();
 }
 
+/// Otherwise a stream of calls would starve those that wait.
+#[case(embedded)]
+async fn a_call_that_comes_while_a_list_is_on_its_way_does_not_throw_it_away(world: World) {
+    let (a, b) = (keeper(&world).await, keeper(&world).await);
+    let embedded = world.embedded();
+    let syncs = || embedded.counters().get(Op::Sync);
+    let first = a.mutex("again").unwrap().lock().await.unwrap();
+    let call = || {
+        let lock = owned(&b, "again", "job");
+        tokio::spawn(async move { lock.lock().await.unwrap() })
+    };
+    let mut calls = vec![call()];
+    let waits = || async { embedded.counters().watches == 1 };
+    eventually("it waits", SOON, waits).await;
+    let (before, on_its_way) = (
+        syncs(),
+        embedded.faults().on(Match::op(Op::Sync)).hold_reply(),
+    );
+    calls.push(call());
+    on_its_way.reached().await;
+
+    calls.push(call());
+    tokio::time::sleep(Duration::from_millis(100)).await;
+
+    assert_eq!(syncs() - before, 1, "it waits for its answer");
+    on_its_way.release();
+    eventually("it looks once more", SOON, || async {
+        syncs() - before == 2
+    })
+    .await;
+    first.release().await.unwrap();
+    for call in calls {
+        drop(comes_in(call).await);
+    }
+}
+
 // A visit is a matter of names: what it rests on must have been seen a moment ago.
 #[case(embedded)]
 async fn a_refused_visit_spares_strangers_when_it_is_asked_for_again(world: World) {
