@@ -4,7 +4,7 @@
 //! take the lock, and the library takes it back in a task that ends with the process. So the tool
 //! waits until each try has come to nothing, or its hold is released.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -108,25 +108,40 @@ fn is_passing(error: &Error) -> bool {
     )
 }
 
-/// The secrets of what may be held in the store.
+/// The secrets of what may be held in the store, and since when a try is under way.
 #[derive(Debug, Default)]
 struct Unsettled {
-    secrets: Mutex<HashSet<Arc<str>>>,
+    secrets: Mutex<HashMap<Arc<str>, Option<Instant>>>,
     settled: Notify,
 }
 
 impl Unsettled {
-    fn secrets(&self) -> MutexGuard<'_, HashSet<Arc<str>>> {
+    fn secrets(&self) -> MutexGuard<'_, HashMap<Arc<str>, Option<Instant>>> {
         self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn begin(&self, attempt: &Attempt) {
-        self.secrets().insert(Arc::clone(&attempt.secret));
+        let secret = Arc::clone(&attempt.secret);
+        self.secrets().insert(secret, Some(Instant::now()));
+    }
+
+    /// It has taken the lock.
+    fn take(&self, attempt: &Attempt) {
+        self.secrets().insert(Arc::clone(&attempt.secret), None);
     }
 
     fn settle(&self, attempt: &Attempt) {
         self.secrets().remove(&attempt.secret);
         self.settled.notify_waiters();
+    }
+
+    /// The store does not have it. One that is under way may still come, and the library asks again
+    /// for as long.
+    fn settle_unless_under_way(&self, attempt: &Attempt) {
+        let began = self.secrets().get(&attempt.secret).copied().flatten();
+        if began.is_none_or(|began| began.elapsed() >= attempt.ttl) {
+            self.settle(attempt);
+        }
     }
 
     /// Ends when nothing is left.
@@ -159,7 +174,8 @@ impl PlainLayer for Tracked {
             let answer = self.inner.store().acquire(attempt).await;
             // Dropped, or without an answer, it may have taken the lock.
             match &answer {
-                Ok(Acquired::Yes { .. }) | Err(StoreProblem::NoAnswer) => {}
+                Ok(Acquired::Yes { .. }) => self.unsettled.take(attempt),
+                Err(StoreProblem::NoAnswer) => {}
                 Ok(Acquired::No { .. }) | Err(_) => self.unsettled.settle(attempt),
             }
             answer
@@ -172,9 +188,43 @@ impl PlainLayer for Tracked {
             match &answer {
                 // The library asks again.
                 Err(StoreProblem::NoAnswer | StoreProblem::Unreachable(_)) => {}
-                Ok(_) | Err(_) => self.unsettled.settle(attempt),
+                Ok(false) => self.unsettled.settle_unless_under_way(attempt),
+                Ok(true) | Err(_) => self.unsettled.settle(attempt),
             }
             answer
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use lockkeeper::compat::SeenVersion;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_try_that_may_still_come_is_settled_by_no_release_before_its_ttl() {
+        let unsettled = Unsettled::default();
+        let is_settled = || unsettled.end().now_or_never().is_some();
+        let attempt = |ttl| Attempt {
+            name: "job".into(),
+            secret: "mine".into(),
+            ttl,
+            owner: None,
+            seen: SeenVersion::default(),
+        };
+        let (now, later) = (attempt(Duration::ZERO), attempt(Duration::from_secs(60)));
+
+        unsettled.begin(&later);
+        unsettled.settle_unless_under_way(&later);
+        assert!(!is_settled(), "it may come behind the release");
+        unsettled.take(&later);
+        unsettled.settle_unless_under_way(&later);
+        assert!(is_settled(), "it was answered");
+
+        unsettled.begin(&now);
+        unsettled.settle_unless_under_way(&now);
+        assert!(is_settled(), "it has come by then");
     }
 }
