@@ -34,13 +34,19 @@ struct Shared {
     fault: Mutex<Option<Fault>>,
     struck: AtomicUsize,
     requests: AtomicUsize,
-    /// In milliseconds.
+    /// In milliseconds, of the first answer on each connection.
     late: AtomicU64,
+    /// In milliseconds, of each.
+    slow: AtomicU64,
 }
 
 impl Shared {
     fn late(&self) -> Duration {
         Duration::from_millis(self.late.load(Ordering::SeqCst))
+    }
+
+    fn slow(&self) -> Duration {
+        Duration::from_millis(self.slow.load(Ordering::SeqCst))
     }
 }
 
@@ -84,6 +90,12 @@ impl CutWay {
     pub fn greet_after(&self, late: Duration) {
         let late = late.as_millis().try_into().unwrap();
         self.shared.late.store(late, Ordering::SeqCst);
+    }
+
+    /// From now on, each answer comes so much later.
+    pub fn answer_after(&self, slow: Duration) {
+        let slow = slow.as_millis().try_into().unwrap();
+        self.shared.slow.store(slow, Ordering::SeqCst);
     }
 
     pub fn struck(&self) -> usize {
@@ -136,7 +148,7 @@ async fn pipe(mut client: TcpStream, server: SocketAddr, shared: Arc<Shared>) {
             }
             read = server.read(&mut answered) => {
                 let Ok(count @ 1..) = read else { return };
-                sleep(std::mem::take(&mut late)).await;
+                sleep(std::mem::take(&mut late) + shared.slow()).await;
                 if client.write_all(&answered[..count]).await.is_err() {
                     return;
                 }

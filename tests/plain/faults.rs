@@ -183,7 +183,7 @@ async fn behind_ways(bed: &Bed, name: &str) -> (PlainMutex<dyn PlainStore>, Vec<
     (lock, ways)
 }
 
-fn arm(ways: &[CutWay], fault: Fault) {
+pub fn arm(ways: &[CutWay], fault: Fault) {
     for way in ways {
         way.arm(fault);
     }

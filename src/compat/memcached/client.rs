@@ -1,9 +1,9 @@
 //! One connection to a memcached server, for its meta commands, opened again when it is lost.
 //!
 //! Invariants: one request is under way at a time, and what was begun is brought to its end, also
-//! without its caller. So a dropped caller cannot leave half of an answer behind, and requests
-//! happen in the order in which they were asked. A request is sent once: only the caller knows
-//! whether it may be sent again.
+//! without its caller. So a caller that is dropped, or not polled, cannot leave half of an answer
+//! behind, and requests happen in the order in which they were asked. A request is sent once: only
+//! the caller knows whether it may be sent again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,10 +12,10 @@ use std::time::Duration;
 use futures_util::future::FutureExt;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, copy, sink};
 use tokio::net::TcpStream;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::timeout;
 
-use crate::compat::finish::FinishOnDrop;
+use crate::compat::finish::in_turn;
 use crate::compat::store::StoreResult;
 use crate::error::StoreProblem;
 
@@ -78,9 +78,9 @@ impl MetaConnection {
 
     /// A request whose caller is gone before its turn is not sent.
     pub(super) async fn ask(&self, request: impl Into<Vec<u8>>) -> StoreResult<MetaAnswer> {
-        let mut turn = Arc::clone(&self.stream).lock_owned().await;
+        let turn = Arc::clone(&self.stream).lock_owned();
         let request = request.into();
-        let asked = FinishOnDrop::new(async move {
+        let exchanged = async move |mut turn: OwnedMutexGuard<Option<_>>| {
             let Some(stream) = turn.as_mut() else {
                 return Err(StoreProblem::Unreachable("the connection was lost".into()));
             };
@@ -94,8 +94,8 @@ impl MetaConnection {
                 *turn = None;
             }
             answer
-        });
-        asked.await
+        };
+        in_turn(turn.map(Ok), exchanged).await
     }
 
     /// Whether nothing is known against it. It says nothing unless it is asked.
@@ -129,12 +129,12 @@ impl MetaClient {
     /// The connection, opened if there is none. It is opened to the end, also if nobody waits for
     /// it any more: that may take longer than a caller waits.
     pub(super) async fn connected(&self) -> StoreResult<MetaConnection> {
-        let mut current = Arc::clone(&self.0.current).lock_owned().await;
-        if let Some(connection) = current.as_ref().filter(|one| one.is_usable()) {
-            return Ok(connection.clone());
-        }
+        let turn = Arc::clone(&self.0.current).lock_owned();
         let shared = Arc::clone(&self.0);
-        let opened = FinishOnDrop::new(async move {
+        let opened = async move |mut current: OwnedMutexGuard<Option<MetaConnection>>| {
+            if let Some(connection) = current.as_ref().filter(|one| one.is_usable()) {
+                return Ok(connection.clone());
+            }
             let opened = timeout(ANSWER_TIMEOUT, shared.open()).await;
             let stream = opened.unwrap_or_else(|_| {
                 Err(StoreProblem::Unreachable(format!(
@@ -145,9 +145,9 @@ impl MetaClient {
                 number: shared.opened.fetch_add(1, Ordering::Relaxed),
                 stream: Arc::new(Mutex::new(Some(stream))),
             };
-            Ok::<_, StoreProblem>(current.insert(opened).clone())
-        });
-        opened.await
+            Ok(current.insert(opened).clone())
+        };
+        in_turn(turn.map(Ok), opened).await
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::future::FutureExt;
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, ErrorKind, FromRedisValue, IntoConnectionInfo, RedisError,
@@ -18,7 +19,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use crate::compat::finish::FinishOnDrop;
+use crate::compat::finish::in_turn;
 use crate::compat::store::StoreResult;
 use crate::error::{Error, Result, StoreProblem};
 use crate::latch::Latch;
@@ -143,18 +144,13 @@ impl Connection {
         if let Some(there) = self.current() {
             return Ok(there);
         }
-        // Who is dropped before its turn opens nothing.
-        let turn = Arc::clone(&self.0.opening).lock_owned().await;
-        if let Some(there) = self.current() {
-            return Ok(there);
-        }
+        let turn = Arc::clone(&self.0.opening).lock_owned();
         let connection = self.clone();
-        let opened = FinishOnDrop::new(async move {
-            let _turn = turn;
-            let opened = connection.connect().await?;
-            Ok::<_, StoreProblem>(connection.set(opened))
-        });
-        opened.await
+        let opened = async move |_turn| match connection.current() {
+            Some(there) => Ok(there),
+            None => Ok(connection.set(connection.connect().await?)),
+        };
+        in_turn(turn.map(Ok), opened).await
     }
 
     fn current(&self) -> Option<(MultiplexedConnection, u64)> {

@@ -6,14 +6,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::future::{BoxFuture, FutureExt, ready};
 use md5::{Digest, Md5};
 
 use super::held::HeldSessions;
 use super::row::{SHORTEST_TTL, check_name, millis};
+use super::rows::SqlRows;
 use super::server::SqlServer;
 use super::session::SqlSession;
 use super::url::{DatabaseKind, SqlUrl};
+use crate::compat::finish::in_turn;
 use crate::compat::keeper::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
 use crate::error::{Error, Result, StoreProblem};
@@ -82,18 +84,9 @@ impl AdvisoryLock {
     }
 
     async fn take(&self, attempt: &Attempt) -> StoreResult<Acquired> {
-        let _turn = self.server.turn().await?;
-        let mut session = self.server.take().await?.straight()?;
         let (key, ttl) = (Self::key(&attempt.name).to_string(), millis(attempt.ttl));
-        let sql = "SELECT CASE WHEN pg_try_advisory_lock($1::bigint) \
-                   THEN set_config('idle_session_timeout', $2, false) END, pg_backend_pid()";
-        let mut answer = session.run_again(sql, &[&key, &ttl]).await;
-        if matches!(answer, Err(StoreProblem::NoAnswer)) {
-            // It had ended while nobody used it. A lock that it still got ended with it.
-            session = self.server.open().await?.straight()?;
-            answer = session.run_again(sql, &[&key, &ttl]).await;
-        }
-        let answer = answer?;
+        let tried = try_take(Arc::clone(&self.server), key, ttl);
+        let (session, answer) = in_turn(tried, |tried| ready(Ok(tried))).await?;
         match (answer.cell(0), answer.cell(1)) {
             (Some(_), Some(process)) => {
                 self.held.insert(attempt, session, process.to_owned());
@@ -162,6 +155,25 @@ impl PlainStore for AdvisoryLock {
     fn release<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<bool>> {
         self.free(attempt).boxed()
     }
+}
+
+/// Dropped, it closes the connection, and the server then frees what it took.
+async fn try_take(
+    server: Arc<SqlServer>,
+    key: String,
+    ttl: String,
+) -> StoreResult<(SqlSession, SqlRows)> {
+    let _turn = server.turn().await?;
+    let mut session = server.take().await?.straight()?;
+    let sql = "SELECT CASE WHEN pg_try_advisory_lock($1::bigint) \
+               THEN set_config('idle_session_timeout', $2, false) END, pg_backend_pid()";
+    let mut answer = session.run_again(sql, &[&key, &ttl]).await;
+    if matches!(answer, Err(StoreProblem::NoAnswer)) {
+        // It had ended while nobody used it. A lock that it still got ended with it.
+        session = server.open().await?.straight()?;
+        answer = session.run_again(sql, &[&key, &ttl]).await;
+    }
+    Ok((session, answer?))
 }
 
 /// Only this connection can free its lock. So it has the lock if it is the same process there.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::future::{BoxFuture, FutureExt, ready};
 
 use super::held::HeldSessions;
 use super::row::{SHORTEST_TTL, check_name};
@@ -15,6 +15,7 @@ use super::schema::Table;
 use super::server::SqlServer;
 use super::session::SqlSession;
 use super::url::SqlUrl;
+use crate::compat::finish::in_turn;
 use crate::compat::keeper::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
 use crate::error::{Result, StoreProblem};
@@ -53,7 +54,7 @@ const BEGIN_ROW: &str = "BEGIN; SET LOCAL lock_timeout = '50ms'";
 #[derive(Debug)]
 pub struct ForUpdate {
     pub(super) server: Arc<SqlServer>,
-    table: Table,
+    table: Arc<Table>,
     pub(super) held: HeldSessions,
 }
 
@@ -71,7 +72,7 @@ impl ForUpdate {
         table.check(&server).await?;
         Ok(PlainKeeper::new(Self {
             server,
-            table,
+            table: Arc::new(table),
             held: HeldSessions::default(),
         }))
     }
@@ -87,15 +88,10 @@ impl ForUpdate {
     }
 
     async fn take(&self, attempt: &Attempt) -> StoreResult<Acquired> {
-        let _turn = self.server.turn().await?;
-        let mut session = self.server.take().await?;
-        let mut taken = self.try_take(&mut session, attempt).await;
-        if matches!(taken, Err(StoreProblem::NoAnswer)) {
-            // It had ended while nobody used it. A lock that it still got ended with it.
-            session = self.server.open().await?;
-            taken = self.try_take(&mut session, attempt).await;
-        }
-        match taken? {
+        let (server, table) = (Arc::clone(&self.server), Arc::clone(&self.table));
+        let tried = try_take(server, table, attempt.clone());
+        let (session, taken) = in_turn(tried, |tried| ready(Ok(tried))).await?;
+        match taken {
             Some(mark) => {
                 self.held.insert(attempt, session, mark);
                 Ok(Acquired::Yes { token: None })
@@ -105,93 +101,6 @@ impl ForUpdate {
                 Ok(Acquired::No { left: None })
             }
         }
-    }
-
-    /// Locks the row. It returns the number of the transaction, or `None` if another one has it. On
-    /// an error the session is dropped, and its transaction with it.
-    async fn try_take(
-        &self,
-        session: &mut SqlSession,
-        attempt: &Attempt,
-    ) -> StoreResult<Option<String>> {
-        for has_made_row in [false, true] {
-            let found = match self.begin(session, attempt).await {
-                Err(problem) if is_row_taken(&problem) => {
-                    session.batch("ROLLBACK").await?;
-                    return Ok(None);
-                }
-                found => found?,
-            };
-            match found.cell(0) {
-                Some(mark) => {
-                    // It may have been made a replica since the connection was opened.
-                    if needs_savepoint(session) && mark != "0" {
-                        return Err(StoreProblem::Replica);
-                    }
-                    return Ok(Some(mark.to_owned()));
-                }
-                None => session.batch("ROLLBACK").await?,
-            }
-            if !has_made_row && !self.make_row(session, &attempt.name).await? {
-                return Ok(None);
-            }
-        }
-        // Another client removes the row again and again.
-        Ok(None)
-    }
-
-    /// Begins a transaction, and locks the row in it: in one round trip.
-    async fn begin(&self, session: &mut SqlSession, attempt: &Attempt) -> StoreResult<SqlRows> {
-        let (table, column) = (&self.table.name, &self.table.key[0]);
-        match session {
-            #[cfg(feature = "postgres")]
-            SqlSession::Postgres(session) => {
-                let ttl = super::row::millis(attempt.ttl);
-                let begin = format!(
-                    "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; \
-                     SET LOCAL idle_in_transaction_session_timeout = {ttl}"
-                );
-                let lock = format!(
-                    "SELECT txid_current()::text FROM {table} \
-                     WHERE {column} = $1 FOR UPDATE NOWAIT"
-                );
-                session.run_after(&begin, &lock, &[&attempt.name]).await
-            }
-            #[cfg(feature = "mysql")]
-            SqlSession::MySql(session) => {
-                session.lease(attempt.ttl).await?;
-                // The savepoint is what the transaction is known by.
-                let begin = "START TRANSACTION; SAVEPOINT lockkeeper_hold";
-                let lock = format!("SELECT @@global.read_only FROM {table} WHERE {column} = ");
-                session
-                    .run_after(begin, &lock, &attempt.name, " FOR UPDATE NOWAIT")
-                    .await
-            }
-        }
-    }
-
-    /// `false` if another transaction has just made it, and goes on.
-    async fn make_row(&self, session: &mut SqlSession, name: &str) -> StoreResult<bool> {
-        let (table, column) = (&self.table.name, &self.table.key[0]);
-        let sql = session.dialect().pick(
-            format!("INSERT INTO {table} ({column}) VALUES ($1) ON CONFLICT DO NOTHING"),
-            format!(
-                "INSERT INTO {table} ({column}) VALUES (?) \
-                 ON DUPLICATE KEY UPDATE {column} = {column}"
-            ),
-        );
-        let is_waited_for = session.dialect().pick(true, false);
-        if is_waited_for {
-            session.batch(BEGIN_ROW).await?;
-        }
-        let (is_made, end) = match session.run(&sql, &[name]).await {
-            Err(problem) if is_row_taken(&problem) => (false, "ROLLBACK"),
-            made => (made.map(|_| true)?, "COMMIT"),
-        };
-        if is_waited_for {
-            session.batch(end).await?;
-        }
-        Ok(is_made)
     }
 
     async fn prolong(&self, attempt: &Attempt) -> StoreResult<bool> {
@@ -267,6 +176,112 @@ impl PlainStore for ForUpdate {
 
     fn release<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<bool>> {
         self.free(attempt).boxed()
+    }
+}
+
+/// Dropped, it closes the connection, and the server then frees what it took.
+async fn try_take(
+    server: Arc<SqlServer>,
+    table: Arc<Table>,
+    attempt: Attempt,
+) -> StoreResult<(SqlSession, Option<String>)> {
+    let _turn = server.turn().await?;
+    let mut session = server.take().await?;
+    let mut taken = table.lock_row(&mut session, &attempt).await;
+    if matches!(taken, Err(StoreProblem::NoAnswer)) {
+        // It had ended while nobody used it. A lock that it still got ended with it.
+        session = server.open().await?;
+        taken = table.lock_row(&mut session, &attempt).await;
+    }
+    Ok((session, taken?))
+}
+
+impl Table {
+    /// Locks the row. It returns the number of the transaction, or `None` if another one has it. On
+    /// an error the session is dropped, and its transaction with it.
+    async fn lock_row(
+        &self,
+        session: &mut SqlSession,
+        attempt: &Attempt,
+    ) -> StoreResult<Option<String>> {
+        for has_made_row in [false, true] {
+            let found = match self.begin(session, attempt).await {
+                Err(problem) if is_row_taken(&problem) => {
+                    session.batch("ROLLBACK").await?;
+                    return Ok(None);
+                }
+                found => found?,
+            };
+            match found.cell(0) {
+                Some(mark) => {
+                    // It may have been made a replica since the connection was opened.
+                    if needs_savepoint(session) && mark != "0" {
+                        return Err(StoreProblem::Replica);
+                    }
+                    return Ok(Some(mark.to_owned()));
+                }
+                None => session.batch("ROLLBACK").await?,
+            }
+            if !has_made_row && !self.make_row(session, &attempt.name).await? {
+                return Ok(None);
+            }
+        }
+        // Another client removes the row again and again.
+        Ok(None)
+    }
+
+    /// Begins a transaction, and locks the row in it: in one round trip.
+    async fn begin(&self, session: &mut SqlSession, attempt: &Attempt) -> StoreResult<SqlRows> {
+        let (table, column) = (&self.name, &self.key[0]);
+        match session {
+            #[cfg(feature = "postgres")]
+            SqlSession::Postgres(session) => {
+                let ttl = super::row::millis(attempt.ttl);
+                let begin = format!(
+                    "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; \
+                     SET LOCAL idle_in_transaction_session_timeout = {ttl}"
+                );
+                let lock = format!(
+                    "SELECT txid_current()::text FROM {table} \
+                     WHERE {column} = $1 FOR UPDATE NOWAIT"
+                );
+                session.run_after(&begin, &lock, &[&attempt.name]).await
+            }
+            #[cfg(feature = "mysql")]
+            SqlSession::MySql(session) => {
+                session.lease(attempt.ttl).await?;
+                // The savepoint is what the transaction is known by.
+                let begin = "START TRANSACTION; SAVEPOINT lockkeeper_hold";
+                let lock = format!("SELECT @@global.read_only FROM {table} WHERE {column} = ");
+                session
+                    .run_after(begin, &lock, &attempt.name, " FOR UPDATE NOWAIT")
+                    .await
+            }
+        }
+    }
+
+    /// `false` if another transaction has just made it, and goes on.
+    async fn make_row(&self, session: &mut SqlSession, name: &str) -> StoreResult<bool> {
+        let (table, column) = (&self.name, &self.key[0]);
+        let sql = session.dialect().pick(
+            format!("INSERT INTO {table} ({column}) VALUES ($1) ON CONFLICT DO NOTHING"),
+            format!(
+                "INSERT INTO {table} ({column}) VALUES (?) \
+                 ON DUPLICATE KEY UPDATE {column} = {column}"
+            ),
+        );
+        let is_waited_for = session.dialect().pick(true, false);
+        if is_waited_for {
+            session.batch(BEGIN_ROW).await?;
+        }
+        let (is_made, end) = match session.run(&sql, &[name]).await {
+            Err(problem) if is_row_taken(&problem) => (false, "ROLLBACK"),
+            made => (made.map(|_| true)?, "COMMIT"),
+        };
+        if is_waited_for {
+            session.batch(end).await?;
+        }
+        Ok(is_made)
     }
 }
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::future::{BoxFuture, FutureExt, ready};
 
 use super::held::HeldSessions;
 use super::row::check_name;
@@ -14,6 +14,7 @@ use super::rows::SqlRows;
 use super::server::SqlServer;
 use super::session::SqlSession;
 use super::url::{DatabaseKind, SqlUrl};
+use crate::compat::finish::in_turn;
 use crate::compat::keeper::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
 use crate::error::{Error, Result, StoreProblem};
@@ -70,15 +71,8 @@ impl GetLock {
     }
 
     async fn take(&self, attempt: &Attempt) -> StoreResult<Acquired> {
-        let _turn = self.server.turn().await?;
-        let mut session = self.server.take().await?.straight()?;
-        let mut answer = try_get(&mut session, attempt).await;
-        if matches!(answer, Err(StoreProblem::NoAnswer)) {
-            // It had ended while nobody used it. A lock that it still got ended with it.
-            session = self.server.open().await?.straight()?;
-            answer = try_get(&mut session, attempt).await;
-        }
-        let answer = answer?;
+        let tried = try_take(Arc::clone(&self.server), attempt.clone());
+        let (session, answer) = in_turn(tried, |tried| ready(Ok(tried))).await?;
         match (answer.cell(0), answer.cell(1)) {
             // It may have been made a replica since the connection was opened.
             (_, None | Some("1")) => Err(StoreProblem::Replica),
@@ -152,6 +146,19 @@ impl PlainStore for GetLock {
     fn release<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<bool>> {
         self.free(attempt).boxed()
     }
+}
+
+/// Dropped, it closes the connection, and the server then frees what it took.
+async fn try_take(server: Arc<SqlServer>, attempt: Attempt) -> StoreResult<(SqlSession, SqlRows)> {
+    let _turn = server.turn().await?;
+    let mut session = server.take().await?.straight()?;
+    let mut answer = try_get(&mut session, &attempt).await;
+    if matches!(answer, Err(StoreProblem::NoAnswer)) {
+        // It had ended while nobody used it. A lock that it still got ended with it.
+        session = server.open().await?.straight()?;
+        answer = try_get(&mut session, &attempt).await;
+    }
+    Ok((session, answer?))
 }
 
 async fn try_get(session: &mut SqlSession, attempt: &Attempt) -> StoreResult<SqlRows> {

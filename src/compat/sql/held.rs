@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, ready};
 use tokio::sync::Mutex;
 
 use super::server::SqlServer;
 use super::session::SqlSession;
-use crate::compat::finish::FinishOnDrop;
+use crate::compat::finish::in_turn;
 use crate::compat::store::{Attempt, StoreResult};
 use crate::error::StoreProblem;
 use crate::latch::Latch;
@@ -63,7 +63,7 @@ impl HeldSessions {
         let Some(held) = self.get(secret) else {
             return Ok(None);
         };
-        let done = FinishOnDrop::new(async move { held.run(work).await }).await;
+        let done = in_turn(ready(Ok(())), async move |()| held.run(work).await).await;
         if matches!(done, Ok(None)) {
             let ended = self.remove(secret);
             drop(ended);
@@ -83,7 +83,7 @@ impl HeldSessions {
             return Ok(None);
         };
         let (all, secret, server) = (self.clone(), secret.to_owned(), Arc::clone(server));
-        let ended = FinishOnDrop::new(async move {
+        let ended = async move |()| {
             let mut session = held.session.lock().await;
             let done = run_on(&mut session, work).await;
             let ended = all.remove(&secret);
@@ -98,15 +98,19 @@ impl HeldSessions {
             }
             drop((session, ended));
             done
-        });
-        ended.await
+        };
+        in_turn(ready(Ok(())), ended).await
     }
 
     /// Closes the connection of a hold.
     pub(super) async fn close(&self, secret: &str) {
         if let Some(held) = self.remove(secret) {
-            let session = held.session.lock().await.take();
-            drop(session);
+            let closed = async move |()| {
+                let session = held.session.lock().await.take();
+                drop(session);
+                Ok(())
+            };
+            in_turn(ready(Ok(())), closed).await.unwrap_or_default();
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::rows::SqlRows;
 use super::session::SqlSession;
 use super::url::{DatabaseKind, SqlUrl};
-use crate::compat::finish::FinishOnDrop;
+use crate::compat::finish::in_turn;
 use crate::compat::store::{Attempt, StoreResult};
 use crate::error::{Error, Result, StoreProblem};
 use crate::latch::Latch;
@@ -107,8 +107,7 @@ impl SqlServer {
     /// Runs one statement on any connection. If the caller is dropped, a statement that was sent
     /// ends in its own time and its connection is kept; one that was not sent is not sent.
     pub(super) async fn run(self: &Arc<Self>, sql: &str, params: &[&str]) -> StoreResult<SqlRows> {
-        let turn = self.turn().await?;
-        self.run_in(turn, sql, params).await
+        self.run_in(&self.tries, sql, params).await
     }
 
     /// The same for an attempt. That of a holder waits for no try.
@@ -118,11 +117,11 @@ impl SqlServer {
         sql: &str,
         params: &[&str],
     ) -> StoreResult<SqlRows> {
-        let turn = match attempt.seen.on(GRANTED) {
-            None => self.turn().await?,
-            Some(_) => turn_of(&self.holders).await?,
+        let width = match attempt.seen.on(GRANTED) {
+            None => &self.tries,
+            Some(_) => &self.holders,
         };
-        self.run_in(turn, sql, params).await
+        self.run_in(width, sql, params).await
     }
 
     /// From now on it is that of a holder.
@@ -132,15 +131,19 @@ impl SqlServer {
 
     async fn run_in(
         self: &Arc<Self>,
-        turn: OwnedSemaphorePermit,
+        width: &Arc<Semaphore>,
         sql: &str,
         params: &[&str],
     ) -> StoreResult<SqlRows> {
-        let mut session = self.take().await?;
-        let server = Arc::clone(self);
+        let (server, width) = (Arc::clone(self), Arc::clone(width));
+        let turn = async move {
+            let turn = turn_of(&width).await?;
+            let session = server.take().await?;
+            Ok((turn, server, session))
+        };
         let sql = sql.to_owned();
         let params: Vec<String> = params.iter().map(|&param| param.to_owned()).collect();
-        let statement = async move {
+        let statement = async move |(turn, server, mut session): (_, Arc<Self>, SqlSession)| {
             let params: Vec<&str> = params.iter().map(|param| &**param).collect();
             let answer = timeout(STATEMENT_TIMEOUT, session.run_again(&sql, &params)).await;
             // A connection without an answer would keep its turn for ever.
@@ -149,7 +152,7 @@ impl SqlServer {
             drop(turn);
             answer
         };
-        FinishOnDrop::new(statement).await
+        in_turn(turn, statement).await
     }
 
     /// One of the few that may try at a time.
