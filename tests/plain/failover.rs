@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use lockkeeper::Error;
 use lockkeeper::compat::{PlainMutex, PlainStore, StoreProblem, connect};
 use testbench::daemon::{self, Daemon};
@@ -24,6 +25,10 @@ pub const CASES: &[&[Case]] = &[
     ],
     crate::cases![if |kind| kind.starts_with("mysql+");
         a_primary_that_is_made_read_only_keeps_no_lock,
+    ],
+    // A lock of a connection to PostgreSQL needs a restart to be demoted.
+    crate::cases![if |kind| is_sql(kind) && !(is_session(kind) && kind.starts_with("postgres"));
+        a_primary_that_was_demoted_is_left_for_the_next,
     ],
 ];
 
@@ -224,19 +229,70 @@ async fn an_old_primary_that_still_answers_lets_two_hold(bed: Arc<Bed>, name: St
     next.release().await.unwrap();
 }
 
+/// A server with a user `app`. The operator may write also where it only reads, but gets no lock
+/// that needs no write.
+async fn with_user(kind: &str) -> Daemon {
+    let is_postgres = kind.starts_with("postgres");
+    let server = match is_postgres {
+        true => daemon::postgres(&[]),
+        false => daemon::mariadb(&[]),
+    };
+    let server = server.unwrap();
+    sql::create(kind, &sql::url(kind, &server)).await.unwrap();
+    let makes = [
+        "CREATE USER app IDENTIFIED BY ''",
+        "GRANT ALL ON test.* TO app",
+    ];
+    for make in makes.iter().filter(|_| !is_postgres) {
+        sql::execute(kind, &server, make).await;
+    }
+    server
+}
+
+/// Its connections stay open. Whoever connects now comes to the next primary.
+async fn a_primary_that_was_demoted_is_left_for_the_next(bed: Arc<Bed>, name: String) {
+    let (first, second) = (with_user(bed.kind).await, with_user(bed.kind).await);
+    let way = Relay::to(first.address()).await;
+    let url = sql::url(bed.kind, &first).replace("root@", "app@");
+    let url = url.replace(&first.address().to_string(), &way.address().to_string());
+    let keeper = connect(&url).await.unwrap();
+    let lock = |number: usize| {
+        let lock = keeper.mutex(format!("{name}{number}")).unwrap();
+        lock.with_ttl(TTL).unwrap()
+    };
+    // Several connections are kept.
+    let locks = (0..8).map(lock);
+    let locked = join_all(locks.map(|lock| async move { lock.lock().await }));
+    for guard in locked.await {
+        guard.unwrap().release().await.unwrap();
+    }
+
+    let demote: &[&str] = match bed.kind.starts_with("postgres") {
+        true => &[
+            "ALTER SYSTEM SET default_transaction_read_only = on",
+            "SELECT pg_reload_conf()",
+        ],
+        false => &["SET GLOBAL read_only = 1"],
+    };
+    for step in demote {
+        sql::execute(bed.kind, &first, step).await;
+    }
+    way.lead_to(second.address());
+    // PostgreSQL's connections hear of it a moment later.
+    sleep(Duration::from_millis(200)).await;
+
+    // The first try may be told.
+    drop(lock(9).try_lock().await);
+    let guard = lock(9).try_lock().await.expect("it is at the next primary");
+    guard.expect("it is free").release().await.unwrap();
+    assert!(lock(9).try_lock().await.unwrap().is_some());
+}
+
 /// As is done before another server is promoted. Connections stay open, and some locks need no
 /// write.
 async fn a_primary_that_is_made_read_only_keeps_no_lock(bed: Arc<Bed>, name: String) {
-    let server = daemon::mariadb(&[]).unwrap();
+    let server = with_user(bed.kind).await;
     let operator = sql::url(bed.kind, &server);
-    sql::create(bed.kind, &operator).await.unwrap();
-    // The operator may write also then, but gets no lock that needs no write.
-    for make in [
-        "CREATE USER app IDENTIFIED BY ''",
-        "GRANT ALL ON test.* TO app",
-    ] {
-        sql::execute(bed.kind, &server, make).await;
-    }
     let keeper = connect(&operator.replace("root@", "app@")).await.unwrap();
     let lock = |name: &str| keeper.mutex(name).unwrap().with_ttl(TTL).unwrap();
     let (held, free) = (lock(&name), lock("another"));

@@ -18,6 +18,7 @@ use crate::bed::{Bed, TTL};
 crate::cases![
     ["redis+setnx", "redis+fenced", "redis+redisson"]
     a_replica_is_refused,
+    a_primary_that_was_demoted_is_left_for_the_next,
     a_wrong_password_is_denied,
     a_user_without_rights_is_denied,
     what_is_no_redis_is_told_so_in_bounded_time,
@@ -55,13 +56,34 @@ async fn a_replica_is_refused(bed: Arc<Bed>, name: String) {
     // A primary that becomes one while it is used.
     let lock = lock_on(&bed, &primary, &name).await;
     lock.lock().await.unwrap().release().await.unwrap();
+    demote(&primary, &replica).await;
+    let error = lock.try_lock().await.unwrap_err();
+    assert_eq!(problem(&error), &StoreProblem::Replica, "{error}");
+}
+
+async fn demote(primary: &Daemon, next: &Daemon) {
     let client = redis::Client::open(format!("redis://{}", primary.address())).unwrap();
     let mut redis = client.get_multiplexed_async_connection().await.unwrap();
     let mut demote = redis::cmd("REPLICAOF");
-    demote.arg("127.0.0.1").arg(replica.address().port());
+    demote.arg("127.0.0.1").arg(next.address().port());
     let _demoted: () = demote.query_async(&mut redis).await.unwrap();
-    let error = lock.try_lock().await.unwrap_err();
-    assert_eq!(problem(&error), &StoreProblem::Replica, "{error}");
+}
+
+/// Its connections stay open. Whoever connects now comes to the next primary.
+async fn a_primary_that_was_demoted_is_left_for_the_next(bed: Arc<Bed>, name: String) {
+    let (first, second) = (daemon::redis(&[]).unwrap(), daemon::redis(&[]).unwrap());
+    let way = Relay::to(first.address()).await;
+    let lock = connect(&url(&bed, way.address())).await.unwrap();
+    let lock = lock.mutex(&name).unwrap().with_ttl(TTL).unwrap();
+    lock.lock().await.unwrap().release().await.unwrap();
+
+    demote(&first, &second).await;
+    way.lead_to(second.address());
+
+    // The first try may be told.
+    drop(lock.try_lock().await);
+    let guard = lock.try_lock().await.expect("it is at the next primary");
+    guard.expect("it is free").release().await.unwrap();
 }
 
 async fn a_wrong_password_is_denied(bed: Arc<Bed>, name: String) {

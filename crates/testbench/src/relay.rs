@@ -33,6 +33,7 @@ pub enum Way {
 pub struct Relay {
     address: SocketAddr,
     way: watch::Sender<Way>,
+    server: watch::Sender<SocketAddr>,
     _port: TcpSocket,
     /// The task ends with it.
     _work: JoinSet<()>,
@@ -46,10 +47,12 @@ impl Relay {
         let listener = listen(address, BACKLOG).await;
         let (way, ways) = watch::channel(Way::Open);
         let mut work = JoinSet::new();
-        work.spawn(relay(listener, server, ways));
+        let (server, servers) = watch::channel(server);
+        work.spawn(relay(listener, servers, ways));
         Self {
             address,
             way,
+            server,
             _port: port,
             _work: work,
         }
@@ -63,9 +66,18 @@ impl Relay {
     pub fn set(&self, way: Way) {
         self.way.send_replace(way);
     }
+
+    /// New connections go to this server. Those that are there stay where they are.
+    pub fn lead_to(&self, server: SocketAddr) {
+        self.server.send_replace(server);
+    }
 }
 
-async fn relay(listener: TcpListener, server: SocketAddr, mut ways: watch::Receiver<Way>) {
+async fn relay(
+    listener: TcpListener,
+    servers: watch::Receiver<SocketAddr>,
+    mut ways: watch::Receiver<Way>,
+) {
     let address = listener.local_addr().unwrap();
     let mut listener = Some(listener);
     let mut pipes = JoinSet::new();
@@ -102,7 +114,10 @@ async fn relay(listener: TcpListener, server: SocketAddr, mut ways: watch::Recei
                     if way != Way::Dropping && listener.is_some() =>
                 {
                     match way {
-                        Way::Open => drop(pipes.spawn(pipe(client, server, ways.clone()))),
+                        Way::Open => {
+                            let server = *servers.borrow();
+                            pipes.spawn(pipe(client, server, ways.clone()));
+                        }
                         _ => held.push(client),
                     }
                 }

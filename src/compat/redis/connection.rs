@@ -130,11 +130,13 @@ impl Connection {
         match answer {
             Ok(value) => Ok(value),
             Err(error) => {
-                if error.is_unrecoverable_error() || error.is_io_error() {
-                    // The next request opens another one.
+                let problem = problem(&error);
+                let is_lost = error.is_unrecoverable_error() || error.is_io_error();
+                // The next request opens another one, which may lead to the next primary.
+                if is_lost || problem == StoreProblem::Replica {
                     self.forget(number);
                 }
-                Err(problem(&error))
+                Err(problem)
             }
         }
     }

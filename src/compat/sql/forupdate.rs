@@ -167,7 +167,12 @@ impl PlainStore for ForUpdate {
     }
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<Acquired>> {
-        async move { self.take(attempt).await.map_err(|p| self.table.explain(p)) }.boxed()
+        let taken = async move {
+            self.take(attempt)
+                .await
+                .inspect_err(|p| self.server.heed(p))
+        };
+        async { taken.await.map_err(|p| self.table.explain(p)) }.boxed()
     }
 
     fn renew<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<bool>> {

@@ -136,7 +136,8 @@ impl PlainStore for GetLock {
     }
 
     fn acquire<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<Acquired>> {
-        self.take(attempt).boxed()
+        let taken = self.take(attempt);
+        async { taken.await.inspect_err(|p| self.server.heed(p)) }.boxed()
     }
 
     fn renew<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, StoreResult<bool>> {

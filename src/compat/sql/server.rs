@@ -148,7 +148,10 @@ impl SqlServer {
             let answer = timeout(STATEMENT_TIMEOUT, session.run_again(&sql, &params)).await;
             // A connection without an answer would keep its turn for ever.
             let answer = answer.map_err(|_| StoreProblem::NoAnswer)?;
-            server.put_back(session);
+            match &answer {
+                Err(problem @ StoreProblem::Replica) => server.heed(problem),
+                _ => server.put_back(session),
+            }
             drop(turn);
             answer
         };
@@ -193,9 +196,7 @@ impl SqlServer {
     pub(super) fn put_back(&self, session: SqlSession) {
         if session.is_closed() {
             // The others have most likely ended with it.
-            let ended = std::mem::take(&mut *self.idle.lock());
-            drop((session, ended));
-            return;
+            return self.forget_idle();
         }
         let mut idle = self.idle.lock();
         let surplus = if idle.len() < 2 * WIDTH {
@@ -206,6 +207,19 @@ impl SqlServer {
         };
         drop(idle);
         drop(surplus);
+    }
+
+    /// A try was told of a problem, on a connection that is used no more. A server that only reads
+    /// now keeps its connections: those opened from now on may lead to the next primary.
+    pub(super) fn heed(&self, problem: &StoreProblem) {
+        if *problem == StoreProblem::Replica {
+            self.forget_idle();
+        }
+    }
+
+    fn forget_idle(&self) {
+        let ended = std::mem::take(&mut *self.idle.lock());
+        drop(ended);
     }
 
     pub(super) async fn open(&self) -> StoreResult<SqlSession> {
