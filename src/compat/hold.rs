@@ -24,8 +24,6 @@ use crate::token::Token;
 
 /// A renewal is sent so often in a ttl.
 const RENEWALS: u32 = 3;
-/// A store has this part of the ttl to answer.
-const PATIENCE: u32 = 4;
 /// What still came is freed after this part of the time that it took to come.
 const LATER: u32 = 10;
 
@@ -89,7 +87,7 @@ pub(super) async fn in_time<T>(
     attempt: &Attempt,
     answer: impl Future<Output = StoreResult<T>>,
 ) -> StoreResult<T> {
-    within(attempt.ttl / PATIENCE, answer).await
+    within(attempt.patience(), answer).await
 }
 
 async fn within<T>(
@@ -294,7 +292,7 @@ impl<S: PlainStore + ?Sized> PlainHold<S> {
                 self.free();
                 return Err(self.error(loss));
             }
-            let limit = self.valid_for().min(self.attempt.ttl / PATIENCE);
+            let limit = self.valid_for().min(self.attempt.patience());
             match within(limit, self.store.release(&self.attempt)).await {
                 // An earlier request without an answer may have freed it.
                 Ok(was_ours) if was_ours || is_repeated => {

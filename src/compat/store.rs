@@ -12,6 +12,9 @@ use crate::latch::Latch;
 use crate::owner::Owner;
 use crate::token::Token;
 
+/// A store has this part of the ttl to answer.
+const PATIENCE: u32 = 4;
+
 /// A store with one kind of plain lock, in the form that other programs use.
 ///
 /// The futures may be dropped at any await. What they had sent may still happen: a caller then
@@ -65,6 +68,13 @@ pub struct Attempt {
     pub owner: Option<Owner>,
     /// For a store that compares versions and not secrets.
     pub seen: SeenVersion,
+}
+
+impl Attempt {
+    /// A store has so long to answer.
+    pub(crate) fn patience(&self) -> Duration {
+        self.ttl / PATIENCE
+    }
 }
 
 /// The version at which a store last saw an attempt's own value, so that a renewal or a release

@@ -22,6 +22,10 @@ pub const CASES: &[&[Case]] = &[
         a_connection_that_ended_while_nobody_used_it_is_replaced,
     ],
     crate::cases![if is_sql; connections_that_fall_silent_do_not_stop_the_next_tries],
+    crate::cases![if |kind| is_sql(kind) && !is_session(kind);
+        connections_that_fall_silent_end_no_hold,
+        idle_connections_that_fall_silent_end_no_hold,
+    ],
 ];
 
 /// A server that ends each connection that is idle for a second, also in a transaction.
@@ -159,6 +163,43 @@ async fn connections_that_fall_silent_do_not_stop_the_next_tries(bed: Arc<Bed>, 
         };
 
         println!("{}: granted again after {:?}", bed.kind, begun.elapsed());
+        guard.release().await.unwrap();
+    }
+}
+
+/// Each has one of them. Those that are opened later are served.
+async fn connections_that_fall_silent_end_no_hold(bed: Arc<Bed>, name: String) {
+    survive_silence(&bed, &name, 4, 4).await;
+}
+
+async fn idle_connections_that_fall_silent_end_no_hold(bed: Arc<Bed>, name: String) {
+    survive_silence(&bed, &name, 8, 1).await;
+}
+
+/// Some locks at once fill the idle connections, and some of them are held.
+async fn survive_silence(bed: &Bed, name: &str, used: usize, held: usize) {
+    let ttl = TTL * 4;
+    let way = Relay::to(bed.addresses()[0]).await;
+    let keeper = connect(&bed.url_at(&way.address().to_string())).await;
+    let keeper = keeper.unwrap();
+    let locks = (0..used).map(|number| {
+        let lock = keeper.mutex(format!("{name}{number}")).unwrap();
+        lock.with_ttl(ttl).unwrap()
+    });
+    let guards = join_all(locks.map(|lock| async move { lock.lock().await })).await;
+    let mut guards: Vec<_> = guards.into_iter().map(Result::unwrap).collect();
+    for guard in guards.split_off(held) {
+        guard.release().await.unwrap();
+    }
+
+    way.set(Way::Silent);
+    sleep(TTL / 10).await;
+    way.set(Way::Open);
+    sleep(ttl * 3 / 2).await;
+
+    let lost: Vec<_> = guards.iter().filter(|guard| !guard.is_held()).collect();
+    assert!(lost.is_empty(), "renewed on other connections: {lost:?}");
+    for guard in guards {
         guard.release().await.unwrap();
     }
 }

@@ -6,16 +6,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt, ready};
+use futures_util::future::{BoxFuture, FutureExt};
 use md5::{Digest, Md5};
 
 use super::held::HeldSessions;
 use super::row::{SHORTEST_TTL, check_name, millis};
 use super::rows::SqlRows;
-use super::server::SqlServer;
+use super::server::{SqlServer, ping_limit};
 use super::session::SqlSession;
 use super::url::{DatabaseKind, SqlUrl};
-use crate::compat::finish::in_turn;
 use crate::compat::keeper::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
 use crate::error::{Error, Result, StoreProblem};
@@ -84,9 +83,8 @@ impl AdvisoryLock {
     }
 
     async fn take(&self, attempt: &Attempt) -> StoreResult<Acquired> {
-        let (key, ttl) = (Self::key(&attempt.name).to_string(), millis(attempt.ttl));
-        let tried = try_take(Arc::clone(&self.server), key, ttl);
-        let (session, answer) = in_turn(tried, |tried| ready(Ok(tried))).await?;
+        let tried = try_take(Arc::clone(&self.server), attempt.clone());
+        let (session, answer) = self.server.in_try(tried).await?;
         match (answer.cell(0), answer.cell(1)) {
             (Some(_), Some(process)) => {
                 self.held.insert(attempt, session, process.to_owned());
@@ -158,13 +156,10 @@ impl PlainStore for AdvisoryLock {
 }
 
 /// Dropped, it closes the connection, and the server then frees what it took.
-async fn try_take(
-    server: Arc<SqlServer>,
-    key: String,
-    ttl: String,
-) -> StoreResult<(SqlSession, SqlRows)> {
-    let _turn = server.turn().await?;
-    let mut session = server.take().await?.straight()?;
+async fn try_take(server: Arc<SqlServer>, attempt: Attempt) -> StoreResult<(SqlSession, SqlRows)> {
+    let key = AdvisoryLock::key(&attempt.name).to_string();
+    let ttl = millis(attempt.ttl);
+    let mut session = server.take(ping_limit(&attempt)).await?.straight()?;
     let sql = "SELECT CASE WHEN pg_try_advisory_lock($1::bigint) \
                THEN set_config('idle_session_timeout', $2, false) END, pg_backend_pid()";
     let mut answer = session.run_again(sql, &[&key, &ttl]).await;

@@ -6,16 +6,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt, ready};
+use futures_util::future::{BoxFuture, FutureExt};
 
 use super::held::HeldSessions;
 use super::row::{SHORTEST_TTL, check_name};
 use super::rows::SqlRows;
 use super::schema::Table;
-use super::server::SqlServer;
+use super::server::{SqlServer, ping_limit};
 use super::session::SqlSession;
 use super::url::SqlUrl;
-use crate::compat::finish::in_turn;
 use crate::compat::keeper::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
 use crate::error::{Result, StoreProblem};
@@ -90,7 +89,7 @@ impl ForUpdate {
     async fn take(&self, attempt: &Attempt) -> StoreResult<Acquired> {
         let (server, table) = (Arc::clone(&self.server), Arc::clone(&self.table));
         let tried = try_take(server, table, attempt.clone());
-        let (session, taken) = in_turn(tried, |tried| ready(Ok(tried))).await?;
+        let (session, taken) = self.server.in_try(tried).await?;
         match taken {
             Some(mark) => {
                 self.held.insert(attempt, session, mark);
@@ -190,8 +189,7 @@ async fn try_take(
     table: Arc<Table>,
     attempt: Attempt,
 ) -> StoreResult<(SqlSession, Option<String>)> {
-    let _turn = server.turn().await?;
-    let mut session = server.take().await?;
+    let mut session = server.take(ping_limit(&attempt)).await?;
     let mut taken = table.lock_row(&mut session, &attempt).await;
     if matches!(taken, Err(StoreProblem::NoAnswer)) {
         // It had ended while nobody used it. A lock that it still got ended with it.

@@ -6,15 +6,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt, ready};
+use futures_util::future::{BoxFuture, FutureExt};
 
 use super::held::HeldSessions;
 use super::row::check_name;
 use super::rows::SqlRows;
-use super::server::SqlServer;
+use super::server::{SqlServer, ping_limit};
 use super::session::SqlSession;
 use super::url::{DatabaseKind, SqlUrl};
-use crate::compat::finish::in_turn;
 use crate::compat::keeper::PlainKeeper;
 use crate::compat::store::{Acquired, Attempt, Capabilities, PlainStore, StoreResult};
 use crate::error::{Error, Result, StoreProblem};
@@ -72,7 +71,7 @@ impl GetLock {
 
     async fn take(&self, attempt: &Attempt) -> StoreResult<Acquired> {
         let tried = try_take(Arc::clone(&self.server), attempt.clone());
-        let (session, answer) = in_turn(tried, |tried| ready(Ok(tried))).await?;
+        let (session, answer) = self.server.in_try(tried).await?;
         match (answer.cell(0), answer.cell(1)) {
             // It may have been made a replica since the connection was opened.
             (_, None | Some("1")) => Err(StoreProblem::Replica),
@@ -151,8 +150,7 @@ impl PlainStore for GetLock {
 
 /// Dropped, it closes the connection, and the server then frees what it took.
 async fn try_take(server: Arc<SqlServer>, attempt: Attempt) -> StoreResult<(SqlSession, SqlRows)> {
-    let _turn = server.turn().await?;
-    let mut session = server.take().await?.straight()?;
+    let mut session = server.take(ping_limit(&attempt)).await?.straight()?;
     let mut answer = try_get(&mut session, &attempt).await;
     if matches!(answer, Err(StoreProblem::NoAnswer)) {
         // It had ended while nobody used it. A lock that it still got ended with it.

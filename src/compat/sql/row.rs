@@ -119,7 +119,7 @@ impl UniqueRow {
             ),
             taken_in_mysql(table, attempt.owner.is_some()),
         );
-        let answer = self.server.run(&sql, &params).await?;
+        let answer = self.server.run_for(attempt, &sql, &params).await?;
         let token = match self.server.dialect() {
             #[cfg(feature = "postgres")]
             DatabaseKind::Postgres => answer.number(0),
@@ -148,7 +148,7 @@ impl UniqueRow {
         };
         let left = "TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires) DIV 1000";
         let sql = format!("SELECT {left} FROM {table} WHERE name = ?");
-        let answer = self.server.run(&sql, &[&attempt.name]).await?;
+        let answer = self.server.run_for(attempt, &sql, &[&attempt.name]).await?;
         Ok(Acquired::No {
             left: answer.millis(0),
         })

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::ready;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 
@@ -107,21 +108,23 @@ impl SqlServer {
     /// Runs one statement on any connection. If the caller is dropped, a statement that was sent
     /// ends in its own time and its connection is kept; one that was not sent is not sent.
     pub(super) async fn run(self: &Arc<Self>, sql: &str, params: &[&str]) -> StoreResult<SqlRows> {
-        self.run_in(&self.tries, sql, params).await
+        let limits = (CONNECT_TIMEOUT, STATEMENT_TIMEOUT);
+        self.run_in(&self.tries, limits, sql, params).await
     }
 
-    /// The same for an attempt. That of a holder waits for no try.
+    /// The same for an attempt. That of a holder waits for no try, and no longer than its caller.
     pub(super) async fn run_for(
         self: &Arc<Self>,
         attempt: &Attempt,
         sql: &str,
         params: &[&str],
     ) -> StoreResult<SqlRows> {
-        let width = match attempt.seen.on(GRANTED) {
-            None => &self.tries,
-            Some(_) => &self.holders,
+        let (width, limit) = match attempt.seen.on(GRANTED) {
+            None => (&self.tries, STATEMENT_TIMEOUT),
+            Some(_) => (&self.holders, STATEMENT_TIMEOUT.min(attempt.patience())),
         };
-        self.run_in(width, sql, params).await
+        let limits = (ping_limit(attempt), limit);
+        self.run_in(width, limits, sql, params).await
     }
 
     /// From now on it is that of a holder.
@@ -132,22 +135,25 @@ impl SqlServer {
     async fn run_in(
         self: &Arc<Self>,
         width: &Arc<Semaphore>,
+        (ping_limit, limit): (Duration, Duration),
         sql: &str,
         params: &[&str],
     ) -> StoreResult<SqlRows> {
         let (server, width) = (Arc::clone(self), Arc::clone(width));
         let turn = async move {
             let turn = turn_of(&width).await?;
-            let session = server.take().await?;
+            let session = server.take(ping_limit).await?;
             Ok((turn, server, session))
         };
         let sql = sql.to_owned();
         let params: Vec<String> = params.iter().map(|&param| param.to_owned()).collect();
         let statement = async move |(turn, server, mut session): (_, Arc<Self>, SqlSession)| {
             let params: Vec<&str> = params.iter().map(|param| &**param).collect();
-            let answer = timeout(STATEMENT_TIMEOUT, session.run_again(&sql, &params)).await;
-            // A connection without an answer would keep its turn for ever.
-            let answer = answer.map_err(|_| StoreProblem::NoAnswer)?;
+            let Ok(answer) = timeout(limit, session.run_again(&sql, &params)).await else {
+                // It would keep its turn for ever, and the others may be silent too.
+                server.forget_idle();
+                return Err(StoreProblem::NoAnswer);
+            };
             match &answer {
                 Err(problem @ StoreProblem::Replica) => server.heed(problem),
                 _ => server.put_back(session),
@@ -158,14 +164,25 @@ impl SqlServer {
         in_turn(turn, statement).await
     }
 
-    /// One of the few that may try at a time.
-    pub(super) async fn turn(&self) -> StoreResult<OwnedSemaphorePermit> {
-        turn_of(&self.tries).await
+    /// Tries something in its turn. Dropped, it does not go on.
+    pub(super) async fn in_try<T: Send + 'static>(
+        &self,
+        tried: impl Future<Output = StoreResult<T>> + Send + 'static,
+    ) -> StoreResult<T> {
+        let tries = Arc::clone(&self.tries);
+        let limited = async move {
+            let _turn = turn_of(&tries).await?;
+            // A caller that polls no more gives up nothing.
+            let tried = timeout(STATEMENT_TIMEOUT, tried).await;
+            tried.unwrap_or(Err(StoreProblem::NoAnswer))
+        };
+        in_turn(limited, |tried| ready(Ok(tried))).await
     }
 
-    /// A connection for its taker alone. One that is opened for a taker that is dropped is kept:
-    /// on a slow server, no try would ever end otherwise.
-    pub(super) async fn take(self: &Arc<Self>) -> StoreResult<SqlSession> {
+    /// A connection for its taker alone, which may be asked for so long whether it lives. One that
+    /// is opened for a taker that is dropped is kept: on a slow server, no try would ever end
+    /// otherwise.
+    pub(super) async fn take(self: &Arc<Self>, ping_limit: Duration) -> StoreResult<SqlSession> {
         loop {
             let idle = self.idle.lock().pop();
             let Some((used, mut session)) = idle else {
@@ -176,11 +193,13 @@ impl SqlServer {
             }
             let is_alive = async {
                 used.elapsed() < IDLE_UNASKED
-                    || timeout(CONNECT_TIMEOUT, session.is_alive()).await == Ok(true)
+                    || timeout(ping_limit, session.is_alive()).await == Ok(true)
             };
             if is_alive.await {
                 return Ok(session);
             }
+            // The others were used before it, and have most likely ended too.
+            self.forget_idle();
         }
         let server = Arc::clone(self);
         let (done, opened) = oneshot::channel();
@@ -246,6 +265,11 @@ impl SqlServer {
             }
         }
     }
+}
+
+/// There is time left to open another connection.
+pub(super) fn ping_limit(attempt: &Attempt) -> Duration {
+    CONNECT_TIMEOUT.min(attempt.patience() / 2)
 }
 
 async fn turn_of(width: &Arc<Semaphore>) -> StoreResult<OwnedSemaphorePermit> {

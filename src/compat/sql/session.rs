@@ -97,11 +97,11 @@ impl SqlSession {
         }
     }
 
-    /// Asks whether it is still open. The end of one to PostgreSQL is known without that.
+    /// Asks whether it is still there. One that fell silent does not look closed.
     pub(super) async fn is_alive(&mut self) -> bool {
         match self {
             #[cfg(feature = "postgres")]
-            Self::Postgres(session) => !session.is_closed(),
+            Self::Postgres(session) => session.batch("").await.is_ok(),
             #[cfg(feature = "mysql")]
             Self::MySql(session) => session.ping().await.is_ok(),
         }

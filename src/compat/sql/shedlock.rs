@@ -94,7 +94,7 @@ impl ShedLock {
                      WHERE l.lock_until <= {PG_NOW}"
                 );
                 let params = [&*attempt.name, &ttl, &holder];
-                self.server.run(&sql, &params).await?.affected > 0
+                self.server.run_for(attempt, &sql, &params).await?.affected > 0
             }
             #[cfg(feature = "mysql")]
             DatabaseKind::MySql => {
@@ -108,7 +108,7 @@ impl ShedLock {
                      lock_until = IF(lock_until <= {MY_NOW}, VALUES(lock_until), lock_until)"
                 );
                 let params = [&*attempt.name, &ttl, &holder];
-                self.server.run(&sql, &params).await?.affected > 0
+                self.server.run_for(attempt, &sql, &params).await?.affected > 0
             }
         };
         if taken {
@@ -125,7 +125,11 @@ impl ShedLock {
                  FROM {table} WHERE name = ?"
             ),
         );
-        let left = self.server.run(&sql, &[&attempt.name]).await?.millis(0);
+        let left = self
+            .server
+            .run_for(attempt, &sql, &[&attempt.name])
+            .await?
+            .millis(0);
         Ok(Acquired::No { left })
     }
 
