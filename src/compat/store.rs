@@ -95,6 +95,12 @@ impl SeenVersion {
         seen.filter(|(there, _)| *there == connection)
             .map(|(_, version)| version)
     }
+
+    /// Whether it was ever seen: the attempt is that of a holder.
+    #[cfg(feature = "memcached")]
+    pub(super) fn is_any(&self) -> bool {
+        self.0.lock().is_some()
+    }
 }
 
 /// Without the secret and the owner.

@@ -6,9 +6,12 @@ use std::time::{Duration, Instant};
 use lockkeeper::Error;
 use lockkeeper::compat::{StoreProblem, connect};
 use testbench::daemon;
+use testbench::relay::{Relay, Way};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::bed::{Bed, ask};
+use crate::bed::{Bed, TTL, ask};
+use crate::cut::CutWay;
 use crate::redis_servers::says;
 
 crate::cases![
@@ -21,6 +24,8 @@ crate::cases![
     a_server_without_versions_is_refused,
     a_stopped_server_does_not_shift_the_answers,
     a_strangers_lock_of_a_server_that_started_again_is_not_touched,
+    a_connection_that_falls_silent_is_replaced,
+    waiters_that_ask_all_the_time_end_no_hold,
 ];
 
 async fn a_name_that_memcached_cannot_hold_is_refused(bed: Arc<Bed>, _name: String) {
@@ -202,6 +207,44 @@ async fn a_strangers_lock_of_a_server_that_started_again_is_not_touched(
 
     assert!(error.is_lost(), "{error}");
     assert_eq!(ask(address, &add), "NOT_STORED\r\n");
+}
+
+/// It is neither closed nor answered, as behind a firewall that has forgotten it.
+async fn a_connection_that_falls_silent_is_replaced(bed: Arc<Bed>, name: String) {
+    let way = Relay::to(bed.addresses()[0]).await;
+    let keeper = connect(&bed.url_at(&way.address().to_string())).await;
+    let lock = keeper.unwrap().mutex(&name).unwrap();
+    let guard = lock.with_ttl(TTL * 2).unwrap().lock().await.unwrap();
+
+    way.set(Way::Silent);
+    sleep(TTL / 4).await;
+    way.set(Way::Open);
+
+    sleep(TTL * 3).await;
+    assert!(guard.is_held(), "renewed on another connection");
+    guard.release().await.unwrap();
+}
+
+/// There is one connection, and each try is two requests on it.
+async fn waiters_that_ask_all_the_time_end_no_hold(bed: Arc<Bed>, name: String) {
+    let way = CutWay::to(bed.addresses()[0]).await;
+    let keeper = connect(&bed.url_at(&way.address().to_string())).await;
+    let keeper = keeper.unwrap();
+    let lock = keeper.mutex(&name).unwrap();
+    let guard = lock.clone().with_ttl(TTL * 2).unwrap();
+    let guard = guard.lock().await.unwrap();
+    way.answer_after(Duration::from_millis(5));
+    let mut waiters = JoinSet::new();
+    for _ in 0..500 {
+        let lock = lock.clone();
+        waiters.spawn(async move { lock.lock().await.map(drop) });
+    }
+
+    sleep(TTL * 5).await;
+
+    assert!(guard.is_held(), "its renewals wait for no tries");
+    guard.release().await.unwrap();
+    waiters.shutdown().await;
 }
 
 fn problem(error: &Error) -> &StoreProblem {

@@ -61,8 +61,11 @@ impl MemcachedAdd {
     }
 
     /// Why the lock was not free.
-    async fn why_taken(connection: &MetaConnection, name: &str) -> StoreResult<Acquired> {
-        let left = match connection.ask(format!("mg {name} t\r\n")).await? {
+    async fn why_taken(connection: &MetaConnection, attempt: &Attempt) -> StoreResult<Acquired> {
+        let left = match connection
+            .ask(attempt, format!("mg {} t\r\n", attempt.name))
+            .await?
+        {
             // `t-1` for a key without a ttl.
             MetaAnswer::Done(flags) => MetaAnswer::flag(&flags, 't')
                 .and_then(|seconds| seconds.parse().ok())
@@ -75,7 +78,7 @@ impl MemcachedAdd {
 
     /// The version at which the lock is the attempt's.
     async fn read(connection: &MetaConnection, attempt: &Attempt) -> StoreResult<Option<u64>> {
-        let read = connection.ask(format!("mg {} v c\r\n", attempt.name));
+        let read = connection.ask(attempt, format!("mg {} v c\r\n", attempt.name));
         let (flags, value) = match read.await? {
             MetaAnswer::Value(flags, value) => (flags, value),
             MetaAnswer::Nothing => return Ok(None),
@@ -106,7 +109,7 @@ impl MemcachedAdd {
             let Some(version) = read else {
                 return Ok(false);
             };
-            match connection.ask(request(version)).await? {
+            match connection.ask(attempt, request(version)).await? {
                 MetaAnswer::Done(flags) => {
                     remember(attempt, &connection, &flags);
                     return Ok(true);
@@ -153,12 +156,12 @@ impl PlainStore for MemcachedAdd {
         async move {
             let connection = self.client.connected().await?;
             // `E`: add.
-            match connection.ask(set(attempt, "ME")).await? {
+            match connection.ask(attempt, set(attempt, "ME")).await? {
                 MetaAnswer::Done(flags) => {
                     remember(attempt, &connection, &flags);
                     Ok(Acquired::Yes { token: None })
                 }
-                MetaAnswer::NotStored => Self::why_taken(&connection, &attempt.name).await,
+                MetaAnswer::NotStored => Self::why_taken(&connection, attempt).await,
                 other => Err(unexpected(&other)),
             }
         }

@@ -2,8 +2,8 @@
 //!
 //! Invariants: one request is under way at a time, and what was begun is brought to its end, also
 //! without its caller. So a caller that is dropped, or not polled, cannot leave half of an answer
-//! behind, and requests happen in the order in which they were asked. A request is sent once: only
-//! the caller knows whether it may be sent again.
+//! behind. Requests happen in the order in which they were asked, but those of holders pass tries.
+//! A request is sent once: only the caller knows whether it may be sent again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,10 +16,10 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::timeout;
 
 use crate::compat::finish::in_turn;
-use crate::compat::store::StoreResult;
+use crate::compat::store::{Attempt, StoreResult};
 use crate::error::StoreProblem;
 
-/// A server has so long to accept a connection, and to answer a request.
+/// A server has so long to accept a connection, and at most so long to answer a request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// No answer to a meta command has a longer line.
 const LONGEST_LINE: u64 = 2048;
@@ -68,6 +68,8 @@ pub(super) struct MetaConnection {
     number: u64,
     /// None when it is lost.
     stream: Arc<Mutex<Option<BufReader<TcpStream>>>>,
+    /// One try at a time waits for it, so that a holder waits for no more than that.
+    tries: Arc<Mutex<()>>,
 }
 
 impl MetaConnection {
@@ -76,15 +78,29 @@ impl MetaConnection {
         self.number
     }
 
-    /// A request whose caller is gone before its turn is not sent.
-    pub(super) async fn ask(&self, request: impl Into<Vec<u8>>) -> StoreResult<MetaAnswer> {
-        let turn = Arc::clone(&self.stream).lock_owned();
+    /// A request whose caller is gone before its turn is not sent. One that is not answered while
+    /// its caller waits ends the connection: it may be dead without a sign of it.
+    pub(super) async fn ask(
+        &self,
+        attempt: &Attempt,
+        request: impl Into<Vec<u8>>,
+    ) -> StoreResult<MetaAnswer> {
+        let (stream, tries) = (Arc::clone(&self.stream), Arc::clone(&self.tries));
+        let is_holder = attempt.seen.is_any();
+        let turn = async move {
+            let _first = match is_holder {
+                true => None,
+                false => Some(tries.lock_owned().await),
+            };
+            Ok(stream.lock_owned().await)
+        };
+        let limit = ANSWER_TIMEOUT.min(attempt.patience());
         let request = request.into();
         let exchanged = async move |mut turn: OwnedMutexGuard<Option<_>>| {
             let Some(stream) = turn.as_mut() else {
                 return Err(StoreProblem::Unreachable("the connection was lost".into()));
             };
-            let answer = timeout(ANSWER_TIMEOUT, exchange(stream, &request)).await;
+            let answer = timeout(limit, exchange(stream, &request)).await;
             let answer = answer.unwrap_or(Err(StoreProblem::NoAnswer));
             if matches!(
                 answer,
@@ -95,7 +111,7 @@ impl MetaConnection {
             }
             answer
         };
-        in_turn(turn.map(Ok), exchanged).await
+        in_turn(turn, exchanged).await
     }
 
     /// Whether nothing is known against it. It says nothing unless it is asked.
@@ -144,6 +160,7 @@ impl MetaClient {
             let opened = MetaConnection {
                 number: shared.opened.fetch_add(1, Ordering::Relaxed),
                 stream: Arc::new(Mutex::new(Some(stream))),
+                tries: Arc::default(),
             };
             Ok(current.insert(opened).clone())
         };
