@@ -407,7 +407,7 @@ RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off S
 DECLARE r %S.reply;
 BEGIN
     r.status := coalesce(%S.refused(a_incarnation, a_session, a_secret, a_connection, false), 'ok');
-    r.names := ARRAY(SELECT dir || '/' || name FROM %S.nodes WHERE owner = a_session AND starts_with(dir || '/' || name, a_prefix));
+    r.names := ARRAY(SELECT dir || '/' || name FROM %S.nodes WHERE owner = a_session AND owner <> 0 AND starts_with(dir || '/' || name, a_prefix));
     RETURN NEXT r;
 END $$;
 
@@ -510,4 +510,4 @@ BEGIN
     RETURN NEXT r;
 END $$;
 
-INSERT INTO %S.schema_version (version) VALUES (5) ON CONFLICT DO NOTHING;
+INSERT INTO %S.schema_version (version) VALUES (6) ON CONFLICT DO NOTHING;

@@ -1,8 +1,9 @@
 //! What is PostgreSQL's own: histories, its rights and its schema, row locks.
 //!
-//! `histories.rs`, `refusals.rs` and `tls.rs` are parts of it. It does nothing without
+//! The files in `postgres/` are parts of it. It does nothing without
 //! `LOCKKEEPER_TEST_ON=postgres`: the README's commands need no server.
 
+mod connections;
 mod histories;
 mod refusals;
 #[cfg(feature = "tls")]
