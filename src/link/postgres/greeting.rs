@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
-use tokio_postgres::{Client, Connection, Row, Socket};
+use tokio_postgres::{Client, Row};
 
 use super::connection::PostgresConnection;
 use super::endpoint::Endpoint;
 use super::events::Events;
 use super::lane::Lane;
 use super::problem::{REMADE, ungreeted, words};
+use super::served::ServedClient;
 use super::target::{PostgresTarget, WakeUp};
 use super::weaknesses;
 use crate::error::UnreachableReason;
@@ -154,7 +154,7 @@ async fn check(client: &Client, schema: &str) -> Result<String, Ungreeted> {
 }
 
 /// Connects. Whether no pooler is between: a setting that came with the connection is there.
-async fn connect_marked(endpoint: &Endpoint) -> Result<(Client, bool), Ungreeted> {
+async fn connect_marked(endpoint: &Endpoint) -> Result<(ServedClient, bool), Ungreeted> {
     let marker = uuid::Uuid::new_v4().simple().to_string();
     let (client, has_options) =
         connect_with(endpoint, &format!("-c lockkeeper.marker={marker}")).await?;
@@ -168,7 +168,10 @@ async fn connect_marked(endpoint: &Endpoint) -> Result<(Client, bool), Ungreeted
 
 /// Connects with these options beside those of the URL, or without if a pooler refuses any. Which
 /// of both.
-async fn connect_with(endpoint: &Endpoint, options: &str) -> Result<(Client, bool), Ungreeted> {
+async fn connect_with(
+    endpoint: &Endpoint,
+    options: &str,
+) -> Result<(ServedClient, bool), Ungreeted> {
     let given = endpoint.config.get_options().unwrap_or_default();
     let (opened, has_options) = match endpoint.connect_with(format!("{given} {options}")).await {
         Err(error) if words(&error).contains("startup parameter") => {
@@ -177,20 +180,7 @@ async fn connect_with(endpoint: &Endpoint, options: &str) -> Result<(Client, boo
         opened => (opened, true),
     };
     let opened = opened.map_err(|error| ungreeted(&error))?;
-    Ok((served(opened), has_options))
-}
-
-/// The task of a connection ends with its client.
-fn served<S>((client, connection): (Client, Connection<Socket, S>)) -> Client
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
-    tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(error = words(&error), "a connection to PostgreSQL ended");
-        }
-    });
-    client
+    Ok((ServedClient::new(opened), has_options))
 }
 
 /// One row, without a statement that is prepared by name.

@@ -14,10 +14,11 @@ use tokio::sync::Mutex;
 use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Error, Row, Statement};
+use tokio_postgres::{Error, Row, Statement};
 
 use super::parameter::Parameter;
 use super::problem::trouble;
+use super::served::ServedClient;
 use crate::latch::Latch;
 use crate::link::stored::Trouble;
 
@@ -27,7 +28,7 @@ const SHORTEST_PATIENCE: Duration = Duration::from_secs(4);
 /// One connection, on which requests are answered in their order.
 #[derive(Debug)]
 pub(super) struct Lane {
-    client: Client,
+    client: ServedClient,
     /// Statements by their text; none while it is prepared.
     prepared: Latch<HashMap<String, Option<Statement>>>,
     heard: Latch<Instant>,
@@ -40,7 +41,7 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn new(client: Client, deadline: Duration, is_straight: bool) -> Self {
+    pub(super) fn new(client: ServedClient, deadline: Duration, is_straight: bool) -> Self {
         Self {
             client,
             prepared: Latch::default(),

@@ -17,6 +17,7 @@ mod listener;
 mod parameter;
 mod problem;
 mod reply;
+mod served;
 mod statement;
 mod target;
 #[cfg(feature = "tls")]

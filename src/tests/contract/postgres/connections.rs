@@ -1,5 +1,10 @@
 //! The connections of a session: what each waits for, and how it ends.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+
 use super::*;
 
 /// Heartbeats go on after a reconnect, too. Each then asks for a ticket that is held.
@@ -55,6 +60,48 @@ fn the_nodes_of_a_session_are_found_by_their_index() {
             let used = "SELECT FROM pg_stat_user_indexes \
                         WHERE indexrelname = 'nodes_of_owner' AND idx_scan > 0";
             !looks.query(used, &[]).await.unwrap().is_empty()
+        })
+        .await;
+    });
+}
+
+/// A server that starts connections and then answers nothing. The crate says goodbye only once
+/// nothing is awaited.
+#[test]
+fn a_connect_that_is_given_up_leaves_no_connection() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("postgres://me@{}/base", listener.local_addr().unwrap());
+        let (taken, left) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let (all, ended) = (Arc::clone(&taken), Arc::clone(&left));
+        tokio::spawn(async move {
+            while let Ok((mut socket, _)) = listener.accept().await {
+                all.fetch_add(1, Ordering::Relaxed);
+                let ended = Arc::clone(&ended);
+                tokio::spawn(async move {
+                    // The user is let in, and the server is ready.
+                    let ready = b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I";
+                    socket.write_all(ready).await.unwrap();
+                    tokio::io::copy(&mut socket, &mut tokio::io::sink())
+                        .await
+                        .ok();
+                    ended.fetch_add(1, Ordering::Relaxed);
+                });
+            }
+        });
+
+        for _ in 0..5 {
+            let target = PostgresTarget::new(&url, SESSION_TIMEOUT, true).unwrap();
+            target.open(QUIET).await.unwrap_err();
+        }
+
+        assert!(taken.load(Ordering::Relaxed) >= 10);
+        until("all have ended", async || {
+            left.load(Ordering::Relaxed) == taken.load(Ordering::Relaxed)
         })
         .await;
     });
