@@ -108,8 +108,10 @@ BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('%S of lockkeeper', 1));
     now := %S.micros();
     SELECT incarnation, free, longest INTO known FROM %S.meta FOR UPDATE;
-    opens_at := coalesce(known.free, 0);
     most := coalesce(known.longest, a_longest);
+    -- It is never further ahead: the clock was set back since.
+    opens_at := least(coalesce(known.free, 0), now + most + a_margin);
+    UPDATE %S.meta SET free = opens_at WHERE free > opens_at;
     IF known.incarnation IS DISTINCT FROM a_incarnation THEN
         -- Data may be lost: nobody of before holds a session, and nobody gets one while somebody of before may still think so.
         opens_at := now + most + a_margin;
@@ -145,7 +147,8 @@ BEGIN
 END $$;
 
 -- A heartbeat that also says who is late, and which containers have been empty for long. One session at a time is told: it
--- removes them. All are told when to ask again: when the next one may be late.
+-- removes them. All are told when to ask again: when the next one may be late. Times that lie further ahead than they may are of a clock
+-- that was set back since. A deadline then begins anew; whoever has the row just sends a heartbeat.
 CREATE OR REPLACE FUNCTION %S.touch(a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_empty_for bigint)
 RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply; now bigint := %S.micros();
@@ -154,8 +157,10 @@ BEGIN
     IF r.status = 'ok' THEN
         UPDATE %S.meta SET due = greatest(now + 200000, least(now + 1000000,
                 (SELECT min(deadline) FROM %S.sessions WHERE NOT dead AND deadline >= now)))
-            WHERE one IN (SELECT one FROM %S.meta WHERE due <= now FOR UPDATE SKIP LOCKED);
+            WHERE one IN (SELECT one FROM %S.meta WHERE due <= now OR due > %S.micros() + 1000000 FOR UPDATE SKIP LOCKED);
         IF FOUND THEN
+            UPDATE %S.sessions SET deadline = %S.micros() + timeout WHERE id IN (
+                SELECT id FROM %S.sessions WHERE NOT dead AND deadline > %S.micros() + timeout FOR NO KEY UPDATE SKIP LOCKED);
             r.ids := ARRAY(SELECT id FROM %S.sessions WHERE dead OR deadline < now LIMIT 100);
             r.names := ARRAY(SELECT dir || '/' || name FROM %S.nodes
                 WHERE is_container AND children = 0 AND counter > 0 AND pzxid < now - a_empty_for LIMIT 100);
@@ -442,8 +447,8 @@ BEGIN
     END IF;
     IF NOT victim.dead THEN
         IF victim.deadline >= now THEN RETURN NEXT r; RETURN; END IF;
-        r.pzxid := greatest(coalesce(victim.marked, now) + victim.timeout / 5 - now, 0);
-        IF victim.marked IS NULL THEN UPDATE %S.sessions SET marked = now WHERE id = a_victim; END IF;
+        r.pzxid := greatest(least(coalesce(victim.marked, now), now) + victim.timeout / 5 - now, 0);
+        IF victim.marked IS NULL OR victim.marked > now THEN UPDATE %S.sessions SET marked = now WHERE id = a_victim; END IF;
         IF r.pzxid > 0 THEN RETURN NEXT r; RETURN; END IF;
         UPDATE %S.sessions SET dead = true WHERE id = a_victim;
     END IF;

@@ -3,6 +3,7 @@
 //! The files in `postgres/` are parts of it. It does nothing without
 //! `LOCKKEEPER_TEST_ON=postgres`: the README's commands need no server.
 
+mod clock;
 mod connections;
 mod histories;
 mod refusals;
