@@ -1,4 +1,7 @@
-//! How connections to a server are opened: what its URL says, and TLS.
+//! How connections to a server are opened: what its URL says, TLS, and how soon the kernels on
+//! both sides give one up whose other end has vanished.
+
+use std::time::Duration;
 
 use tokio_postgres::config::SslMode;
 use tokio_postgres::{Client, Config, Connection, Error, Socket};
@@ -7,11 +10,44 @@ use tokio_postgres::{Client, Config, Connection, Error, Socket};
 use super::transport::{SecureSocket, Transport};
 use crate::link::tls::TlsClient;
 
+/// So many questions without an answer end a connection.
+const PROBES: u64 = 3;
+
+/// When a kernel asks whether the other side of a silent connection is there, in seconds.
+struct Probes {
+    idle: u64,
+    interval: u64,
+}
+
+impl Probes {
+    /// All of them are sent within this time.
+    fn within(time: Duration) -> Self {
+        let part = |of: u64| time.as_secs().div_ceil(of).max(1);
+        Self {
+            idle: part(2),
+            interval: part(2 * PROBES),
+        }
+    }
+}
+
+/// The client's side of it, as parameters of a URL.
+pub(super) fn client_patience(session_timeout: Duration) -> [(&'static str, u64); 4] {
+    let probes = Probes::within(session_timeout);
+    [
+        ("keepalives_idle", probes.idle),
+        ("keepalives_interval", probes.interval),
+        ("keepalives_retries", PROBES),
+        ("tcp_user_timeout", session_timeout.as_secs().max(1)),
+    ]
+}
+
 /// A server's address with the user, and TLS if it is to be spoken.
 #[derive(Clone)]
 pub(super) struct Endpoint {
     pub(super) config: Config,
     tls: Option<TlsClient>,
+    /// When the server gives a client up.
+    patience: String,
 }
 
 #[cfg(feature = "tls")]
@@ -21,9 +57,19 @@ type Stream = tokio_postgres::tls::NoTlsStream;
 
 impl Endpoint {
     /// In clear, until TLS is given.
-    pub(super) fn new(mut config: Config) -> Self {
+    pub(super) fn new(mut config: Config, session_timeout: Duration) -> Self {
         config.ssl_mode(SslMode::Disable);
-        Self { config, tls: None }
+        let probes = Probes::within(session_timeout);
+        Self {
+            config,
+            tls: None,
+            patience: format!(
+                "-c tcp_keepalives_idle={} -c tcp_keepalives_interval={} -c tcp_keepalives_count={PROBES} -c tcp_user_timeout={}",
+                probes.idle,
+                probes.interval,
+                session_timeout.as_millis().max(1000)
+            ),
+        }
     }
 
     /// With TLS or not at all: nothing is ever sent in clear instead.
@@ -41,12 +87,14 @@ impl Endpoint {
         self.open(&self.config).await
     }
 
-    /// With these options beside those of the URL.
+    /// With these options beside those of the URL. What counts is the last of a name.
     pub(super) async fn connect_with(
         &self,
-        options: String,
+        options: &str,
     ) -> Result<(Client, Connection<Socket, Stream>), Error> {
-        self.open(self.config.clone().options(options)).await
+        let given = self.config.get_options().unwrap_or_default();
+        let all = format!("{} {given} {options}", self.patience);
+        self.open(self.config.clone().options(all)).await
     }
 
     #[cfg(feature = "tls")]

@@ -172,8 +172,7 @@ async fn connect_with(
     endpoint: &Endpoint,
     options: &str,
 ) -> Result<(ServedClient, bool), Ungreeted> {
-    let given = endpoint.config.get_options().unwrap_or_default();
-    let (opened, has_options) = match endpoint.connect_with(format!("{given} {options}")).await {
+    let (opened, has_options) = match endpoint.connect_with(options).await {
         Err(error) if words(&error).contains("startup parameter") => {
             (endpoint.connect().await, false)
         }

@@ -113,7 +113,8 @@ impl Listeners {
 
 impl Listener {
     async fn open(endpoint: &Endpoint, rhythm: Duration) -> Result<Self, Ungreeted> {
-        let opened = endpoint.connect().await;
+        // No pooler is between, which would refuse options.
+        let opened = endpoint.connect_with("").await;
         let (client, mut connection) = opened.map_err(|error| ungreeted(&error))?;
         let line = Arc::new(Line {
             client,

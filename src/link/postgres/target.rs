@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, client_patience};
 use super::listener::Listeners;
 use crate::error::AT_IN_OPTIONS;
 use crate::link::tls::TlsClient;
@@ -82,10 +82,10 @@ impl PostgresTarget {
                 _ => theirs.push(part),
             }
         }
-        let config = config(&format!("{address}?{}", theirs.join("&")))?;
+        let config = config(address, &theirs, session_timeout)?;
         let server = server_of(&config)?;
         Ok(Self {
-            endpoint: Arc::new(Endpoint::new(config)),
+            endpoint: Arc::new(Endpoint::new(config, session_timeout)),
             asks_for_tls,
             server: server.into(),
             schema: schema.into(),
@@ -128,7 +128,18 @@ impl PostgresTarget {
     }
 }
 
-fn config(url: &str) -> Result<Config, String> {
+/// With what the URL says and, where it says nothing, ours.
+fn config(address: &str, theirs: &[&str], session_timeout: Duration) -> Result<Config, String> {
+    let mut all: Vec<String> = theirs.iter().map(ToString::to_string).collect();
+    for (key, value) in client_patience(session_timeout) {
+        if !theirs
+            .iter()
+            .any(|part| part.split('=').next() == Some(key))
+        {
+            all.push(format!("{key}={value}"));
+        }
+    }
+    let url = format!("{address}?{}", all.join("&"));
     let mut config: Config = url.parse().map_err(refusal)?;
     if config.get_application_name().is_none() {
         config.application_name("lockkeeper");

@@ -106,3 +106,80 @@ fn a_connect_that_is_given_up_leaves_no_connection() {
         .await;
     });
 }
+
+/// For how long the kernel still waits before it asks whether the other side is there, for each
+/// connection with the server: for both of its ends, if they are on this machine.
+fn waits_before_it_asks(server: &Daemon) -> Vec<Option<Duration>> {
+    let port = format!(":{:04X}", server.address().port());
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let sockets = table.lines().map(|line| line.split_whitespace().collect());
+    let with_it = sockets.filter(|socket: &Vec<&str>| {
+        let is_established = socket.get(3) == Some(&"01");
+        is_established && socket[1..3].iter().any(|at| at.ends_with(&port))
+    });
+    let waits = with_it.map(|socket| {
+        let (kind, hundredths) = socket[5].split_once(':')?;
+        let hundredths = u64::from_str_radix(hundredths, 16).ok()?;
+        // The second kind of timer is the one that asks.
+        (kind == "02").then(|| Duration::from_millis(hundredths * 10))
+    });
+    waits.collect()
+}
+
+/// A relay would answer in its client's place, so this looks at what both kernels were told.
+#[test]
+fn neither_side_keeps_a_connection_whose_other_end_has_vanished() {
+    on_postgres(async |server| {
+        let link = open(&server).await;
+        link.create("/a", b"", Create::Persistent).await.unwrap();
+        let (_, _watch) = link.watch("/a").await.unwrap();
+
+        until(
+            "heartbeats, work and the listener are looked at",
+            async || {
+                let waits = waits_before_it_asks(&server);
+                let is_short =
+                    |wait: &Option<Duration>| wait.is_some_and(|wait| wait <= SESSION_TIMEOUT);
+                waits.len() == 6 && waits.iter().all(is_short)
+            },
+        )
+        .await;
+    });
+}
+
+/// What is set on the connections of a session, as a trigger sees it that stands on its row.
+async fn settings_seen(server: &Daemon, url: &str, setting: &str) -> Vec<String> {
+    let client = client(server).await;
+    let see = format!(
+        "CREATE TABLE public.seen (setting text); \
+         CREATE FUNCTION public.see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         INSERT INTO public.seen VALUES (current_setting('{setting}')); RETURN new; END $$; \
+         CREATE TRIGGER see BEFORE INSERT OR UPDATE ON lockkeeper.sessions FOR EACH ROW EXECUTE FUNCTION public.see()"
+    );
+    client.batch_execute(&see).await.unwrap();
+    let link = open_at(url, true).await.unwrap();
+    link.sync("/").await.unwrap();
+    drop(link);
+    let rows = client.query("SELECT DISTINCT setting FROM public.seen", &[]);
+    let seen = rows.await.unwrap().iter().map(|row| row.get(0)).collect();
+    client
+        .batch_execute("DROP TABLE public.seen; DROP FUNCTION public.see CASCADE")
+        .await
+        .unwrap();
+    seen
+}
+
+#[test]
+fn a_vanished_client_is_given_up_after_a_session_timeout_or_as_the_url_says() {
+    on_postgres(async |server| {
+        drop(open(&server).await);
+        let setting = "tcp_user_timeout";
+
+        let ours = settings_seen(&server, &url(&server), setting).await;
+        let theirs = format!("{}?options=-c%20{setting}%3D7000", url(&server));
+        let theirs = settings_seen(&server, &theirs, setting).await;
+
+        assert_eq!(ours, ["2000"]);
+        assert_eq!(theirs, ["7000"]);
+    });
+}
