@@ -10,6 +10,8 @@ use tokio_postgres::{Client, Config, Connection, Error, Socket};
 use super::transport::{SecureSocket, Transport};
 use crate::link::tls::TlsClient;
 
+/// Not for the URL to say: what others have made in a schema that is searched would run as our user.
+const FIXED: &str = "-c search_path=pg_catalog,pg_temp";
 /// So many questions without an answer end a connection.
 const PROBES: u64 = 3;
 
@@ -93,7 +95,7 @@ impl Endpoint {
         options: &str,
     ) -> Result<(Client, Connection<Socket, Stream>), Error> {
         let given = self.config.get_options().unwrap_or_default();
-        let all = format!("{} {given} {options}", self.patience);
+        let all = format!("{} {given} {FIXED} {options}", self.patience);
         self.open(self.config.clone().options(all)).await
     }
 

@@ -138,7 +138,7 @@ async fn check(client: &Client, schema: &str) -> Result<String, Ungreeted> {
         "SELECT current_setting('server_version_num')::int4, pg_is_in_recovery(), \
          current_setting('transaction_read_only') = 'on', current_setting('transaction_isolation'), \
          count(*) FILTER (WHERE relname = 'schema_version') > 0, count(*) FROM pg_class \
-         WHERE relnamespace = to_regnamespace('{schema}') AND relname IN \
+         WHERE relnamespace = to_regnamespace('{schema}')::oid AND relname IN \
          ('schema_version', 'meta', 'alive', 'sessions', 'nodes', 'watches', 'events')"
     );
     let row = ask(client, &asked).await?;

@@ -11,7 +11,11 @@
 -- Functions set `enable_seqscan`, because plans that are cached while a table is small go on scanning it; and `plan_cache_mode`, because a plan for
 -- each call costs several times what it runs. They set `jit`, because the cost of a scan that cannot be helped would have each call compiled for
 -- 100 ms. What reads a table is in plpgsql: a function in SQL plans its query at each call.
+--
+-- Those that are called from outside set `search_path`, and the others run in it: whoever may create in a schema that is searched could bring an
+-- operator that fits better, and have it run as our user.
 
+SET LOCAL search_path = pg_catalog, pg_temp;
 SELECT pg_advisory_xact_lock(hashtextextended('%S of lockkeeper', 0));
 
 DO $$ BEGIN
@@ -73,7 +77,7 @@ BEGIN
     RETURN concat_ws('.', history, (SELECT mark FROM %S.alive));
 END $$;
 
-CREATE OR REPLACE FUNCTION %S.hello() RETURNS text LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION %S.hello() RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO %S.alive (mark) SELECT gen_random_uuid() WHERE NOT EXISTS (SELECT FROM %S.alive) ON CONFLICT DO NOTHING;
     RETURN %S.incarnation();
@@ -101,7 +105,7 @@ END $$;
 CREATE OR REPLACE FUNCTION %S.open(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint,
     a_asked bigint, a_longest bigint, a_margin bigint, a_is_new boolean)
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply; known record; opens_at bigint; most bigint; now bigint;
 BEGIN
     IF a_incarnation IS DISTINCT FROM %S.incarnation() THEN r.status := 'incarnation'; RETURN NEXT r; RETURN; END IF;
@@ -150,7 +154,7 @@ END $$;
 -- removes them. All are told when to ask again: when the next one may be late. Times that lie further ahead than they may are of a clock
 -- that was set back since. A deadline then begins anew; whoever has the row just sends a heartbeat.
 CREATE OR REPLACE FUNCTION %S.touch(a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_empty_for bigint)
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply; now bigint := %S.micros();
 BEGIN
     r.status := coalesce(%S.beat(a_incarnation, a_session, a_secret, a_connection), 'ok');
@@ -277,7 +281,7 @@ CREATE OR REPLACE FUNCTION %S.multi(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_lock_dirs text[], a_lock_names text[],
     a_kinds text[], a_dirs text[], a_names text[], a_up_dirs text[], a_up_names text[], a_datas bytea[], a_versions int[],
     a_czxids bigint[])
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply; done %S.reply; made %S.reply[]; held record; id bigint; locked text[]; own text[] := '{}';
 BEGIN
     IF 'check' = ALL (a_kinds) THEN
@@ -323,7 +327,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION %S.read(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_kinds text[], a_dirs text[], a_names text[], a_paths text[])
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE r %S.reply;
 BEGIN
     r.status := %S.refused(a_incarnation, a_session, a_secret, a_connection, false);
@@ -344,7 +348,7 @@ END $$;
 CREATE OR REPLACE FUNCTION %S.watch(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint,
     a_kind text, a_dir text, a_name text, a_path text, a_number bigint, a_channel text)
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply;
 BEGIN
     r.status := %S.refused(a_incarnation, a_session, a_secret, a_connection, true);
@@ -361,7 +365,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION %S.unwatch(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_path text, a_number bigint)
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply;
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
@@ -374,7 +378,7 @@ END $$;
 CREATE OR REPLACE FUNCTION %S.rearm(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_kinds text[], a_dirs text[], a_names text[], a_paths text[],
     a_numbers bigint[], a_czxids bigint[], a_lasts bigint[], a_channel text)
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply; asked record; node record;
 BEGIN
     r.status := %S.refused(a_incarnation, a_session, a_secret, a_connection, true);
@@ -401,14 +405,14 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION %S.poll(a_session bigint)
-RETURNS SETOF text LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+RETURNS SETOF text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     RETURN QUERY DELETE FROM %S.events WHERE session = a_session RETURNING event;
 END $$;
 
 CREATE OR REPLACE FUNCTION %S.ephemerals(a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_prefix text)
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE r %S.reply;
 BEGIN
     r.status := coalesce(%S.refused(a_incarnation, a_session, a_secret, a_connection, false), 'ok');
@@ -431,7 +435,7 @@ END $$;
 -- Whoever is late is marked at first sight, and dead at a second one later. A heartbeat between them takes the mark away, so that one step
 -- of the clock ends no session.
 CREATE OR REPLACE FUNCTION %S.bury(a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_victim bigint)
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply; victim record; now bigint := %S.micros();
 BEGIN
     r.status := %S.refused(a_incarnation, a_session, a_secret, a_connection, false);
@@ -460,7 +464,7 @@ END $$;
 CREATE OR REPLACE FUNCTION %S.reap(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_victim bigint, a_lock_dirs text[], a_lock_names text[],
     a_dirs text[], a_names text[], a_up_dirs text[], a_up_names text[])
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply; done %S.reply; id bigint; locked text[];
 BEGIN
     r.status := %S.refused(a_incarnation, a_session, a_secret, a_connection, false);
@@ -486,7 +490,7 @@ END $$;
 CREATE OR REPLACE FUNCTION %S.collect(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_lock_dirs text[], a_lock_names text[],
     a_dir text, a_name text, a_up_dir text, a_up_name text, a_empty_for bigint)
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply; done %S.reply; id bigint; locked text[];
 BEGIN
     r.status := %S.refused(a_incarnation, a_session, a_secret, a_connection, true);
@@ -503,7 +507,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION %S.close(a_incarnation text, a_session bigint, a_secret text, a_connection bigint)
-RETURNS SETOF %S.reply LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
+RETURNS SETOF %S.reply LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply;
 BEGIN
     r.status := %S.refused(a_incarnation, a_session, a_secret, a_connection, false);
