@@ -16,6 +16,7 @@ use super::armed::ArmedWatches;
 use super::lane::Lane;
 use super::listener::Subscription;
 use super::parameter::Parameter;
+use super::statement::int8;
 use crate::link::stored::{Rearmed, StoreRequest, Trouble};
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
@@ -44,17 +45,19 @@ impl Events {
         Self::Notified(subscription)
     }
 
-    pub(super) fn polled(lane: Arc<Lane>, schema: &str, session: i64) -> Self {
+    /// `number`: the how manieth connection of the session it is.
+    pub(super) fn polled(lane: Arc<Lane>, schema: &str, session: i64, number: u64) -> Self {
         let (told, events) = mpsc::unbounded_channel();
         let armed = Arc::<ArmedWatches>::default();
-        let (watches, sql) = (Arc::clone(&armed), format!("SELECT {schema}.poll($1)"));
+        let (watches, sql) = (Arc::clone(&armed), format!("SELECT {schema}.poll($1, $2)"));
+        let parameters = [Parameter::Int8(session), Parameter::Int8(int8(number))];
         let work = tokio::spawn(async move {
             let mut pause = SHORTEST_PAUSE;
             loop {
                 watches.any().await;
                 sleep(pause).await;
                 pause = (pause * 5 / 4).min(LONGEST_PAUSE);
-                let Ok(rows) = lane.query(&sql, &[Parameter::Int8(session)]).await else {
+                let Ok(rows) = lane.query(&sql, &parameters).await else {
                     // The session learns it by the end of the channel.
                     return;
                 };

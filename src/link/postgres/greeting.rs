@@ -82,7 +82,7 @@ async fn greeting(
     number: u64,
     limit: Duration,
 ) -> Result<PostgresConnection, Ungreeted> {
-    let greeted = greet_first(target, session, limit);
+    let greeted = greet_first(target, session, number, limit);
     let work = connect_with(&target.endpoint, PLANS);
     let ((heartbeats, incarnation, events), (work, has_plans)) = tokio::try_join!(greeted, work)?;
     let is_straight = has_plans && heartbeats.is_straight();
@@ -101,6 +101,7 @@ async fn greeting(
 async fn greet_first(
     target: &PostgresTarget,
     session: i64,
+    number: u64,
     limit: Duration,
 ) -> Result<(Arc<Lane>, String, Events), Ungreeted> {
     let (client, is_straight) = connect_marked(&target.endpoint).await?;
@@ -125,7 +126,7 @@ async fn greet_first(
     let lane = Arc::new(Lane::new(client, target.session_timeout, is_straight));
     let events = match subscription {
         Some(subscription) => Events::notified(subscription),
-        None => Events::polled(Arc::clone(&lane), &target.schema, session),
+        None => Events::polled(Arc::clone(&lane), &target.schema, session, number),
     };
     Ok((lane, incarnation, events))
 }

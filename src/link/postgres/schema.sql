@@ -404,11 +404,13 @@ BEGIN
     RETURN NEXT r;
 END $$;
 
-CREATE OR REPLACE FUNCTION %S.poll(a_session bigint)
+-- What an earlier connection still asks takes no event: nobody would hear of it. One statement, so that the session does not move meanwhile.
+CREATE OR REPLACE FUNCTION %S.poll(a_session bigint, a_connection bigint)
 RETURNS SETOF text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
-    RETURN QUERY DELETE FROM %S.events WHERE session = a_session RETURNING event;
+    RETURN QUERY DELETE FROM %S.events WHERE session = a_session
+        AND EXISTS (SELECT FROM %S.sessions WHERE id = a_session AND connection <= a_connection) RETURNING event;
 END $$;
 
 CREATE OR REPLACE FUNCTION %S.ephemerals(a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_prefix text)

@@ -79,8 +79,11 @@ fn micros(time: Duration) -> Parameter {
     Parameter::Int8(i64::try_from(time.as_micros()).unwrap_or(i64::MAX))
 }
 
-#[expect(clippy::cast_possible_wrap, reason = "watches are counted up from 1")]
-fn int8(number: u64) -> i64 {
+#[expect(
+    clippy::cast_possible_wrap,
+    reason = "watches and connections are counted up from 1"
+)]
+pub(super) fn int8(number: u64) -> i64 {
     number as i64
 }
 

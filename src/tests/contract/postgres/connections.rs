@@ -183,3 +183,21 @@ fn a_vanished_client_is_given_up_after_a_session_timeout_or_as_the_url_says() {
         assert_eq!(theirs, ["7000"]);
     });
 }
+
+/// The next connection would never hear of it.
+#[test]
+fn an_earlier_connection_that_polls_takes_no_event_of_the_next_one() {
+    on_postgres(async |server| {
+        drop(open(&server).await);
+        let client = client(&server).await;
+        let moved = "INSERT INTO lockkeeper.sessions VALUES (7, 'secret', 'now', 1, 1, 2); \
+                     INSERT INTO lockkeeper.events VALUES (7, 'x1')";
+        client.batch_execute(moved).await.unwrap();
+
+        for (connection, events) in [(1, 0), (2, 1)] {
+            let poll = format!("SELECT lockkeeper.poll(7, {connection})");
+            let polled = client.query(&poll, &[]).await.unwrap();
+            assert_eq!(polled.len(), events, "{connection}");
+        }
+    });
+}
