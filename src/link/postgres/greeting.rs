@@ -10,6 +10,7 @@ use super::connection::PostgresConnection;
 use super::endpoint::Endpoint;
 use super::events::Events;
 use super::lane::Lane;
+use super::listener::Subscription;
 use super::problem::{REMADE, ungreeted, words};
 use super::served::ServedClient;
 use super::target::{PostgresTarget, WakeUp};
@@ -114,12 +115,8 @@ async fn greet_first(
     let (incarnation, subscription) = match target.wake {
         WakeUp::Notify => {
             let rhythm = (target.session_timeout / 3).min(limit);
-            let listening = target
-                .listeners
-                .subscribe(&target.endpoint, session, rhythm);
-            // A standby refuses a listener, too: what is wrong with the server is told first.
-            let (checked, listening) = tokio::join!(checked, listening);
-            (checked?, Some(listening?))
+            let (incarnation, subscription) = subscribe(target, session, rhythm, checked).await?;
+            (incarnation, Some(subscription))
         }
         WakeUp::Poll => (checked.await?, None),
     };
@@ -129,6 +126,32 @@ async fn greet_first(
         None => Events::polled(Arc::clone(&lane), &target.schema, session, number),
     };
     Ok((lane, incarnation, events))
+}
+
+/// The way of events from the server that was checked.
+async fn subscribe(
+    target: &PostgresTarget,
+    session: i64,
+    rhythm: Duration,
+    checked: impl Future<Output = Result<String, Ungreeted>>,
+) -> Result<(String, Subscription), Ungreeted> {
+    let (listeners, schema) = (&target.listeners, &target.schema);
+    let listening = || listeners.subscribe(&target.endpoint, session, rhythm);
+    // A standby refuses a listener, too: what is wrong with the server is told first.
+    let (checked, first) = tokio::join!(checked, listening());
+    let (incarnation, first) = (checked?, first?);
+    if first.is_of(&incarnation, schema).await {
+        return Ok((incarnation, first));
+    }
+    listeners.leave(&first).await;
+    let next = listening().await?;
+    if next.is_of(&incarnation, schema).await {
+        return Ok((incarnation, next));
+    }
+    listeners.leave(&next).await;
+    Err(refusing(
+        "the connection for notifications is with another server: does its name mean several?",
+    ))
 }
 
 /// Whether a session can be there, and which history the server has. One question after the other,

@@ -4,7 +4,8 @@
 //! channel of its own, and it listens only while a session watches something.
 //!
 //! Invariant: it listens before a watch is armed, and until none is. When it ends, each session
-//! that it served learns it, because what was sent meanwhile is lost.
+//! that it served learns it, because what was sent meanwhile is lost. Nobody subscribes to one that
+//! has ended, or that is with another server than the session.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -22,8 +23,68 @@ use super::problem::{trouble, ungreeted};
 use crate::latch::Latch;
 use crate::link::stored::{Trouble, Ungreeted};
 
-/// Sessions, the way to each, and what it watches.
-type Subscribers = Latch<HashMap<i64, (mpsc::UnboundedSender<String>, Arc<ArmedWatches>)>>;
+/// Sessions, the way to each, and what it watches. None once the connection has ended.
+#[derive(Debug)]
+struct Subscribers(Latch<Option<HashMap<i64, Subscriber>>>);
+
+type Subscriber = (mpsc::UnboundedSender<String>, Arc<ArmedWatches>);
+
+impl Subscribers {
+    fn new() -> Self {
+        Self(Latch::new(Some(HashMap::new())))
+    }
+
+    /// Whether it was in time.
+    fn add(&self, session: i64, subscriber: Subscriber) -> bool {
+        let mut subscribers = self.0.lock();
+        let before = subscribers
+            .as_mut()
+            .map(|there| there.insert(session, subscriber));
+        drop(subscribers);
+        before.is_some()
+    }
+
+    /// A later connection of the session may have taken its place.
+    fn remove(&self, session: i64, ours: &mpsc::UnboundedSender<String>) {
+        let mut subscribers = self.0.lock();
+        let gone = subscribers.as_mut().and_then(|there| {
+            let (current, _) = there.get(&session)?;
+            let is_current = current.same_channel(ours);
+            is_current.then(|| there.remove(&session))
+        });
+        drop(subscribers);
+        drop(gone);
+    }
+
+    fn is_watched(&self) -> bool {
+        let subscribers = self.0.lock();
+        let mut all = subscribers.iter().flat_map(HashMap::values);
+        all.any(|(_, armed)| !armed.is_empty())
+    }
+
+    /// Two words: the session and its event.
+    fn tell(&self, payload: &str) {
+        let Some((session, event)) = payload.split_once(' ') else {
+            return;
+        };
+        let Ok(session) = session.parse::<i64>() else {
+            return;
+        };
+        let subscribers = self.0.lock();
+        let subscriber = subscribers.as_ref().and_then(|all| all.get(&session));
+        let subscriber = subscriber.map(|(subscriber, _)| subscriber.clone());
+        drop(subscribers);
+        if let Some(subscriber) = subscriber {
+            subscriber.send(event.to_owned()).ok();
+        }
+    }
+
+    /// Each session learns it by the end of its channel.
+    fn end(&self) {
+        let ended = self.0.lock().take();
+        drop(ended);
+    }
+}
 
 /// The listening connection of a keeper. It ends with the last session that it serves.
 #[derive(Debug, Default)]
@@ -65,16 +126,9 @@ pub(super) struct Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        let Some(ours) = self.sender.upgrade() else {
-            return;
-        };
-        let mut subscribers = self.listener.line.subscribers.lock();
-        // A later connection of the session may have taken its place.
-        let current = subscribers.get(&self.session);
-        let is_current = current.is_some_and(|(current, _)| current.same_channel(&ours));
-        let gone = is_current.then(|| subscribers.remove(&self.session));
-        drop(subscribers);
-        drop(gone);
+        if let Some(ours) = self.sender.upgrade() {
+            self.listener.line.subscribers.remove(self.session, &ours);
+        }
     }
 }
 
@@ -88,26 +142,26 @@ impl Listeners {
     ) -> Result<Subscription, Ungreeted> {
         let mut current = self.current.lock().await;
         let alive = match current.upgrade() {
-            Some(listener) if listener.is_alive(rhythm / 3).await => Some(listener),
+            Some(listener) if listener.is_alive(rhythm / 3).await => {
+                Subscription::of(listener, session)
+            }
             _ => None,
         };
-        let listener = match alive {
-            Some(listener) => listener,
-            None => Arc::new(Listener::open(endpoint, rhythm).await?),
-        };
+        if let Some(subscription) = alive {
+            return Ok(subscription);
+        }
+        let listener = Arc::new(Listener::open(endpoint, rhythm).await?);
         *current = Arc::downgrade(&listener);
-        let (sender, events) = mpsc::unbounded_channel();
-        let (weak, armed) = (sender.downgrade(), Arc::<ArmedWatches>::default());
-        let ours = (sender, Arc::clone(&armed));
-        let before = listener.line.subscribers.lock().insert(session, ours);
-        drop(before);
-        Ok(Subscription {
-            listener,
-            session,
-            armed,
-            sender: weak,
-            events,
-        })
+        Subscription::of(listener, session)
+            .ok_or_else(|| Ungreeted::refusing("the listening connection has ended at once"))
+    }
+
+    /// Nobody subscribes to that listener any more.
+    pub(super) async fn leave(&self, subscription: &Subscription) {
+        let mut current = self.current.lock().await;
+        if current.as_ptr() == Arc::as_ptr(&subscription.listener) {
+            *current = Weak::new();
+        }
     }
 }
 
@@ -119,7 +173,7 @@ impl Listener {
         let line = Arc::new(Line {
             client,
             channel: format!("lockkeeper_{}", uuid::Uuid::new_v4().simple()),
-            subscribers: Subscribers::default(),
+            subscribers: Subscribers::new(),
             listens: Mutex::new(false),
         });
         let shared = Arc::clone(&line);
@@ -127,7 +181,7 @@ impl Listener {
             let heard = async {
                 while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
                     if let AsyncMessage::Notification(sent) = message {
-                        tell(&shared.subscribers, sent.payload());
+                        shared.subscribers.tell(sent.payload());
                     }
                 }
             };
@@ -144,9 +198,7 @@ impl Listener {
                 () = pings => {}
             }
             tracing::debug!("the listening connection to PostgreSQL ended");
-            // Each session learns it by the end of its channel.
-            let ended = std::mem::take(&mut *shared.subscribers.lock());
-            drop(ended);
+            shared.subscribers.end();
         });
         Ok(Self { line, work })
     }
@@ -162,11 +214,6 @@ impl Listener {
 }
 
 impl Line {
-    fn is_watched(&self) -> bool {
-        let subscribers = self.subscribers.lock();
-        subscribers.values().any(|(_, armed)| !armed.is_empty())
-    }
-
     /// Dropped, it may have changed what the server does, and is asked again.
     async fn listen(&self) -> Result<(), Error> {
         let mut listens = self.listens.lock().await;
@@ -183,7 +230,7 @@ impl Line {
     async fn ping(&self) -> Result<(), Error> {
         let mut listens = self.listens.lock().await;
         // Who watches from now on asks it to listen behind this.
-        if *listens && !self.is_watched() {
+        if *listens && !self.subscribers.is_watched() {
             self.client.batch_execute("UNLISTEN *").await?;
             *listens = false;
             return Ok(());
@@ -193,21 +240,32 @@ impl Line {
     }
 }
 
-/// Two words: the session and its event.
-fn tell(subscribers: &Subscribers, payload: &str) {
-    let Some((session, event)) = payload.split_once(' ') else {
-        return;
-    };
-    let Ok(session) = session.parse::<i64>() else {
-        return;
-    };
-    let subscriber = subscribers.lock().get(&session).cloned();
-    if let Some((subscriber, _)) = subscriber {
-        subscriber.send(event.to_owned()).ok();
-    }
-}
-
 impl Subscription {
+    /// None if the listener has ended.
+    fn of(listener: Arc<Listener>, session: i64) -> Option<Self> {
+        let (sender, events) = mpsc::unbounded_channel();
+        let (weak, armed) = (sender.downgrade(), Arc::<ArmedWatches>::default());
+        let ours = (sender, Arc::clone(&armed));
+        let is_there = listener.line.subscribers.add(session, ours);
+        is_there.then_some(Self {
+            listener,
+            session,
+            armed,
+            sender: weak,
+            events,
+        })
+    }
+
+    /// Whether what the server with this history sends comes here. A URL may name several servers.
+    pub(super) async fn is_of(&self, incarnation: &str, schema: &str) -> bool {
+        let asked = format!("SELECT {schema}.incarnation()");
+        let rows = self.listener.line.client.query_typed(&asked, &[]).await;
+        rows.is_ok_and(|rows| {
+            let its: Option<&str> = rows.first().and_then(|row| row.try_get(0).ok());
+            its == Some(incarnation)
+        })
+    }
+
     pub(super) fn channel(&self) -> &str {
         &self.listener.line.channel
     }
@@ -225,5 +283,22 @@ impl Subscription {
     /// None at the end of the connection. Cancel safe.
     pub(super) async fn event(&mut self) -> Option<String> {
         self.events.recv().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It would wait for events that nobody sends.
+    #[test]
+    fn nobody_subscribes_to_a_listener_that_has_ended() {
+        let subscribers = Subscribers::new();
+        let subscriber = || (mpsc::unbounded_channel().0, Arc::default());
+        assert!(subscribers.add(1, subscriber()));
+
+        subscribers.end();
+
+        assert!(!subscribers.add(2, subscriber()));
     }
 }

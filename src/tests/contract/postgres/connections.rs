@@ -184,6 +184,59 @@ fn a_vanished_client_is_given_up_after_a_session_timeout_or_as_the_url_says() {
     });
 }
 
+/// The names of two servers in one URL: heartbeats go to the first again, and the listener is at
+/// the second still.
+#[test]
+fn a_listener_at_another_server_is_not_used() {
+    on_postgres(async |second| {
+        let first = tokio::task::spawn_blocking(|| daemon::postgres(&[]).unwrap());
+        let first = first.await.unwrap();
+        ready(first.address()).await;
+        let (way, other) = (
+            Relay::to(first.address()).await,
+            Relay::to(second.address()).await,
+        );
+        let both = format!(
+            "postgres://postgres@{},{}/postgres",
+            way.address(),
+            other.address()
+        );
+        let target = PostgresTarget::new(&both, SESSION_TIMEOUT, true).unwrap();
+        way.set(Way::Refusing);
+        let before = timeout(SOON, async {
+            loop {
+                // Until the port is closed.
+                let link = target.open(SOON).await.unwrap();
+                let at = "SELECT FROM lockkeeper.sessions";
+                let table = client(&second).await.query(at, &[]).await;
+                if table.is_ok_and(|rows| !rows.is_empty()) {
+                    break link;
+                }
+            }
+        });
+        let _before = before.await.unwrap();
+        way.set(Way::Open);
+        let theirs = open(&first).await;
+
+        let ours = timeout(SOON, async {
+            loop {
+                if let Ok(link) = target.open(SOON).await {
+                    theirs.create("/a", b"", Create::Persistent).await.ok();
+                    if node(&*link, "/a").await.is_some() {
+                        break link;
+                    }
+                }
+            }
+        });
+        let ours = ours.await.expect("a session at the first");
+        let mine = ticket(&*theirs, "/a/t-").await;
+        let (_, mut watch) = ours.watch(&mine).await.unwrap();
+        theirs.delete(&mine).await.unwrap();
+
+        assert_eq!(told(&mut watch).await, Change::Deleted);
+    });
+}
+
 /// The next connection would never hear of it.
 #[test]
 fn an_earlier_connection_that_polls_takes_no_event_of_the_next_one() {
