@@ -10,8 +10,10 @@ use tokio_postgres::{Client, Config, Connection, Error, Socket};
 use super::transport::{SecureSocket, Transport};
 use crate::link::tls::TlsClient;
 
-/// Not for the URL to say: what others have made in a schema that is searched would run as our user.
-const FIXED: &str = "-c search_path=pg_catalog,pg_temp";
+/// Not for the URL to say. What others have made in a schema that is searched would run as our
+/// user, and in another isolation rows that were waited for look as they did before.
+const FIXED: &str =
+    r"-c search_path=pg_catalog,pg_temp -c default_transaction_isolation=read\ committed";
 /// So many questions without an answer end a connection.
 const PROBES: u64 = 3;
 

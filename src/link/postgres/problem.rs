@@ -40,9 +40,12 @@ pub(super) fn trouble(error: &Error) -> Trouble {
         "3F000" | "42P01" | "42703" | "42704" | "42883" => {
             Trouble::Refused(Code::Other(format!("{words}: {REMADE}")))
         }
-        // It has become a standby, or it ends, or what was prepared is of no use any more: another
-        // connection settles it.
-        "25006" | "55000" | "0A000" | "26000" => Trouble::Lost(words),
+        // It has become a standby, or it ends, or ends what takes too long, or what was prepared is
+        // of no use any more: another connection settles it.
+        "25006" | "25P03" | "25P04" | "55000" | "0A000" | "26000" => Trouble::Lost(words),
+        "54000" => Trouble::Refused(Code::Other(format!(
+            "the name is too long for PostgreSQL: {words}"
+        ))),
         code if code.starts_with("08") || code.starts_with("57P") => Trouble::Lost(words),
         _ => Trouble::Refused(Code::Other(words)),
     }

@@ -71,7 +71,8 @@ DECLARE history text := current_setting('lockkeeper.history', true);
 BEGIN
     IF history IS NULL OR history = '' THEN
         SELECT concat_ws('.', system_identifier, substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8),
-            extract(epoch FROM pg_postmaster_start_time())) INTO history FROM pg_control_system();
+            -- Whole numbers: on PostgreSQL 13 the text of others follows a setting.
+            (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint) INTO history FROM pg_control_system();
         PERFORM set_config('lockkeeper.history', history, false);
     END IF;
     RETURN concat_ws('.', history, (SELECT mark FROM %S.alive));

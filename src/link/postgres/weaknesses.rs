@@ -13,7 +13,7 @@ use crate::link::stored::Ungreeted;
 /// As this user has them. Times are in milliseconds. Some are not there in older versions.
 const SETTINGS: &str = "SELECT name, setting FROM pg_settings WHERE name IN \
      ('fsync', 'full_page_writes', 'synchronous_commit', 'synchronous_standby_names', \
-     'statement_timeout', 'idle_session_timeout') \
+     'statement_timeout', 'transaction_timeout', 'idle_session_timeout') \
      UNION ALL SELECT 'standbys', count(*)::text FROM pg_stat_replication \
      WHERE coalesce(state, 'streaming') IN ('catchup', 'streaming')";
 /// A function of ours waits so long for a row, and needs some time beside that.
@@ -30,7 +30,7 @@ pub(super) async fn ask(client: &Client, is_straight: bool) -> Result<Vec<Weakne
 }
 
 /// What each costs, and what to set.
-const WHY: [(&str, &str); 7] = [
+const WHY: [(&str, &str); 8] = [
     (
         "fsync",
         "a crash of the machine may destroy the database, or take committed locks and tokens back in silence: set on",
@@ -52,6 +52,10 @@ const WHY: [(&str, &str); 7] = [
         "a heartbeat or a release that waits for a row is cancelled, and locks are lost early: set 0 or 4s and more for this user",
     ),
     (
+        "transaction_timeout",
+        "a heartbeat or a release that waits for a row ends its connection, and locks are lost early: set 0 or 4s and more for this user",
+    ),
+    (
         "idle_session_timeout",
         "the server ends connections of sessions that are only waiting: set 0 for this user",
     ),
@@ -67,7 +71,9 @@ fn found(settings: &HashMap<String, String>, is_straight: bool) -> Vec<Weakness>
     let number = |name: &str| setting(name).parse().unwrap_or(0_u64);
     let is_weak = |name: &str| match name {
         "pooler" => !is_straight,
-        "statement_timeout" => (1..LONGEST_STATEMENT).contains(&number(name)),
+        "statement_timeout" | "transaction_timeout" => {
+            (1..LONGEST_STATEMENT).contains(&number(name))
+        }
         "idle_session_timeout" => number(name) > 0,
         "synchronous_standby_names" => {
             let is_local = matches!(setting("synchronous_commit"), "off" | "local");
@@ -110,6 +116,7 @@ mod tests {
             ("full_page_writes", "off"),
             ("synchronous_commit", "off"),
             ("statement_timeout", "3999"),
+            ("transaction_timeout", "3999"),
             ("idle_session_timeout", "60000"),
         ] {
             assert_eq!(names(&[(name, value)], true), [name]);

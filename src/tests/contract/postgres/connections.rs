@@ -148,7 +148,7 @@ fn neither_side_keeps_a_connection_whose_other_end_has_vanished() {
 }
 
 /// What is set on the connections of a session, as a trigger sees it that stands on its row.
-async fn settings_seen(server: &Daemon, url: &str, setting: &str) -> Vec<String> {
+pub(super) async fn settings_seen(server: &Daemon, url: &str, setting: &str) -> Vec<String> {
     let client = client(server).await;
     let see = format!(
         "CREATE TABLE public.seen (setting text); \

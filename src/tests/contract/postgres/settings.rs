@@ -1,5 +1,6 @@
 //! What others have set at the server, and what they have made there.
 
+use super::connections::settings_seen;
 use super::*;
 
 /// A name without its schema means what is found first.
@@ -36,5 +37,75 @@ fn what_others_have_made_in_public_is_not_called() {
         let calls = client(&server).await;
         let calls = calls.query("SELECT FROM public.calls", &[]).await.unwrap();
         assert_eq!(calls.len(), 0, "somebody's operator was called");
+    });
+}
+
+#[test]
+fn another_isolation_reaches_no_connection_of_ours() {
+    on_postgres(async |server| {
+        drop(open(&server).await);
+        let strict = "ALTER ROLE postgres SET default_transaction_isolation TO 'serializable'";
+        run(&server, strict).await;
+
+        let seen = settings_seen(&server, &url(&server), "transaction_isolation").await;
+
+        assert_eq!(seen, ["read committed"]);
+    });
+}
+
+/// On PostgreSQL 13 the text of a number with a fraction follows a setting.
+#[test]
+fn the_history_has_whole_numbers() {
+    on_postgres(async |server| {
+        drop(open(&server).await);
+        let client = client(&server).await;
+        let row = client
+            .query_one("SELECT lockkeeper.incarnation()", &[])
+            .await;
+        let history: String = row.unwrap().get(0);
+        assert_eq!(history.split('.').count(), 4, "{history}");
+    });
+}
+
+/// It is the end of the connection, and not an answer.
+#[test]
+fn a_transaction_that_took_too_long_ends_the_connection() {
+    on_postgres(async |server| {
+        let link = open(&server).await;
+        for code in ["25P03", "25P04"] {
+            let ends = format!(
+                "ALTER FUNCTION lockkeeper.read RENAME TO kept; \
+                 CREATE FUNCTION lockkeeper.read(text, bigint, text, bigint, text[], text[], text[], text[]) \
+                 RETURNS SETOF lockkeeper.reply LANGUAGE plpgsql AS $$ BEGIN \
+                 RAISE EXCEPTION 'too long' USING ERRCODE = '{code}'; END $$"
+            );
+            run(&server, &ends).await;
+
+            let read = link.multi_read(&[Read::Data("/")]).await;
+
+            assert!(matches!(read, Err(Fault::Unknown(_))), "{read:?}");
+            let back =
+                "DROP FUNCTION lockkeeper.read; ALTER FUNCTION lockkeeper.kept RENAME TO read";
+            run(&server, back).await;
+        }
+    });
+}
+
+#[test]
+fn a_name_that_no_index_takes_is_told() {
+    on_postgres(async |server| {
+        let keeper = keeper(&server).await;
+        // Nothing that repeats: it would be made smaller.
+        let words: Vec<String> = (0..120)
+            .map(|_| uuid::Uuid::new_v4().simple().to_string())
+            .collect();
+        let long = words.join("/");
+
+        let refused = keeper.mutex(&*long).unwrap().lock().await.unwrap_err();
+
+        let text = refused.to_string();
+        assert!(text.contains("too long for PostgreSQL"), "{text}");
+        assert!(matches!(refused, Error::Refused { .. }), "{refused:?}");
+        keeper.close().await;
     });
 }
