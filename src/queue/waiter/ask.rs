@@ -5,7 +5,7 @@
 //! taken, and the turn is read again after it; none begins after a release that a mark proves. It
 //! decides nothing about turns.
 
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
@@ -220,11 +220,13 @@ fn is_sent(release: &mut Option<oneshot::Receiver<()>>) -> impl Future<Output = 
     })
 }
 
-async fn is_woken(wake: Option<&Notify>) {
-    match wake {
-        Some(wake) => wake.notified().await,
-        None => pending().await,
-    }
+/// Ends at a wake-up, if there is one to wait for. (On the heap, as few have one.)
+fn is_woken(wake: Option<&Notify>) -> impl Future<Output = ()> {
+    let mut told = wake.map(|wake| Box::pin(wake.notified()));
+    poll_fn(move |context| match &mut told {
+        Some(told) => told.poll_unpin(context),
+        None => Poll::Pending,
+    })
 }
 
 /// Says which ticket is waited for. Its data came with the watch.
