@@ -85,7 +85,7 @@ impl Acquirer {
             if waits {
                 self.warn_of_self();
             }
-            let granted = self.turn_if(waits, None).await?;
+            let granted = self.turn_if(waits).await?;
             Ok(granted.map(|(waiter, entry)| self.hold(waiter, entry)))
         };
         let taken = take.instrument(self.queue.span()).await?;
@@ -201,21 +201,27 @@ impl Acquirer {
         timeout(limit, call).await.map_err(timed_out)?
     }
 
-    /// Waits for the turn of a new ticket. `None` if it does not wait, and would have to. While it
-    /// waits, each wake-up has it look whether the owner has come to hold elsewhere.
-    pub(crate) async fn turn_if(
-        &self,
-        waits: bool,
-        wake: Option<&Arc<Notify>>,
-    ) -> Result<Option<(Waiter, LeaseEntry)>> {
+    /// Waits for the turn of a new ticket. `None` if it does not wait, and would have to.
+    pub(crate) async fn turn_if(&self, waits: bool) -> Result<Option<(Waiter, LeaseEntry)>> {
         if !waits {
             return Box::pin(again(self.rejoins, || self.queue.try_join())).await;
         }
         let turn = async || {
             let mut waiter = self.queue.join().await?;
-            waiter.heeds(wake);
             let entry = waiter.granted().await?;
             Ok(Some((waiter, entry)))
+        };
+        again(self.rejoins, turn).await
+    }
+
+    /// Waits for the turn of a new ticket. Each wake-up has the waiter look whether the owner has
+    /// come to hold elsewhere.
+    async fn turn_or_wake(&self, wake: &Arc<Notify>) -> Result<(Waiter, LeaseEntry)> {
+        let turn = async || {
+            let mut waiter = self.queue.join().await?;
+            waiter.heeds(Arc::clone(wake));
+            let entry = waiter.granted().await?;
+            Ok((waiter, entry))
         };
         again(self.rejoins, turn).await
     }
@@ -252,7 +258,11 @@ impl Acquirer {
             tracing::debug!(token = u64::from(hold.token), "in again");
             return Ok(Some(hold));
         }
-        let granted = self.turn_if(waits, Some(&wake)).await?;
+        let granted = if waits {
+            Some(self.turn_or_wake(&wake).await?)
+        } else {
+            self.turn_if(false).await?
+        };
         Ok(granted.map(|(waiter, entry)| {
             let hold = self.hold(waiter, entry);
             *held = Arc::downgrade(&hold);

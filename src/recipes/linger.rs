@@ -57,7 +57,7 @@ impl Linger {
                 Ok(guard) => Some(guard),
                 Err(baton) => {
                     // On the heap: most calls wait for the baton, and never for a ticket.
-                    let granted = Box::pin(acquirer.turn_if(waits, None)).await?;
+                    let granted = Box::pin(acquirer.turn_if(waits)).await?;
                     granted.map(|(waiter, entry)| self.begin(acquirer, baton, waiter, entry))
                 }
             };

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::task::{Poll, ready};
 
 use futures_util::FutureExt;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 use tracing::{Level, Span};
 
 use super::super::{WAITING, doubts};
-use super::Waiter;
+use super::{GuestCall, Waiter};
 use crate::error::Result;
 use crate::link::{Change, Code};
 use crate::protocol::dialect::{self, check_neighbours};
@@ -43,7 +43,7 @@ impl Waiter {
                 self.walk.departs();
                 return Ok(());
             }
-            () = is_woken(self.wake.as_deref()) => {
+            () = is_woken(self.guest.as_deref()) => {
                 self.walk.nudged();
                 return Ok(());
             }
@@ -220,8 +220,9 @@ fn is_sent(release: &mut Option<oneshot::Receiver<()>>) -> impl Future<Output = 
     })
 }
 
-/// Ends at a wake-up, if there is one to wait for. (On the heap, as few have one.)
-fn is_woken(wake: Option<&Notify>) -> impl Future<Output = ()> {
+/// Ends at a wake-up of a call that has an owner. (On the heap, as few have one.)
+fn is_woken(guest: Option<&GuestCall>) -> impl Future<Output = ()> {
+    let wake = guest.and_then(|guest| guest.wake.as_deref());
     let mut told = wake.map(|wake| Box::pin(wake.notified()));
     poll_fn(move |context| match &mut told {
         Some(told) => told.poll_unpin(context),

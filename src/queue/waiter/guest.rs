@@ -19,11 +19,12 @@ use crate::session::{Failure, failed};
 impl Waiter {
     pub(super) async fn enter_as_guest(&mut self, entry: GuestEntry) -> Result<()> {
         let attempt = Uuid::new_v4();
+        let line = self.guest.as_ref().map(|guest| (*guest.line).clone());
         let data = TicketData {
             attempt,
             at: now_ms(),
             guest_of: Some(entry.token),
-            ..self.line.as_deref().cloned().unwrap_or_default()
+            ..line.unwrap_or_default()
         };
         let directory = Arc::clone(self.place.directory());
         let host = entry.host.path(&directory);

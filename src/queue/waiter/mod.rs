@@ -47,16 +47,14 @@ pub(crate) struct Waiter {
     walk: Walk,
     /// Tells that a release of the watched ticket is on its way, if it is one of this session.
     release: Option<oneshot::Receiver<()>>,
-    /// Tells that the owner may have come to hold elsewhere.
-    wake: Option<Arc<Notify>>,
     /// Whether the turn to which the walk has come is taken: as the first, or as a guest.
     is_taken: bool,
     /// When what is known of its turn was answered.
     seen: Moment,
     /// Of entering as a guest.
     setbacks: Setbacks,
-    /// What a guest's ticket says; none without an owner.
-    line: Option<Arc<TicketData>>,
+    /// What it needs to come in as a guest; none without an owner.
+    guest: Option<Box<GuestCall>>,
     since: Instant,
     /// The lock delay; none once it is over.
     delay: Option<Duration>,
@@ -73,6 +71,22 @@ pub(crate) struct Waiter {
     is_counted: bool,
 }
 
+/// A call of an owner, who may come to hold elsewhere meanwhile.
+#[derive(Debug)]
+struct GuestCall {
+    /// What a guest's ticket says.
+    line: Arc<TicketData>,
+    /// Tells that the owner may have come to hold.
+    wake: Option<Arc<Notify>>,
+}
+
+impl GuestCall {
+    fn new(line: &Arc<TicketData>) -> Self {
+        let line = Arc::clone(line);
+        Self { line, wake: None }
+    }
+}
+
 impl Waiter {
     /// The waiter of a ticket that is in the queue.
     pub(super) fn new(queue: &Queue, place: TicketPlace) -> Result<Self> {
@@ -85,11 +99,10 @@ impl Waiter {
             name: queue.name.clone(),
             walk: Walk::new(queue.recipe, ticket.clone(), czxid, owner, forget),
             release: None,
-            wake: None,
             is_taken: false,
             seen: Moment::ZERO,
             setbacks: Setbacks::default(),
-            line: owner.map(|_| Arc::clone(&queue.line)),
+            guest: owner.map(|_| Box::new(GuestCall::new(&queue.line))),
             since: Instant::now(),
             delay: Some(queue.delay).filter(|delay| !delay.is_zero()),
             delay_until: None,
@@ -246,8 +259,10 @@ impl Waiter {
 
     /// Asks whether the owner has come to hold elsewhere at each wake-up, once it waits. What is on
     /// its way by then ends first, so that no stream of them starves it.
-    pub(crate) fn heeds(&mut self, wake: Option<&Arc<Notify>>) {
-        self.wake = wake.map(Arc::clone);
+    pub(crate) fn heeds(&mut self, wake: Arc<Notify>) {
+        if let Some(guest) = &mut self.guest {
+            guest.wake = Some(wake);
+        }
     }
 
     /// Reads the whole queue again before anything else.
