@@ -139,6 +139,8 @@ impl Child {
                     self.pause = (self.pause * 2).min(PAUSES[1]);
                     // A parent that has left the group may never wait for its dead.
                     if self.rest().is_some_and(|rest| rest.is_empty()) {
+                        // Ours may have died just now, and we may wait for a reader next.
+                        self.reap()?;
                         return Ok(Change::Gone);
                     }
                 }
