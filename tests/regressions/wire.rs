@@ -99,7 +99,8 @@ impl Wire {
 
     /// Ends every connection, and each new one at once, until [`Wire::up`].
     pub(crate) fn down(&self) {
-        self.change(|weather| weather.is_down = true);
+        // Also those whose tasks run only after it is up again.
+        self.change(|weather| (weather.is_down, weather.cuts) = (true, weather.cuts + 1));
     }
 
     /// Swallows everything without ending a connection, until [`Wire::up`].
@@ -199,8 +200,7 @@ impl Line {
 async fn relay(near: TcpStream, server: SocketAddr, protocol: Option<Protocol>, line: Arc<Line>) {
     let mut weather = line.weather.subscribe();
     let cuts = weather.borrow().cuts;
-    let is_over = |weather: &Weather| weather.is_down || weather.cuts != cuts;
-    if is_over(&weather.borrow()) {
+    if weather.borrow().is_down {
         return;
     }
     let Ok(far) = TcpStream::connect(server).await else {
@@ -220,7 +220,7 @@ async fn relay(near: TcpStream, server: SocketAddr, protocol: Option<Protocol>, 
     tokio::select! {
         _ = requests(from_client, to_server, &line, &doomed, numbers) => {}
         _ = replies(from_server, to_client, &line, &doomed, numbers) => {}
-        _ = weather.wait_for(is_over) => {}
+        _ = weather.wait_for(|weather| weather.cuts != cuts) => {}
     }
     line.open.send_modify(|open| *open -= 1);
 }
