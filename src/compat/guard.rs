@@ -162,6 +162,17 @@ impl<S: PlainStore + ?Sized> PlainGuard<S> {
         &self.hold().store
     }
 
+    /// Does some work in the hold's runtime, to its end.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    pub(super) async fn finish<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T> {
+        let hold = self.hold();
+        let finished = finish_in(&hold.runtime, work).await;
+        finished.ok_or_else(|| hold.runtime_ends())
+    }
+
     /// The error of a call for this hold.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(super) fn failed(&self, doing: &'static str, problem: StoreProblem) -> Error {

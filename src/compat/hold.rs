@@ -4,6 +4,7 @@
 //! ends, by the clock and not by a packet. It touches only what has its own secret.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,12 +83,25 @@ async fn free<S: PlainStore + ?Sized>(store: &S, attempt: &Attempt) -> Option<bo
     freed.inspect_err(told).ok()
 }
 
-/// A request without an answer is one with an unknown outcome.
+/// A request without an answer is one with an unknown outcome. Its time begins when it is sent.
 pub(super) async fn in_time<T>(
     attempt: &Attempt,
     answer: impl Future<Output = StoreResult<T>>,
 ) -> StoreResult<T> {
-    within(attempt.patience(), answer).await
+    let (asked, patience) = (SystemClock.now(), attempt.patience());
+    let mut answer = pin!(answer);
+    let mut limit = patience;
+    loop {
+        if let Ok(answered) = timeout(limit, &mut answer).await {
+            return answered;
+        }
+        let sent = attempt.turn.sent(asked);
+        let waited = sent.map_or(Duration::ZERO, |sent| SystemClock.now() - sent);
+        if waited >= patience {
+            return Err(StoreProblem::NoAnswer);
+        }
+        limit = patience - waited;
+    }
 }
 
 async fn within<T>(

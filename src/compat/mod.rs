@@ -32,6 +32,8 @@ mod renewals;
 pub mod sql;
 mod store;
 mod tries;
+#[cfg(any(feature = "memcached", feature = "mysql", feature = "postgres"))]
+mod turns;
 
 pub use crate::error::StoreProblem;
 pub use connect::{KINDS, connect};
@@ -40,6 +42,6 @@ pub use keeper::PlainKeeper;
 pub use layer::PlainLayer;
 pub use mutex::PlainMutex;
 pub use store::{
-    Acquired, Attempt, Capabilities, FencedStore, PlainStore, ReentrantStore, SeenVersion,
-    StoreResult,
+    Acquired, Attempt, AttemptTurn, Capabilities, FencedStore, PlainStore, ReentrantStore,
+    SeenVersion, StoreResult,
 };

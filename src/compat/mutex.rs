@@ -10,7 +10,9 @@ use uuid::Uuid;
 use super::finish::finish_in;
 use super::guard::PlainGuard;
 use super::keeper::PlainKeeper;
-use super::store::{Attempt, PlainStore, ReentrantStore, SeenVersion, StoreResult, failed};
+use super::store::{
+    Attempt, AttemptTurn, PlainStore, ReentrantStore, SeenVersion, StoreResult, failed,
+};
 use super::tries::{Pauses, TryOutcome, WakeToPass, try_once};
 use crate::brief::Brief;
 use crate::error::{Error, Result, StoreProblem};
@@ -212,7 +214,8 @@ impl<S: PlainStore + ?Sized> PlainMutex<S> {
         }
     }
 
-    /// Takes the lock if it is free.
+    /// Takes the lock if it is free. A database and memcached are asked a few things at once: there
+    /// a try waits for the tries of its keeper that came before it, while these are answered.
     ///
     /// # Errors
     ///
@@ -284,6 +287,7 @@ impl<S: PlainStore + ?Sized> PlainMutex<S> {
             ttl: self.ttl,
             owner: self.owner.clone(),
             seen: SeenVersion::default(),
+            turn: AttemptTurn::default(),
         };
         let PlainKeeper { store, timer } = self.keeper.clone();
         // A guard that nobody takes is dropped, and so released.

@@ -10,6 +10,8 @@ use tokio::sync::Notify;
 use crate::error::{Error, Result, StoreProblem};
 use crate::latch::Latch;
 use crate::owner::Owner;
+use crate::protocol::lease::Moment;
+use crate::session::clock::{Clock, SystemClock};
 use crate::token::Token;
 
 /// A store has this part of the ttl to answer.
@@ -68,6 +70,8 @@ pub struct Attempt {
     pub owner: Option<Owner>,
     /// For a store that compares versions and not secrets.
     pub seen: SeenVersion,
+    /// For a store that is asked a few things at once.
+    pub turn: AttemptTurn,
 }
 
 impl Attempt {
@@ -100,6 +104,40 @@ impl SeenVersion {
     #[cfg(feature = "memcached")]
     pub(super) fn is_any(&self) -> bool {
         self.0.lock().is_some()
+    }
+}
+
+/// The turn of an attempt at a store that is asked a few things at once. The wait for it takes
+/// nothing of the store's time to answer, nor of the lease. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct AttemptTurn(Arc<Latch<TurnState>>);
+
+#[derive(Debug, Clone, Copy, Default)]
+enum TurnState {
+    #[default]
+    Unlimited,
+    Awaited,
+    Begun(Moment),
+}
+
+impl AttemptTurn {
+    /// From now on it waits for its turn.
+    pub fn await_it(&self) {
+        *self.0.lock() = TurnState::Awaited;
+    }
+
+    /// It is sent now.
+    pub fn begin(&self) {
+        *self.0.lock() = TurnState::Begun(SystemClock.now());
+    }
+
+    /// When it was sent, if it was asked for at `asked`. `None` while it waits.
+    pub(super) fn sent(&self, asked: Moment) -> Option<Moment> {
+        match *self.0.lock() {
+            TurnState::Unlimited => Some(asked),
+            TurnState::Awaited => None,
+            TurnState::Begun(at) => Some(at.max(asked)),
+        }
     }
 }
 

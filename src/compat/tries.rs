@@ -28,8 +28,10 @@ pub(super) async fn try_once<S: PlainStore + ?Sized>(
     attempt: Attempt,
     timer: Option<Arc<RenewalTimer>>,
 ) -> StoreResult<TryOutcome<S>> {
-    let sent = SystemClock.now();
-    match in_time(&attempt, store.acquire(&attempt)).await {
+    let asked = SystemClock.now();
+    let answer = in_time(&attempt, store.acquire(&attempt)).await;
+    let sent = attempt.turn.sent(asked).unwrap_or(asked);
+    match answer {
         Ok(Acquired::Yes { token }) => {
             let guard = PlainGuard::new(PlainHold::begin(store, attempt, token, sent, timer));
             // The answer may have taken longer than the lease.

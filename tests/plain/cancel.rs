@@ -185,6 +185,7 @@ async fn a_request_that_is_dropped_at_any_poll_can_be_asked_again(bed: Arc<Bed>,
         ttl: TTL,
         owner: None,
         seen: Default::default(),
+        turn: Default::default(),
     });
     for_each_poll!(bed, polls => {
         let attempt = fresh();

@@ -378,6 +378,7 @@ async fn a_crash_frees_it_in_time(bed: Arc<Bed>, name: String) {
         ttl: TTL,
         owner: None,
         seen: Default::default(),
+        turn: Default::default(),
     };
     let begun = Instant::now();
     let taken = keeper.store().acquire(&attempt).await.unwrap();

@@ -92,6 +92,7 @@ async fn a_version_that_changed_unseen_is_read_again(bed: Arc<Bed>, name: String
         ttl: TTL,
         owner: None,
         seen: Default::default(),
+        turn: Default::default(),
     };
     assert!(keeper.store().renew(&unseen).await.unwrap());
     guard.check().await.unwrap();

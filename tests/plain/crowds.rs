@@ -113,7 +113,13 @@ async fn a_thousand_tries_leave_nothing(bed: Arc<Bed>, name: String) {
     } else {
         0
     };
-    let bounds = exactly - lost..=exactly + more;
+    // In a crowd, nobody asks for the rest of the other's ttl.
+    let unasked = match bed.kind {
+        "memcached+add" | "mysql+row" => 1000,
+        kind if kind.ends_with("+shedlock") || kind.ends_with("+spring") => 1000,
+        _ => 0,
+    };
+    let bounds = exactly - lost - unasked..=exactly + more;
     assert!(bounds.contains(&requests), "{requests}");
     guard.release().await.unwrap();
     let next = b.try_lock().await.unwrap().expect("it is free");

@@ -47,6 +47,7 @@ mod sql_rights;
 mod sql_sessions;
 mod tair;
 mod tries;
+mod turns;
 mod unpolled;
 mod waits;
 mod wire;
@@ -103,6 +104,7 @@ fn trials(filter: Option<&str>) -> Result<Vec<PlainTrial>, String> {
         sql_peers::CASES,
         sql_rights::CASES,
         sql_sessions::CASES,
+        turns::CASES,
         unpolled::CASES,
         wire::CASES,
     ] {

@@ -77,6 +77,7 @@ async fn a_ttl_is_never_shorter_than_asked(bed: Arc<Bed>, name: String) {
             ttl,
             owner: None,
             seen: Default::default(),
+            turn: Default::default(),
         };
         // At another part of the server's second.
         sleep(Duration::from_millis(250)).await;

@@ -192,13 +192,13 @@ async fn one_server_under_several_names_is_refused(bed: Arc<Bed>, _name: String)
 }
 
 /// A connection of a stranger, in a transaction that goes on.
-enum Stranger {
+pub enum Stranger {
     Postgres(tokio_postgres::Client),
     MySql(Box<mysql_async::Conn>),
 }
 
 impl Stranger {
-    async fn begin(bed: &Bed, statement: &str) -> Self {
+    pub async fn begin(bed: &Bed, statement: &str) -> Self {
         let server = bed.database().server();
         if bed.kind.starts_with("postgres") {
             let url = url("postgres", server);
@@ -215,7 +215,7 @@ impl Stranger {
         Self::MySql(Box::new(conn))
     }
 
-    async fn end(self, end: &str) {
+    pub async fn end(self, end: &str) {
         match self {
             Self::Postgres(client) => client.batch_execute(end).await.unwrap(),
             Self::MySql(mut conn) => conn.query_drop(end).await.unwrap(),

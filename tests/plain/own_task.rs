@@ -223,6 +223,7 @@ async fn statements_that_are_dropped_keep_their_connections(bed: Arc<Bed>, name:
         ttl: Duration::from_secs(30),
         owner: None,
         seen: Default::default(),
+        turn: Default::default(),
     });
     let attempt = fresh();
     let taken = store.acquire(&attempt).await.unwrap();

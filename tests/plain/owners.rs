@@ -35,6 +35,7 @@ fn attempt(name: &str, secret: &str, ttl: Duration, owner: &Owner) -> Attempt {
         ttl,
         owner: Some(owner.clone()),
         seen: Default::default(),
+        turn: Default::default(),
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
+use lockkeeper::compat::sql::ForUpdate;
 use lockkeeper::compat::{
     Acquired, Attempt, PlainKeeper, PlainLayer, PlainStore, StoreProblem, StoreResult,
 };
@@ -13,6 +14,9 @@ use crate::bed::{Bed, Case, TTL};
 
 pub const CASES: &[&[Case]] = &[
     crate::cases![if |_| true; a_guard_outlives_the_runtime_that_took_it],
+    crate::cases![if |kind| kind.ends_with("+forupdate");
+        a_statement_of_another_runtime_ends_no_hold,
+    ],
     crate::cases![if |kind| kind == "memory";
         an_acquire_that_comes_behind_its_release_is_freed,
         a_store_that_was_away_is_asked_again,
@@ -51,6 +55,34 @@ async fn a_guard_outlives_the_runtime_that_took_it(bed: Arc<Bed>, name: String) 
     guard.release().await.unwrap();
     let next = other.lock_timeout(TTL).await.unwrap();
     next.release().await.unwrap();
+}
+
+/// It is given up there, and that runtime does nothing more.
+async fn a_statement_of_another_runtime_ends_no_hold(bed: Arc<Bed>, name: String) {
+    let keeper = ForUpdate::connect(&bed.database().url()).await.unwrap();
+    let lock = keeper.mutex(&name).unwrap().with_ttl(TTL).unwrap();
+    let guard = lock.lock().await.unwrap();
+    let sleeps = match bed.kind.starts_with("postgres") {
+        true => "SELECT pg_sleep(0.2)::text",
+        false => "SELECT SLEEP(0.2)",
+    };
+    let elsewhere = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_all().build().unwrap();
+        let given_up = runtime.block_on(async {
+            let asked = guard.query(sleeps, &[]);
+            timeout(Duration::from_millis(20), asked).await.is_err()
+        });
+        assert!(given_up);
+        (guard, runtime)
+    };
+    let (guard, runtime) = tokio::task::spawn_blocking(elsewhere).await.unwrap();
+
+    sleep(TTL * 2).await;
+
+    assert!(guard.is_held(), "it was renewed");
+    guard.commit().await.unwrap();
+    runtime.shutdown_background();
 }
 
 /// A store whose acquires are not answered, and come late on a connection of their own. Or all is

@@ -45,6 +45,7 @@ async fn a_silent_client_loses_its_lock(bed: Arc<Bed>, name: String) {
         ttl: TTL,
         owner: None,
         seen: Default::default(),
+        turn: Default::default(),
     };
     let begun = Instant::now();
     let got = keeper.store().acquire(&attempt).await.unwrap();

@@ -20,7 +20,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getpgrp};
 use rustix::process::{WaitOptions, wait};
 use tokio::signal::unix::{self, SignalKind};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep_until};
 
 use crate::failure::Failure;
 use crate::process::alive_in;
@@ -40,6 +40,9 @@ pub(crate) struct Child {
     is_stopped: bool,
     /// The command itself; others of its group may go on.
     has_ended: bool,
+    /// When it was last looked for those that others do not wait for, and the pause until the next
+    /// look.
+    looked: Instant,
     pause: Duration,
 }
 
@@ -103,6 +106,7 @@ impl Child {
             terminal,
             is_stopped: false,
             has_ended: false,
+            looked: Instant::now(),
             pause: PAUSES[0],
         })
     }
@@ -135,7 +139,8 @@ impl Child {
             }
             tokio::select! {
                 _ = self.changes.recv() => {}
-                () = sleep(self.pause), if self.has_ended => {
+                () = sleep_until(self.looked + self.pause), if self.has_ended => {
+                    self.looked = Instant::now();
                     self.pause = (self.pause * 2).min(PAUSES[1]);
                     // A parent that has left the group may never wait for its dead.
                     if self.rest().is_some_and(|rest| rest.is_empty()) {

@@ -186,10 +186,10 @@ impl PlainLayer for Tracked {
         Box::pin(async move {
             let answer = self.inner.store().release(attempt).await;
             match &answer {
-                // The library asks again.
-                Err(StoreProblem::NoAnswer | StoreProblem::Unreachable(_)) => {}
+                Ok(true) => self.unsettled.settle(attempt),
                 Ok(false) => self.unsettled.settle_unless_under_way(attempt),
-                Ok(true) | Err(_) => self.unsettled.settle(attempt),
+                // The library asks again, also what was refused.
+                Err(_) => {}
             }
             answer
         })
@@ -198,22 +198,80 @@ impl PlainLayer for Tracked {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use futures_util::FutureExt;
-    use lockkeeper::compat::SeenVersion;
+    use lockkeeper::compat::{AttemptTurn, Capabilities, SeenVersion};
 
     use super::*;
 
-    #[tokio::test]
-    async fn a_try_that_may_still_come_is_settled_by_no_release_before_its_ttl() {
-        let unsettled = Unsettled::default();
-        let is_settled = || unsettled.end().now_or_never().is_some();
-        let attempt = |ttl| Attempt {
+    fn attempt(ttl: Duration) -> Attempt {
+        Attempt {
             name: "job".into(),
             secret: "mine".into(),
             ttl,
             owner: None,
             seen: SeenVersion::default(),
+            turn: AttemptTurn::default(),
+        }
+    }
+
+    /// It refuses to release, once.
+    #[derive(Debug, Default)]
+    struct Demoted(AtomicBool);
+
+    impl PlainStore for Demoted {
+        fn server(&self) -> &str {
+            "here"
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::of("demoted")
+        }
+
+        fn shortest_ttl(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn check_name(&self, _name: &str) -> Result<(), &'static str> {
+            Ok(())
+        }
+
+        fn acquire<'a>(&'a self, _: &'a Attempt) -> BoxFuture<'a, StoreResult<Acquired>> {
+            Box::pin(async { Ok(Acquired::Yes { token: None }) })
+        }
+
+        fn renew<'a>(&'a self, _: &'a Attempt) -> BoxFuture<'a, StoreResult<bool>> {
+            Box::pin(async { Ok(true) })
+        }
+
+        fn release<'a>(&'a self, _: &'a Attempt) -> BoxFuture<'a, StoreResult<bool>> {
+            let is_primary = self.0.swap(true, Ordering::SeqCst);
+            Box::pin(async move { is_primary.then_some(true).ok_or(StoreProblem::Replica) })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_release_that_was_refused_is_waited_for() {
+        let unsettled = Arc::<Unsettled>::default();
+        let is_settled = || unsettled.end().now_or_never().is_some();
+        let tracked = Tracked {
+            inner: PlainKeeper::new(Demoted::default()).erased(),
+            unsettled: Arc::clone(&unsettled),
         };
+        let mine = attempt(Duration::from_secs(60));
+        PlainLayer::acquire(&tracked, &mine).await.unwrap();
+
+        PlainLayer::release(&tracked, &mine).await.unwrap_err();
+        assert!(!is_settled(), "it is asked again");
+        PlainLayer::release(&tracked, &mine).await.unwrap();
+        assert!(is_settled());
+    }
+
+    #[tokio::test]
+    async fn a_try_that_may_still_come_is_settled_by_no_release_before_its_ttl() {
+        let unsettled = Unsettled::default();
+        let is_settled = || unsettled.end().now_or_never().is_some();
         let (now, later) = (attempt(Duration::ZERO), attempt(Duration::from_secs(60)));
 
         unsettled.begin(&later);

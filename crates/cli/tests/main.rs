@@ -23,7 +23,7 @@ use testbench::suite::{self, Counts};
 
 fn main() -> ExitCode {
     let counts = Counts {
-        every: 155,
+        every: 156,
         zookeeper: 30,
         embedded: 25,
         embedded_and_redis: 0,

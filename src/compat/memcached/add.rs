@@ -62,16 +62,14 @@ impl MemcachedAdd {
 
     /// Why the lock was not free.
     async fn why_taken(connection: &MetaConnection, attempt: &Attempt) -> StoreResult<Acquired> {
-        let left = match connection
-            .ask(attempt, format!("mg {} t\r\n", attempt.name))
-            .await?
-        {
+        let asked = connection.ask_at_once(attempt, format!("mg {} t\r\n", attempt.name));
+        let left = match asked.await? {
             // `t-1` for a key without a ttl.
-            MetaAnswer::Done(flags) => MetaAnswer::flag(&flags, 't')
+            Some(MetaAnswer::Done(flags)) => MetaAnswer::flag(&flags, 't')
                 .and_then(|seconds| seconds.parse().ok())
                 .map(Duration::from_secs),
-            MetaAnswer::Nothing => None,
-            other => return Err(unexpected(&other)),
+            Some(MetaAnswer::Nothing) | None => None,
+            Some(other) => return Err(unexpected(&other)),
         };
         Ok(Acquired::No { left })
     }

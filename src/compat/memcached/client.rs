@@ -9,14 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::FutureExt;
+use futures_util::future::{FutureExt, ready};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, copy, sink};
 use tokio::net::TcpStream;
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit};
 use tokio::time::timeout;
 
 use crate::compat::finish::in_turn;
 use crate::compat::store::{Attempt, StoreResult};
+use crate::compat::turns::Turns;
 use crate::error::StoreProblem;
 
 /// A server has so long to accept a connection, and at most so long to answer a request.
@@ -69,7 +70,7 @@ pub(super) struct MetaConnection {
     /// None when it is lost.
     stream: Arc<Mutex<Option<BufReader<TcpStream>>>>,
     /// One try at a time waits for it, so that a holder waits for no more than that.
-    tries: Arc<Mutex<()>>,
+    tries: Arc<Turns>,
 }
 
 impl MetaConnection {
@@ -85,23 +86,54 @@ impl MetaConnection {
         attempt: &Attempt,
         request: impl Into<Vec<u8>>,
     ) -> StoreResult<MetaAnswer> {
+        let (tries, attempt) = (Arc::clone(&self.tries), attempt.clone());
+        let limit = ANSWER_TIMEOUT.min(attempt.patience());
+        let first = async move {
+            match attempt.seen.is_any() {
+                true => Ok(None),
+                false => tries.of_try(attempt).await.map(Some),
+            }
+        };
+        self.ask_in(first, limit, request.into()).await
+    }
+
+    /// Asks what a try would like to know. `None` if other tries wait, or if there is no answer.
+    pub(super) async fn ask_at_once(
+        &self,
+        attempt: &Attempt,
+        request: String,
+    ) -> StoreResult<Option<MetaAnswer>> {
+        let Some(turn) = self.tries.at_once() else {
+            return Ok(None);
+        };
+        attempt.turn.begin();
+        let limit = ANSWER_TIMEOUT.min(attempt.patience() / 2);
+        let told = self.ask_in(ready(Ok(Some(turn))), limit, request.into());
+        match told.await {
+            Err(problem) if problem.is_passing() => Ok(None),
+            told => told.map(Some),
+        }
+    }
+
+    /// `first`: the turn of a try.
+    async fn ask_in(
+        &self,
+        first: impl Future<Output = StoreResult<Option<OwnedSemaphorePermit>>> + Send + 'static,
+        limit: Duration,
+        request: Vec<u8>,
+    ) -> StoreResult<MetaAnswer> {
         let (stream, tries) = (Arc::clone(&self.stream), Arc::clone(&self.tries));
-        let is_holder = attempt.seen.is_any();
         let turn = async move {
-            let _first = match is_holder {
-                true => None,
-                false => Some(tries.lock_owned().await),
-            };
+            let _first = first.await?;
             Ok(stream.lock_owned().await)
         };
-        let limit = ANSWER_TIMEOUT.min(attempt.patience());
-        let request = request.into();
         let exchanged = async move |mut turn: OwnedMutexGuard<Option<_>>| {
             let Some(stream) = turn.as_mut() else {
                 return Err(StoreProblem::Unreachable("the connection was lost".into()));
             };
             let answer = timeout(limit, exchange(stream, &request)).await;
             let answer = answer.unwrap_or(Err(StoreProblem::NoAnswer));
+            tries.told(&answer);
             if matches!(
                 answer,
                 Err(StoreProblem::NoAnswer | StoreProblem::WrongServer(_))
@@ -160,7 +192,7 @@ impl MetaClient {
             let opened = MetaConnection {
                 number: shared.opened.fetch_add(1, Ordering::Relaxed),
                 stream: Arc::new(Mutex::new(Some(stream))),
-                tries: Arc::default(),
+                tries: Turns::new(1),
             };
             Ok(current.insert(opened).clone())
         };

@@ -231,6 +231,7 @@ mod tests {
             ttl: SHORTEST_TTL,
             owner: None,
             seen: Default::default(),
+            turn: Default::default(),
         };
         assert_eq!(field(&attempt), "67e55044-10b1-426f-9247-bb680e5fe0c8:1");
         attempt.owner = Some(Owner::named("job"));

@@ -84,7 +84,7 @@ impl AdvisoryLock {
 
     async fn take(&self, attempt: &Attempt) -> StoreResult<Acquired> {
         let tried = try_take(Arc::clone(&self.server), attempt.clone());
-        let (session, answer) = self.server.in_try(tried).await?;
+        let (session, answer) = self.server.in_try(attempt, tried).await?;
         match (answer.cell(0), answer.cell(1)) {
             (Some(_), Some(process)) => {
                 self.held.insert(attempt, session, process.to_owned());

@@ -89,7 +89,7 @@ impl ForUpdate {
     async fn take(&self, attempt: &Attempt) -> StoreResult<Acquired> {
         let (server, table) = (Arc::clone(&self.server), Arc::clone(&self.table));
         let tried = try_take(server, table, attempt.clone());
-        let (session, taken) = self.server.in_try(tried).await?;
+        let (session, taken) = self.server.in_try(attempt, tried).await?;
         match taken {
             Some(mark) => {
                 self.held.insert(attempt, session, mark);

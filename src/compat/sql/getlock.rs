@@ -71,7 +71,7 @@ impl GetLock {
 
     async fn take(&self, attempt: &Attempt) -> StoreResult<Acquired> {
         let tried = try_take(Arc::clone(&self.server), attempt.clone());
-        let (session, answer) = self.server.in_try(tried).await?;
+        let (session, answer) = self.server.in_try(attempt, tried).await?;
         match (answer.cell(0), answer.cell(1)) {
             // It may have been made a replica since the connection was opened.
             (_, None | Some("1")) => Err(StoreProblem::Replica),

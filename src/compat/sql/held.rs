@@ -133,7 +133,8 @@ async fn run_on<T>(
     session: &mut Option<SqlSession>,
     work: impl for<'a> FnOnce(&'a mut SqlSession) -> BoxFuture<'a, StoreResult<T>>,
 ) -> StoreResult<Option<T>> {
-    let Some(open) = session.as_mut() else {
+    let Some(open) = session.as_mut().filter(|open| !open.is_closed()) else {
+        *session = None;
         return Ok(None);
     };
     match work(open).await {

@@ -10,12 +10,13 @@ use bytes::BytesMut;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{Format, FromSql, IsNull, ToSql, Type, to_sql_checked};
-use tokio_postgres::{Client, Config, NoTls, Row, RowStream, Statement};
+use tokio_postgres::{Config, NoTls, Row, RowStream, Statement};
 
 use super::rows::SqlRows;
 use super::url::SqlUrl;
 use crate::compat::store::StoreResult;
 use crate::error::{Error, Result, StoreProblem};
+use crate::link::postgres::served::ServedClient;
 
 /// A store has three or four statements that come again.
 const MOST_PREPARED: usize = 32;
@@ -24,7 +25,7 @@ type Cause = Box<dyn std::error::Error + Sync + Send>;
 
 #[derive(Debug)]
 pub(super) struct PostgresSession {
-    client: Client,
+    client: ServedClient,
     /// No pooler is between.
     pub(super) is_straight: bool,
     /// Prepared statements.
@@ -146,15 +147,11 @@ impl PostgresSession {
     }
 }
 
-async fn connect(config: &Config) -> StoreResult<Client> {
+async fn connect(config: &Config) -> StoreResult<ServedClient> {
     let opened = config.connect(NoTls).await;
-    let (client, connection) = opened.map_err(|error| at_connect(&error))?;
-    tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(error = told(&error), "a connection to PostgreSQL ended");
-        }
-    });
-    Ok(client)
+    opened
+        .map(ServedClient::new)
+        .map_err(|error| at_connect(&error))
 }
 
 async fn read(rows: RowStream) -> StoreResult<SqlRows> {

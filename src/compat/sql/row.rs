@@ -148,7 +148,7 @@ impl UniqueRow {
         };
         let left = "TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires) DIV 1000";
         let sql = format!("SELECT {left} FROM {table} WHERE name = ?");
-        let answer = self.server.run_for(attempt, &sql, &[&attempt.name]).await?;
+        let answer = self.server.ask_for(attempt, &sql, &[&attempt.name]).await?;
         Ok(Acquired::No {
             left: answer.millis(0),
         })

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::ready;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use futures_util::future::{FutureExt, TryFutureExt, ready};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::timeout;
 
 use super::rows::SqlRows;
@@ -17,6 +17,7 @@ use super::session::SqlSession;
 use super::url::{DatabaseKind, SqlUrl};
 use crate::compat::finish::in_turn;
 use crate::compat::store::{Attempt, StoreResult};
+use crate::compat::turns::Turns;
 use crate::error::{Error, Result, StoreProblem};
 use crate::latch::Latch;
 
@@ -39,8 +40,8 @@ pub(super) struct SqlServer {
     login: Login,
     /// With the moments at which they were used.
     idle: Latch<Vec<(Instant, SqlSession)>>,
-    tries: Arc<Semaphore>,
-    holders: Arc<Semaphore>,
+    tries: Arc<Turns>,
+    holders: Arc<Turns>,
 }
 
 #[allow(clippy::large_enum_variant, reason = "there is one for each store")]
@@ -77,8 +78,8 @@ impl SqlServer {
             server,
             login,
             idle: Latch::default(),
-            tries: Arc::new(Semaphore::new(WIDTH)),
-            holders: Arc::new(Semaphore::new(WIDTH)),
+            tries: Turns::new(WIDTH),
+            holders: Turns::new(WIDTH),
         }))
     }
 
@@ -108,23 +109,52 @@ impl SqlServer {
     /// Runs one statement on any connection. If the caller is dropped, a statement that was sent
     /// ends in its own time and its connection is kept; one that was not sent is not sent.
     pub(super) async fn run(self: &Arc<Self>, sql: &str, params: &[&str]) -> StoreResult<SqlRows> {
+        let turn = Arc::clone(&self.tries).next(STATEMENT_TIMEOUT);
         let limits = (CONNECT_TIMEOUT, STATEMENT_TIMEOUT);
-        self.run_in(&self.tries, limits, sql, params).await
+        self.run_in(turn.map_ok(Some), limits, sql, params).await
     }
 
-    /// The same for an attempt. That of a holder waits for no try, and no longer than its caller.
+    /// The same for an attempt. That of a holder waits for no try, not long for other holders, and
+    /// no longer than its caller for its answer.
     pub(super) async fn run_for(
         self: &Arc<Self>,
         attempt: &Attempt,
         sql: &str,
         params: &[&str],
     ) -> StoreResult<SqlRows> {
-        let (width, limit) = match attempt.seen.on(GRANTED) {
-            None => (&self.tries, STATEMENT_TIMEOUT),
-            Some(_) => (&self.holders, STATEMENT_TIMEOUT.min(attempt.patience())),
+        let patience = attempt.patience();
+        let (turn, answer) = match attempt.seen.on(GRANTED) {
+            None => {
+                let turn = Arc::clone(&self.tries).of_try(attempt.clone());
+                (turn.map_ok(Some).boxed(), Turns::silence(attempt))
+            }
+            Some(_) => {
+                let turn = Arc::clone(&self.holders).soon(patience / 4);
+                (turn.map(Ok).boxed(), patience)
+            }
         };
-        let limits = (ping_limit(attempt), limit);
-        self.run_in(width, limits, sql, params).await
+        let limits = (ping_limit(attempt), STATEMENT_TIMEOUT.min(answer));
+        self.run_in(turn, limits, sql, params).await
+    }
+
+    /// Asks what a try would like to know, such as when the other's ttl is over. It is not asked
+    /// while other tries wait, and what fails in passing is told as nothing.
+    pub(super) async fn ask_for(
+        self: &Arc<Self>,
+        attempt: &Attempt,
+        sql: &str,
+        params: &[&str],
+    ) -> StoreResult<SqlRows> {
+        let Some(turn) = self.tries.at_once() else {
+            return Ok(SqlRows::default());
+        };
+        attempt.turn.begin();
+        let limits = (ping_limit(attempt), attempt.patience() / 2);
+        let told = self.run_in(ready(Ok(Some(turn))), limits, sql, params);
+        match told.await {
+            Err(problem) if problem.is_passing() => Ok(SqlRows::default()),
+            told => told,
+        }
     }
 
     /// From now on it is that of a holder.
@@ -134,14 +164,14 @@ impl SqlServer {
 
     async fn run_in(
         self: &Arc<Self>,
-        width: &Arc<Semaphore>,
+        turn: impl Future<Output = StoreResult<Option<OwnedSemaphorePermit>>> + Send + 'static,
         (ping_limit, limit): (Duration, Duration),
         sql: &str,
         params: &[&str],
     ) -> StoreResult<SqlRows> {
-        let (server, width) = (Arc::clone(self), Arc::clone(width));
+        let server = Arc::clone(self);
         let turn = async move {
-            let turn = turn_of(&width).await?;
+            let turn = turn.await?;
             let session = server.take(ping_limit).await?;
             Ok((turn, server, session))
         };
@@ -154,6 +184,7 @@ impl SqlServer {
                 server.forget_idle();
                 return Err(StoreProblem::NoAnswer);
             };
+            server.tries.told(&answer);
             match &answer {
                 Err(problem @ StoreProblem::Replica) => server.heed(problem),
                 _ => server.put_back(session),
@@ -167,14 +198,20 @@ impl SqlServer {
     /// Tries something in its turn. Dropped, it does not go on.
     pub(super) async fn in_try<T: Send + 'static>(
         &self,
+        attempt: &Attempt,
         tried: impl Future<Output = StoreResult<T>> + Send + 'static,
     ) -> StoreResult<T> {
-        let tries = Arc::clone(&self.tries);
+        let (tries, attempt) = (Arc::clone(&self.tries), attempt.clone());
         let limited = async move {
-            let _turn = turn_of(&tries).await?;
+            let limit = STATEMENT_TIMEOUT.min(Turns::silence(&attempt));
+            let _turn = Arc::clone(&tries).of_try(attempt).await?;
             // A caller that polls no more gives up nothing.
-            let tried = timeout(STATEMENT_TIMEOUT, tried).await;
-            tried.unwrap_or(Err(StoreProblem::NoAnswer))
+            let tried = timeout(limit, tried).await;
+            let tried = tried.unwrap_or(Err(StoreProblem::NoAnswer));
+            if !matches!(tried, Err(StoreProblem::Unreachable(_))) {
+                tries.told(&tried);
+            }
+            tried
         };
         in_turn(limited, |tried| ready(Ok(tried))).await
     }
@@ -270,9 +307,4 @@ impl SqlServer {
 /// There is time left to open another connection.
 pub(super) fn ping_limit(attempt: &Attempt) -> Duration {
     CONNECT_TIMEOUT.min(attempt.patience() / 2)
-}
-
-async fn turn_of(width: &Arc<Semaphore>) -> StoreResult<OwnedSemaphorePermit> {
-    let turn = Arc::clone(width).acquire_owned().await;
-    turn.map_err(|_| StoreProblem::Unreachable("the client is closed".into()))
 }

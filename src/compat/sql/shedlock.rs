@@ -127,7 +127,7 @@ impl ShedLock {
         );
         let left = self
             .server
-            .run_for(attempt, &sql, &[&attempt.name])
+            .ask_for(attempt, &sql, &[&attempt.name])
             .await?
             .millis(0);
         Ok(Acquired::No { left })

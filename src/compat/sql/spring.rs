@@ -120,9 +120,18 @@ impl SpringLock {
         })
     }
 
-    /// Runs a statement in which `{now}`, `{ttl}` and `{lead}` stand for times, with the key and
-    /// the region as its first parameters.
+    /// Runs a statement with the key and the region as its first parameters.
     async fn run(&self, sql: &str, attempt: &Attempt, more: &[&str]) -> StoreResult<SqlRows> {
+        let key = Self::key(&attempt.name);
+        let mut params = vec![&*key, &*self.region];
+        params.extend(more);
+        let sql = self.filled(sql, attempt);
+        self.server.run_for(attempt, &sql, &params).await
+    }
+
+    /// A statement in which `{now}`, `{ttl}` and `{lead}` stand for times, and numbers for its
+    /// parameters.
+    fn filled(&self, sql: &str, attempt: &Attempt) -> String {
         let dialect = self.server.dialect();
         let now = dialect.pick("timezone('utc', clock_timestamp())", "UTC_TIMESTAMP(6)");
         let millis = |count: i128| {
@@ -138,14 +147,11 @@ impl SpringLock {
             .replace("{now}", now)
             .replace("{ttl}", &millis(theirs))
             .replace("{lead}", &millis(ours - theirs));
-        let key = Self::key(&attempt.name);
-        let mut params = vec![&*key, &*self.region];
-        params.extend(more);
-        for number in 1..=params.len() {
+        for number in 1..=3 {
             let place = dialect.pick(format!("${number}"), "?".to_owned());
             sql = sql.replace(&format!("{{{number}}}"), &place);
         }
-        self.server.run_for(attempt, &sql, &params).await
+        sql
     }
 
     async fn take(&self, attempt: &Attempt) -> StoreResult<Acquired> {
@@ -171,7 +177,9 @@ impl SpringLock {
             "SELECT TIMESTAMPDIFF(MICROSECOND, {now}, CREATED_DATE + {ttl}) DIV 1000 \
              FROM {table} WHERE LOCK_KEY = {1} AND REGION = {2}",
         );
-        let left = self.run(sql, attempt, &[]).await?.millis(0);
+        let (sql, key) = (self.filled(sql, attempt), Self::key(&attempt.name));
+        let params = [&*key, &*self.region];
+        let left = self.server.ask_for(attempt, &sql, &params).await?.millis(0);
         Ok(Acquired::No { left })
     }
 

@@ -3,6 +3,7 @@
 //! Invariants: what was executed is committed by `commit` alone, while the guard is held. A
 //! statement that fails does not end the transaction.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -64,10 +65,13 @@ impl PlainGuard<ForUpdate> {
             return Err(self.lost().await);
         }
         let store = self.store();
-        let ended = store.held.end(self.secret(), &store.server, |session| {
-            batch(session, "COMMIT")
-        });
-        match ended.await {
+        let (held, server) = (store.held.clone(), Arc::clone(&store.server));
+        let secret = self.secret().to_owned();
+        let ended = async move {
+            held.end(&secret, &server, |session| batch(session, "COMMIT"))
+                .await
+        };
+        match self.finish(ended).await? {
             Ok(Some(())) => Ok(()),
             Ok(None) => Err(self.failed("commit", StoreProblem::NoAnswer)),
             Err(problem) => Err(self.failed("commit", problem)),
@@ -82,9 +86,12 @@ impl PlainGuard<ForUpdate> {
         held.has_written.store(true, Ordering::Relaxed);
         let (mark, sql) = (held.mark.clone(), sql.to_owned());
         let params: Vec<String> = params.iter().map(|&param| param.to_owned()).collect();
-        let held = &self.store().held;
-        let done = held.on(self.secret(), |session| step(session, mark, sql, params));
-        match done.await {
+        let (all, secret) = (self.store().held.clone(), self.secret().to_owned());
+        let done = async move {
+            all.on(&secret, |session| step(session, mark, sql, params))
+                .await
+        };
+        match self.finish(done).await? {
             Ok(Some(Ok(answer))) => Ok(answer),
             Ok(Some(Err(problem))) | Err(problem) => {
                 if problem == StoreProblem::NotOurs {

@@ -17,7 +17,7 @@ mod listener;
 mod parameter;
 mod problem;
 mod reply;
-mod served;
+pub(crate) mod served;
 mod statement;
 mod target;
 #[cfg(feature = "tls")]

@@ -17,7 +17,7 @@ use super::problem::words;
 const GOODBYE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-pub(super) struct ServedClient {
+pub(crate) struct ServedClient {
     // Dropped in this order.
     client: Client,
     _ends: oneshot::Sender<()>,
@@ -32,7 +32,7 @@ impl Deref for ServedClient {
 }
 
 impl ServedClient {
-    pub(super) fn new<S>((client, mut connection): (Client, Connection<Socket, S>)) -> Self
+    pub(crate) fn new<S>((client, mut connection): (Client, Connection<Socket, S>)) -> Self
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {

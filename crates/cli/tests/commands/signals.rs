@@ -7,6 +7,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio::process::Command;
+use tokio::time::timeout;
 
 use super::loss::{end, next_line, number};
 use super::{DONE_LATER, Holder, is_gone, job, outcome, queued, run, tickets};
@@ -114,22 +115,38 @@ fn fields(pid: &str) -> Vec<String> {
 
 #[case]
 async fn the_dead_of_a_parent_that_left_the_group_do_not_keep_the_lock(world: World) {
+    dead_are_left(&world, "").await;
+}
+
+/// Each is one that the tool waits for.
+#[case]
+async fn orphans_that_end_all_the_time_do_not_keep_the_lock(world: World) {
+    let orphans = "setsid sh -c 'while :; do (: &); done' >/dev/null 2>&1 & noise=$!;";
+    dead_are_left(&world, orphans).await;
+}
+
+async fn dead_are_left(world: &World, before: &str) {
     // `sleep 30` never waits for the other one, whose parent it has become.
-    let script = "(sleep 0.2 & echo ready; echo $!; exec setsid sleep 30 >/dev/null 2>&1) & wait";
-    let mut command = lockkeeper(&world);
+    let left =
+        "(sleep 0.2 & echo ready; echo $!; echo $noise; exec setsid sleep 30 >/dev/null 2>&1)";
+    let script = &format!("{before} {left} & wait");
+    let mut command = lockkeeper(world);
     let options = ["run", "--grace", "1h", "dead", "--", "sh", "-c", script];
     let mut holder = Holder::start(command.args(options)).await;
     let dead = next_line(&mut holder).await;
+    let noise = next_line(&mut holder).await;
     let parent = fields(&dead)[1].clone();
     let has_left = || async { fields(&dead)[0] == "Z" && fields(&parent)[3] == parent };
     let seconds = Duration::from_secs(10);
     eventually("its parent has left the group", seconds, has_left).await;
 
     holder.signal(Signal::SIGTERM);
-    let outcome = end(holder).await;
+    let outcome = timeout(seconds, end(holder)).await;
 
-    kill(Pid::from_raw(parent.parse().unwrap()), Signal::SIGKILL).unwrap();
-    assert_eq!(outcome, (Some(143), Vec::new()));
+    for left in [parent, noise].iter().filter_map(|pid| pid.parse().ok()) {
+        kill(Pid::from_raw(left), Signal::SIGKILL).unwrap();
+    }
+    assert_eq!(outcome.expect("in time"), (Some(143), Vec::new()));
 }
 
 /// Leaves a process that ends with the input, says its own number and that one's, and ends.
