@@ -167,14 +167,14 @@ fn made(value: Value, session: i64) -> Result<Vec<(String, Created)>, Trouble> {
     made.collect()
 }
 
-pub(super) fn trouble(error: &RedisError) -> Trouble {
+/// `opens`: whether it is the answer to the first request of a session.
+pub(super) fn trouble(error: &RedisError, opens: bool) -> Trouble {
     let words = error.to_string();
     match error.code() {
+        // Of a cluster: the keys are at another server. A session that is there leaves at once.
+        Some("MOVED" | "ASK") if opens => Trouble::Refused(Code::NotNow(words)),
         Some("OOM" | "MISCONF" | "NOREPLICAS" | "BUSY" | "TRYAGAIN" | "LOADING")
-        // Of a cluster: the keys are at another server, or at none.
-        | Some("MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT") => {
-            Trouble::Refused(Code::NotNow(words))
-        }
+        | Some("CLUSTERDOWN" | "CROSSSLOT") => Trouble::Refused(Code::NotNow(words)),
         // A key holds something else: it was found before the first write.
         Some("WRONGTYPE" | "ERR") => Trouble::Refused(Code::Other(words)),
         Some("NOPERM") => Trouble::Refused(Code::NoAuth(Right::Write)),

@@ -66,7 +66,9 @@ impl StoreConnection for Greeted {
                 Ok(Value::ServerError(error)) => Err(error.into()),
                 answered => answered,
             };
-            answer::reply(answered.map_err(|error| answer::trouble(&error))?, shape)
+            let opens = matches!(shape, Shape::Granted);
+            let answered = answered.map_err(|error| answer::trouble(&error, opens))?;
+            answer::reply(answered, shape)
         })
     }
 

@@ -45,12 +45,14 @@ local function int(number) return string.format('%.0f', number) end
 
 if op == 'open' then
     local asked, longest, margin, is_new = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9] == '1'
-    local meta = redis.call('HMGET', META, 'i', 'g', 't', 'v')
+    local meta = redis.call('HMGET', META, 'i', 'g', 't', 'v', 'gs')
     -- A client that keeps watches elsewhere would be told of nothing, and tell nobody.
     if meta[1] and meta[4] ~= LAYOUT then
         return {err = 'ERR its keys are of layout ' .. (meta[4] or '1') .. ', and this Lockkeeper knows layout ' .. LAYOUT ..
             ': use the same Lockkeeper everywhere, or another database'}
     end
+    -- Sent twice, the other one has opened it: what it has since is not touched.
+    if type(redis.pcall('HGET', KEYS[3], 's')) == 'string' then return {'over'} end
     -- Redis looks at each command whether the user may use it, and takes nothing back: so all are tried while nothing is written yet. The first
     -- one that writes is one for which Redis looks whether it has the memory.
     for _, command in ipairs({
@@ -59,10 +61,17 @@ if op == 'open' then
         {'ZREM', SESSIONS, session}, {'PUBLISH', CHANNELS .. session, ''}}) do
         local answer = redis.pcall(unpack(command))
         local refusal = type(answer) == 'table' and answer.err
-        if refusal and (string.find(refusal, 'NOPERM', 1, true) or string.find(refusal, 'user', 1, true)) then
+        local is_right = false
+        for _, words in ipairs({'NOPERM', 'ACL failure', 'The user executing the script'}) do
+            is_right = is_right or refusal and string.find(refusal, words, 1, true)
+        end
+        if is_right then
             refusal = 'ERR its user may not use ' .. command[1] .. ' as it is needed: ' .. refusal
         end
-        if refusal then return {err = refusal} end
+        if refusal then
+            redis.pcall('DEL', OWN)
+            return {err = refusal}
+        end
     end
     local free = tonumber(meta[2] or '0')
     longest = tonumber(meta[3] or ARGV[7])
@@ -74,10 +83,17 @@ if op == 'open' then
             redis.call('ZADD', SESSIONS, DEAD, other)
         end
         redis.call('HSET', META, 'i', identity, 'g', int(free), 't', int(longest), 'v', LAYOUT)
+        redis.call('HDEL', META, 'gs')
     elseif free > now + longest + margin then
-        -- The clock was set back since. A whole pause from now on is enough.
-        free = now + longest + margin
-        redis.call('HSET', META, 'g', int(free))
+        -- The clock was set back since, and may be set right again. A whole pause from this sight on is enough.
+        local seen = tonumber(meta[5] or '0')
+        if seen == 0 or seen > now then
+            seen = now
+            redis.call('HSET', META, 'gs', int(now))
+        end
+        free = seen + longest + margin
+    elseif meta[5] then
+        redis.call('HDEL', META, 'gs')
     end
     if now < free then return {'grace', {}, int(free - now)} end
     -- How long a session is given between the first sight and the second: the strictest client decides, for all.
@@ -229,11 +245,16 @@ elseif op == 'touch' then
     -- The clock may have been set back since.
     if resting <= now or resting > now + 1000000 then
         -- Those that died since come before the rest of those that died long ago.
-        local late = redis.call('ZRANGEBYSCORE', SESSIONS, '0', int(now), 'LIMIT', 0, 50)
-        for _, session in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, '-inf', '(0', 'LIMIT', 0, 50)) do late[#late + 1] = session end
-        local most = tonumber(meta[2] or '0')
-        for _, session in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, int(beyond(most)), '+inf', 'LIMIT', 0, 50)) do late[#late + 1] = session end
-        local empty = redis.call('ZRANGEBYSCORE', EMPTY, '-inf', int(now - ARGV[6]), 'LIMIT', 0, 1000)
+        -- Each waits for its second sight where it stands, so few of them would hold up all others.
+        local function some(key, least, most, list)
+            for _, one in ipairs(redis.call('ZRANGEBYSCORE', key, least, most, 'LIMIT', 0, 1000)) do list[#list + 1] = one end
+            return list
+        end
+        local late = some(SESSIONS, '0', int(now), {})
+        some(SESSIONS, '-inf', '(0', late)
+        some(SESSIONS, int(beyond(tonumber(meta[2] or '0'))), '+inf', late)
+        local empty = some(EMPTY, '-inf', int(now - ARGV[6]), {})
+        some(EMPTY, int(now + 1000000), '+inf', empty)
         if #late + #empty > 0 then
             redis.call('HSET', META, 'r', int(now + 1000000))
             resting = now + 1000000
@@ -251,7 +272,8 @@ elseif op == 'bury' then
     -- Whoever is late is marked at first sight, and dead at a second one later, so that one step of the clock ends no session. The mark
     -- is of one deadline, which a request of whoever is late moves: a mark of before counts for nothing, wherever the clock has gone since.
     local victim, record, nodes = ARGV[6], KEYS[6], KEYS[7]
-    -- A deadline too far ahead is one of before the clock was set back. Its session may have asked right before that, so it has a whole timeout.
+    -- A deadline too far ahead is one of before the clock was set back. The clock may be set right again, and then the deadline is what it was.
+    -- A timeout after the first sight, its session has asked anew, or holds nothing. It is late a timeout later, as any other.
     local due = tonumber(redis.call('ZSCORE', SESSIONS, victim) or now)
     local marked = redis.call('HMGET', record, 'm', 't', 'md')
     local lasts = tonumber(marked[2] or mine[3])
@@ -266,7 +288,8 @@ elseif op == 'bury' then
         end
         local left = tonumber(marked[1]) + pause - now
         if left > 0 then return {'ok', {}, {int(left), {}}} end
-        redis.call('ZADD', SESSIONS, DEAD, victim)
+        redis.call('ZADD', SESSIONS, is_ahead and int(now + lasts) or DEAD, victim)
+        if is_ahead then return {'ok', {}, {'0', {}}} end
     end
     result = {'0', remains(victim, record, nodes)}
 elseif op == 'close' then

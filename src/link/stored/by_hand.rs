@@ -35,8 +35,10 @@ impl ByHand {
     }
 
     async fn ask(&self, request: StoreRequest) -> String {
-        let answered = (self.ask)(&request).await;
-        format!("{:?}", answered.unwrap())
+        match (self.ask)(&request).await {
+            Ok(answered) => format!("{answered:?}"),
+            Err(trouble) => format!("{trouble:?}"),
+        }
     }
 
     pub(crate) async fn open(&self) -> String {

@@ -26,6 +26,8 @@ use crate::link::{Code, Fault, SessionState};
 const SHORTEST_SEARCH: Duration = Duration::from_millis(200);
 /// And at least so often, because one of a short timeout may have begun since.
 const LONGEST_SEARCH: Duration = Duration::from_secs(1);
+/// What has come meanwhile is read within this time.
+const READ_FIRST: Duration = Duration::from_millis(50);
 
 type AnswerSender = oneshot::Sender<Result<Outcome, Fault>>;
 
@@ -141,6 +143,7 @@ impl<S: Store> SessionTask<S> {
         // Since when all is refused. What is refused keeps no session alive, and another server may
         // have taken over the name of this one.
         let mut refused: Option<Instant> = None;
+        let mut is_silent = false;
         loop {
             while has_room(&under_way) {
                 let Some(waiting) = self.waiting.pop_front() else {
@@ -163,7 +166,7 @@ impl<S: Store> SessionTask<S> {
                     None => return Stop::Lost("closed".into()),
                 },
                 Some(asked) = under_way.next(), if !under_way.is_empty() => {
-                    heard = Instant::now();
+                    (heard, is_silent) = (Instant::now(), false);
                     if matches!(asked.result, Err(Trouble::Refused(_))) {
                         refused.get_or_insert(heard);
                     } else {
@@ -212,7 +215,11 @@ impl<S: Store> SessionTask<S> {
                     return Stop::Lost(format!("all was refused for {most_refused:?}"));
                 }
                 () = silent, if !under_way.is_empty() => {
-                    return Stop::Lost(format!("no answer within {patience:?}"));
+                    if is_silent {
+                        return Stop::Lost(format!("no answer within {patience:?}"));
+                    }
+                    // After a pause of this process, answers may be there that nobody has read yet.
+                    (heard, is_silent) = (Instant::now() + READ_FIRST - patience, true);
                 }
             }
         }

@@ -87,6 +87,52 @@ fn what_an_earlier_connection_brings_late_is_refused() {
     });
 }
 
+/// A proxy has sent it again.
+#[test]
+fn an_open_that_comes_twice_leaves_the_session_what_it_has() {
+    on_store(async |server| {
+        let (ours, link) = (session(&server, OURS, 1).await, server.open().await);
+        let made = ours.create("/t-", Create::EphemeralSequential).await;
+        assert!(made.contains("Made"), "{made}");
+
+        let again = ours.open().await;
+
+        assert!(!again.contains("Granted"), "{again}");
+        server.end(OURS).await;
+        until("what it had is gone", async || {
+            children(&*link, "/").await.is_empty()
+        })
+        .await;
+    });
+}
+
+/// More than are told of at once.
+#[test]
+fn a_crowd_of_dead_sessions_holds_up_the_end_of_no_other() {
+    on_store(async |server| {
+        let link = server.open().await;
+        let long = Duration::from_secs(30);
+        for id in 100..160 {
+            let slow = server.by_hand(long, id, "secret", 1).await;
+            assert!(slow.open().await.contains("Granted"));
+            server.step(id, 31).await;
+        }
+        let quick = server.by_hand(SHORT, THEIRS, "secret", 1).await;
+        assert!(quick.open().await.contains("Granted"));
+        let made = quick.create("/t-", Create::EphemeralSequential).await;
+        assert!(made.contains("Made"), "{made}");
+
+        let since = Instant::now();
+        until("its node is gone", async || {
+            children(&*link, "/").await.is_empty()
+        })
+        .await;
+
+        let waited = since.elapsed();
+        assert!(waited < long / 5, "{waited:?}");
+    });
+}
+
 /// A proxy has sent it again, after the directory was made anew.
 #[test]
 fn a_delete_that_comes_twice_removes_no_later_ticket_of_its_name() {

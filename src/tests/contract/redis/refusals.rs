@@ -1,5 +1,6 @@
 //! What is refused, and how that is told.
 
+use redis::Value;
 use testbench::ports;
 
 use super::*;
@@ -80,6 +81,8 @@ fn a_right_that_is_missing_is_named() {
                 text.contains(words) && !text.contains("credential"),
                 "{right}: {text}"
             );
+            let left = ask(&server, &["KEYS", "{lockkeeper}:nodes:*"]).await;
+            assert_eq!(left, Value::Array(Vec::new()), "{right}");
         }
     });
 }
