@@ -20,7 +20,7 @@ use crate::link::engine::{Engine, Weakness};
 use crate::link::stored::{Store, Ungreeted};
 
 /// The version of the tables and functions that this Lockkeeper works with.
-const SCHEMA_VERSION: i32 = 6;
+const SCHEMA_VERSION: i32 = 7;
 const OLDEST: i32 = 130_000;
 /// What functions set for themselves, for statements that are none.
 const PLANS: &str =

@@ -375,7 +375,8 @@ BEGIN
     RETURN NEXT r;
 END $$;
 
--- What was seen when each watch was armed; what has changed since is told now.
+-- What was seen when each watch was armed; what has changed since is told now. A node that another program has locked holds up nobody here: its
+-- watch is told of a change, and whoever waits for it reads the node and watches it again, which waits by itself.
 CREATE OR REPLACE FUNCTION %S.rearm(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_kinds text[], a_dirs text[], a_names text[], a_paths text[],
     a_numbers bigint[], a_czxids bigint[], a_lasts bigint[], a_channel text)
@@ -390,8 +391,10 @@ BEGIN
             AS asked (kind, dir, name, path, number, czxid, last)
         ORDER BY dir COLLATE "C", name COLLATE "C"
     LOOP
-        SELECT czxid, version, pzxid INTO node FROM %S.nodes WHERE dir = asked.dir AND name = asked.name FOR SHARE;
-        IF NOT FOUND OR node.czxid <> asked.czxid THEN
+        SELECT czxid, version, pzxid INTO node FROM %S.nodes WHERE dir = asked.dir AND name = asked.name FOR SHARE SKIP LOCKED;
+        IF NOT FOUND AND EXISTS (SELECT FROM %S.nodes WHERE dir = asked.dir AND name = asked.name AND czxid = asked.czxid) THEN
+            r.events := r.events || ('c' || asked.number);
+        ELSIF NOT FOUND OR node.czxid <> asked.czxid THEN
             r.events := r.events || ('x' || asked.number);
         ELSIF asked.last <> (CASE WHEN asked.kind = 'c' THEN node.pzxid ELSE node.version END) THEN
             r.events := r.events || ('c' || asked.number);
@@ -522,4 +525,4 @@ BEGIN
     RETURN NEXT r;
 END $$;
 
-INSERT INTO %S.schema_version (version) VALUES (6) ON CONFLICT DO NOTHING;
+INSERT INTO %S.schema_version (version) VALUES (7) ON CONFLICT DO NOTHING;

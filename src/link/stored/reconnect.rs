@@ -25,41 +25,42 @@ impl<S: Store> SessionTask<S> {
         last: u64,
         inbox: &mut mpsc::UnboundedReceiver<Message>,
     ) -> Result<S::Connection, &'static str> {
-        // The server gives the session up a timeout after it has last heard of it, and a fifth more
-        // later removes it. A process that was stopped gets one try.
-        let end = self.answered + self.granted * 5 / 3;
-        let end = end.max(Instant::now() + self.granted / 5);
-        let tried = timeout_at(end, self.connected(last, inbox)).await;
-        tried.unwrap_or(Err("no server has answered for so long that it is over"))
-    }
-
-    async fn connected(
-        &mut self,
-        last: u64,
-        inbox: &mut mpsc::UnboundedReceiver<Message>,
-    ) -> Result<S::Connection, &'static str> {
-        let mut pause = SHORTEST_PAUSE;
-        let mut number = last;
+        // A process that was stopped gets one try.
+        let least = Instant::now() + self.granted / 5;
+        let (mut pause, mut number) = (SHORTEST_PAUSE, last);
         loop {
             self.hold_back(inbox)?;
-            let limit = (self.granted / 3).max(Duration::from_millis(200));
+            // The server gives the session up a timeout after it has last heard of it, and a fifth
+            // more later removes it. A try that fails may have been heard.
+            let end = least.max(self.answered + self.granted * 5 / 3);
             number += 1;
-            match self.store.greet(self.session.id, number, limit).await {
-                Ok(greeted) => match self.reattach(&greeted, limit).await {
-                    Ok(()) => {
-                        self.answered = Instant::now();
-                        return Ok(greeted);
-                    }
-                    Err(Stop::Over(why)) => return Err(why),
-                    Err(Stop::Lost(why)) => {
-                        tracing::debug!(why, "no connection to {}", S::ENGINE);
-                    }
-                },
-                Err(why) => tracing::debug!(?why, "no connection to {}", S::ENGINE),
+            let tried = timeout_at(end, self.connected(number, pause)).await;
+            match tried {
+                Err(_) => return Err("no server has answered for so long that it is over"),
+                Ok(Err(why)) => return Err(why),
+                Ok(Ok(Some(greeted))) => return Ok(greeted),
+                Ok(Ok(None)) => pause = (pause * 2).min(LONGEST_PAUSE),
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+
+    /// Tries once, with a pause if there is no connection.
+    async fn connected(
+        &mut self,
+        number: u64,
+        pause: Duration,
+    ) -> Result<Option<S::Connection>, &'static str> {
+        let limit = (self.granted / 3).max(Duration::from_millis(200));
+        match self.store.greet(self.session.id, number, limit).await {
+            Ok(greeted) => match self.reattach(&greeted, limit).await {
+                Ok(()) => return Ok(Some(greeted)),
+                Err(Stop::Over(why)) => return Err(why),
+                Err(Stop::Lost(why)) => tracing::debug!(why, "no connection to {}", S::ENGINE),
+            },
+            Err(why) => tracing::debug!(?why, "no connection to {}", S::ENGINE),
+        }
+        sleep(pause).await;
+        Ok(None)
     }
 
     /// What is asked meanwhile waits.
@@ -88,12 +89,13 @@ impl<S: Store> SessionTask<S> {
     /// The session moves first. What an earlier connection still does is told there alone, so a
     /// watch that is armed again before could fire unheard.
     /// `limit`: for each answer, so that a crowd of watches may take longer.
-    async fn reattach(&self, on: &S::Connection, limit: Duration) -> Result<(), Stop> {
+    async fn reattach(&mut self, on: &S::Connection, limit: Duration) -> Result<(), Stop> {
         let rearmed = self.watches.to_rearm();
         let rearm = rearmed
             .chunks(REARMED)
             .map(|watches| StoreRequest::Rearm(watches.to_vec()));
         self.done(on, [StoreRequest::Touch], limit).await?;
+        self.answered = Instant::now();
         self.done(on, rearm, limit).await
     }
 

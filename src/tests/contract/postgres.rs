@@ -7,6 +7,7 @@ mod clock;
 mod connections;
 mod histories;
 mod refusals;
+mod rows;
 mod settings;
 #[cfg(feature = "tls")]
 mod tls;

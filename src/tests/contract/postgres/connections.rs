@@ -7,45 +7,6 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// Heartbeats go on after a reconnect, too. Each then asks for a ticket that is held.
-#[test]
-fn a_lock_is_held_through_a_cut_while_another_program_has_its_rows() {
-    on_postgres(async |server| {
-        let way = Relay::to(server.address()).await;
-        let through = format!("postgres://postgres@{}/postgres", way.address());
-        let builder = Keeper::builder(through).session_timeout(Duration::from_secs(10));
-        let keeper = builder.new_store(true).connect().await.unwrap();
-        let lock = keeper.mutex("orders/42").unwrap();
-        let guard = lock.lock().await.unwrap();
-        let (other, looks) = (client(&server).await, client(&server).await);
-        let rows = "BEGIN; SELECT FROM lockkeeper.nodes WHERE dir <> '' OR name <> '' FOR UPDATE";
-        other.batch_execute(rows).await.unwrap();
-        let next = (0..100).map(|_| {
-            let lock = lock.clone();
-            tokio::spawn(async move { lock.lock().await.unwrap().release().await })
-        });
-        let next: Vec<_> = next.collect();
-        until("a ticket waits", async || {
-            let waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-            !looks.query(waiting, &[]).await.unwrap().is_empty()
-        })
-        .await;
-
-        way.set(Way::Refusing);
-        sleep(QUIET).await;
-        way.set(Way::Open);
-        let lost = timeout(Duration::from_secs(25), guard.lost()).await;
-
-        assert!(lost.is_err(), "it is held");
-        other.batch_execute("COMMIT").await.unwrap();
-        guard.release().await.unwrap();
-        for next in next {
-            next.await.unwrap().unwrap();
-        }
-        keeper.close().await;
-    });
-}
-
 /// A plan is made once for all sessions, and the index has owned nodes only.
 #[test]
 fn the_nodes_of_a_session_are_found_by_their_index() {

@@ -47,7 +47,7 @@ fn a_wrong_password_and_a_missing_right_are_told_without_secrets() {
 fn a_schema_of_another_version_is_told() {
     on_postgres(async |server| {
         drop(open(&server).await);
-        for version in [5, 7] {
+        for version in [6, 8] {
             run(
                 &server,
                 &format!("UPDATE lockkeeper.schema_version SET version = {version}"),
