@@ -237,6 +237,11 @@ pub(crate) enum SessionState {
 /// One ZooKeeper session. It is closed when the last reference to it is dropped.
 pub(crate) trait Link: Send + Sync + fmt::Debug {
     fn session_id(&self) -> i64;
+    /// Whether each request names the session that it is of. No server can then answer it for
+    /// another one.
+    fn names_session(&self) -> bool {
+        false
+    }
     /// The timeout that the server granted when the session was opened.
     fn session_timeout(&self) -> Duration;
     fn create<'a>(&'a self, path: &'a str, data: &[u8], kind: Create) -> Reply<'a, Created>;

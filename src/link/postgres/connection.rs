@@ -3,18 +3,15 @@
 //! Requests on one connection are done one after the other, and a write may wait there for a row
 //! that another client has locked. So heartbeats have a connection of their own.
 
-use std::pin::pin;
 use std::sync::Arc;
 
-use futures_util::future::{BoxFuture, Either, ready, select};
+use futures_util::future::BoxFuture;
 
 use super::events::Events;
 use super::lane::Lane;
 use super::reply::{self, ReplyShape};
 use super::statement::{Call, Caller};
-use crate::link::stored::{
-    Outcome, SessionKey, StoreConnection, StoreReply, StoreRequest, Trouble,
-};
+use crate::link::stored::{SessionKey, StoreConnection, StoreReply, StoreRequest, Trouble};
 
 pub(crate) struct PostgresConnection {
     pub(super) number: u64,
@@ -56,10 +53,6 @@ impl StoreConnection for PostgresConnection {
             true => Arc::clone(&self.heartbeats),
             false => Arc::clone(&self.work),
         };
-        if let StoreRequest::Ephemerals(path) = request {
-            let heartbeats = Arc::clone(&self.heartbeats);
-            return Box::pin(owned(heartbeats, lane, call, path.clone()));
-        }
         Box::pin(async move {
             let replied = asked(&lane, first, &call, shape).await;
             match (&replied, watch) {
@@ -88,30 +81,4 @@ async fn asked(
     let rows = lane.query_after(first, &call.sql, &call.parameters).await?;
     reply::check_echo(&rows, call.echo)?;
     reply::read(&rows, shape)
-}
-
-/// The session's own nodes. A heartbeat asks for one ticket, and must not wait behind work. That
-/// one is there is true whatever is under way; that it is not there, only behind the work.
-async fn owned(
-    heartbeats: Arc<Lane>,
-    work: Arc<Lane>,
-    call: Call,
-    path: String,
-) -> Result<StoreReply, Trouble> {
-    let at_once = asked(&heartbeats, ready(Ok(())), &call, ReplyShape::Paths);
-    let behind = asked(&work, ready(Ok(())), &call, ReplyShape::Paths);
-    let (at_once, behind) = (pin!(at_once), pin!(behind));
-    let names_it = |replied: &Result<StoreReply, Trouble>| match replied {
-        Ok(StoreReply::Done {
-            outcome: Outcome::Paths(paths),
-            ..
-        }) => paths.contains(&path),
-        _ => false,
-    };
-    // Both leave now, in their order.
-    match select(at_once, behind).await {
-        Either::Left((first, _)) if names_it(&first) => first,
-        Either::Left((_, behind)) => behind.await,
-        Either::Right((last, _)) => last,
-    }
 }

@@ -169,6 +169,10 @@ impl Link for StoredLink {
         self.id
     }
 
+    fn names_session(&self) -> bool {
+        true
+    }
+
     fn session_timeout(&self) -> Duration {
         self.granted
     }

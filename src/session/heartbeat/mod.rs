@@ -61,6 +61,8 @@ pub(crate) struct Heartbeat {
     reconnects: AtomicU64,
     /// After how many of them the session was last known to be ours.
     recognised: AtomicU64,
+    /// No request is answered for another session.
+    is_named: bool,
 }
 
 impl Heartbeat {
@@ -84,6 +86,7 @@ impl Heartbeat {
             tickets: AtomicUsize::new(0),
             reconnects: AtomicU64::new(0),
             recognised: AtomicU64::new(0),
+            is_named: link.names_session(),
         }
     }
 
@@ -105,10 +108,11 @@ impl Heartbeat {
     ///
     /// Each create tells its session. After a reconnect, the first heartbeat or the first grant
     /// asks for this session's own tickets. A session that the server changed in silence is
-    /// renounced.
+    /// renounced. Where requests name their session that cannot be, and nothing is asked.
     pub(crate) fn is_strange(&self) -> Option<u64> {
         let reconnects = self.reconnects.load(Ordering::Relaxed);
-        (self.recognised.load(Ordering::Relaxed) < reconnects).then_some(reconnects)
+        (!self.is_named && self.recognised.load(Ordering::Relaxed) < reconnects)
+            .then_some(reconnects)
     }
 
     /// The session is ours, after so many reconnects.

@@ -63,6 +63,7 @@ impl Alive {
             tickets: AtomicUsize::new(0),
             reconnects: AtomicU64::new(1),
             recognised: AtomicU64::new(0),
+            is_named: false,
         });
         Self {
             heartbeat,

@@ -61,6 +61,12 @@ fn a_lock_is_held_through_a_cut_while_another_program_has_its_rows() {
     on_postgres(async |server| stays_held_through_a_cut(&server, 0, 100).await);
 }
 
+/// What is asked then for each heartbeat finds no room among them.
+#[test]
+fn a_lock_is_held_through_a_cut_while_more_requests_wait_than_are_under_way() {
+    on_postgres(async |server| stays_held_through_a_cut(&server, 0, 300).await);
+}
+
 /// The new connection arms it again.
 #[test]
 fn a_watch_of_a_locked_row_holds_up_no_reconnect() {
