@@ -22,8 +22,20 @@ pub(super) struct HeartbeatAnswer {
     /// This session's own tickets under the name of the first of the batch, if that was asked, and
     /// after how many reconnects.
     pub(super) owned: Option<(u64, Vec<String>)>,
-    /// The tickets of the batch, if they were to be read; `None` if that failed.
+    /// The tickets of the batch, if they were to be read and are not told apart from this; `None`
+    /// if that failed.
     pub(super) found: Option<Vec<Found>>,
+}
+
+/// What a read of tickets found; `None` if it failed.
+pub(super) type TicketsRead = (Vec<CheckedTicket>, Option<Vec<Found>>);
+
+/// A heartbeat on its way.
+pub(super) struct SentHeartbeat<'a> {
+    pub(super) sent: Moment,
+    pub(super) answer: BoxFuture<'a, HeartbeatAnswer>,
+    /// The read of tickets beside it. A store may answer that much later than a proof of life.
+    pub(super) read: Option<BoxFuture<'a, TicketsRead>>,
 }
 
 impl HeartbeatAnswer {
@@ -47,27 +59,30 @@ impl HeartbeatAnswer {
 }
 
 impl Heartbeat {
-    /// Sends one heartbeat.
-    pub(super) fn send<'a>(&self, link: &'a dyn Link) -> (Moment, BoxFuture<'a, HeartbeatAnswer>) {
+    /// Sends one heartbeat. `may_read`: whether tickets are read if that is due.
+    pub(super) fn send<'a>(&self, link: &'a dyn Link, may_read: bool) -> SentHeartbeat<'a> {
         let (batch, is_due) = self.observed().next_batch();
         let sent = self.clock.now();
         // Asked before anything is sent, and again once it is answered.
         let standalone = link.standalone();
         let is_sync = self.strength == LeaseStrength::Sync || !self.has_tickets();
-        let owned: OptionFuture<_> = self.ask_for_owned(link, &batch).into();
+        let owned = self.ask_for_owned(link, &batch);
+        let is_asking = owned.is_some();
+        let owned: OptionFuture<_> = owned.into();
         let answer = match is_sync {
             true => link.sync("/"),
             false => check(link, &batch),
         };
-        let is_reading = !batch.is_empty() && (is_sync || is_due);
-        let found = is_reading.then(|| read(link, &batch));
-        let heard = async move {
+        let is_reading = may_read && !batch.is_empty() && (is_sync || is_due);
+        let mut found = is_reading.then(|| read(link, &batch));
+        // Only what the question for the session's own tickets has left open waits for it.
+        let read = found.take_if(|_| !is_asking);
+        let read = read.map(|found| of_batch(batch.clone(), found));
+        let answer = async move {
             let owned = owned.await.and_then(Result::ok);
             let answer = answer.await;
-            let by = match standalone {
-                Some(_) if link.standalone() == standalone => By::Standalone,
-                _ => By::Any,
-            };
+            let is_alone = standalone.is_some() && link.standalone() == standalone;
+            let by = if is_alone { By::Standalone } else { By::Any };
             let found = match found {
                 Some(found) => found.await,
                 None => Some(Vec::new()),
@@ -82,7 +97,8 @@ impl Heartbeat {
                 found,
             }
         };
-        (sent, heard.boxed())
+        let answer = answer.boxed();
+        SentHeartbeat { sent, answer, read }
     }
 
     /// After a reconnect: is this still our session? A server may have opened another one in
@@ -112,6 +128,13 @@ fn check<'a>(link: &'a dyn Link, batch: &[CheckedTicket]) -> Reply<'a, ()> {
     }
     let reply = link.multi(&checks);
     reply.map_ok(drop).boxed()
+}
+
+fn of_batch(
+    batch: Vec<CheckedTicket>,
+    found: BoxFuture<'_, Option<Vec<Found>>>,
+) -> BoxFuture<'_, TicketsRead> {
+    found.map(|found| (batch, found)).boxed()
 }
 
 fn read<'a>(link: &'a dyn Link, batch: &[CheckedTicket]) -> BoxFuture<'a, Option<Vec<Found>>> {

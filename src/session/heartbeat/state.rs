@@ -50,7 +50,7 @@ pub(super) struct Registration {
 }
 
 /// A registered ticket, for one heartbeat.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct CheckedTicket {
     pub(super) id: u64,
     pub(super) path: Arc<str>,

@@ -10,15 +10,15 @@ use futures_util::future::{BoxFuture, OptionFuture};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::Heartbeat;
-use super::request::HeartbeatAnswer;
-use super::state::Observed;
+use super::request::{HeartbeatAnswer, TicketsRead};
+use super::state::{CheckedTicket, Observed};
 use crate::link::{Code, Fault, Found, Link, SessionState};
 use crate::metrics;
 use crate::protocol::lease::Moment;
 use crate::session::ending::{ANOTHER_SESSION, EndNotifier};
 
-/// Heartbeats without an answer yet, at most. The link gives up each after a session timeout, which
-/// is ten heartbeats of a holder.
+/// Heartbeats without an answer yet, at most, and reads of tickets. The link gives up each after a
+/// session timeout, which is ten heartbeats of a holder.
 const UNDER_WAY: usize = 12;
 /// After so many heartbeats in a row without an answer, on a connection that does not break, the
 /// session is given up. The client can wait for ever for the rest of a broken answer, and its pings
@@ -43,8 +43,8 @@ impl Heartbeat {
         end_notifier: EndNotifier,
     ) {
         let (mut states, mut proofs) = (link.states(), link.proofs());
-        let mut under_way: FuturesUnordered<BoxFuture<'_, HeartbeatAnswer>> =
-            FuturesUnordered::new();
+        let mut under_way = FuturesUnordered::<BoxFuture<'_, HeartbeatAnswer>>::new();
+        let mut reads = FuturesUnordered::<BoxFuture<'_, TicketsRead>>::new();
         let mut rounds = Rounds {
             last_sent: self.clock.now(),
             ..Rounds::default()
@@ -59,6 +59,7 @@ impl Heartbeat {
                 () = &mut ended => break,
                 Some(()) = lapse => {}
                 Some(heard) = under_way.next() => self.hear(heard, &mut rounds),
+                Some(read) = reads.next() => self.hear_read(&read),
                 changed = states.changed() => {
                     if changed.is_err() {
                         break;
@@ -73,9 +74,10 @@ impl Heartbeat {
                     rounds.is_urgent |= self.reconnects.load(Ordering::Relaxed) > 0;
                 }
                 () = self.clock.until(next), if may_send => {
-                    let (sent, heard) = self.send(&*link);
-                    (rounds.last_sent, rounds.is_urgent) = (sent, false);
-                    under_way.push(heard);
+                    let heartbeat = self.send(&*link, reads.len() < UNDER_WAY);
+                    (rounds.last_sent, rounds.is_urgent) = (heartbeat.sent, false);
+                    under_way.push(heartbeat.answer);
+                    reads.extend(heartbeat.read);
                 }
             }
         }
@@ -107,6 +109,11 @@ impl Heartbeat {
             }
             SessionState::Over(_) => {}
         }
+    }
+
+    /// Takes in a read of tickets that was answered apart from its heartbeat.
+    fn hear_read(&self, (batch, found): &TicketsRead) {
+        hear_of_read(batch, found.as_deref(), &mut self.observed());
     }
 
     /// Takes in an answer.
@@ -152,10 +159,16 @@ fn hear_of_tickets(heard: &HeartbeatAnswer, state: &mut Observed<'_>) -> bool {
             _ => state.hide(ticket.id),
         }
     }
-    if heard.found.is_none() {
-        state.check_again(&heard.batch);
+    hear_of_read(&heard.batch, heard.found.as_deref(), state);
+    refused.is_some()
+}
+
+/// Takes in what a read of tickets found, if it did not fail.
+fn hear_of_read(batch: &[CheckedTicket], found: Option<&[Found]>, state: &mut Observed<'_>) {
+    if found.is_none() {
+        state.check_again(batch);
     }
-    for (ticket, found) in heard.batch.iter().zip(heard.found.iter().flatten()) {
+    for (ticket, found) in batch.iter().zip(found.into_iter().flatten()) {
         match found {
             Found::Node(node) if node.czxid == ticket.czxid => {}
             Found::Node(_) => state.miss(ticket.id, "another ticket stands under its name"),
@@ -163,5 +176,4 @@ fn hear_of_tickets(heard: &HeartbeatAnswer, state: &mut Observed<'_>) -> bool {
             _ => {}
         }
     }
-    refused.is_some()
 }

@@ -2,6 +2,8 @@
 
 use std::iter::repeat_with;
 
+use futures_util::future::{join_all, select_all};
+
 use super::*;
 
 /// Of the sessions here: they would be over long before the rows are free.
@@ -71,4 +73,40 @@ fn a_lock_is_held_through_a_cut_while_more_requests_wait_than_are_under_way() {
 #[test]
 fn a_watch_of_a_locked_row_holds_up_no_reconnect() {
     on_postgres(async |server| stays_held_through_a_cut(&server, 1, 1).await);
+}
+
+/// With so many, each heartbeat reads tickets, too.
+#[test]
+fn a_thousand_locks_are_held_while_another_program_has_a_row() {
+    on_postgres(async |server| {
+        let builder = Keeper::builder(url(&server)).session_timeout(LASTS);
+        let keeper = builder.new_store(true).connect().await.unwrap();
+        let held = (0..1000).map(|number| {
+            let lock = keeper.mutex(format!("held/{number}")).unwrap();
+            async move { lock.lock().await.unwrap() }
+        });
+        let held = join_all(held).await;
+        let elsewhere = keeper.mutex("elsewhere").unwrap();
+        elsewhere.lock().await.unwrap().release().await.unwrap();
+        let (other, looks) = (client(&server).await, client(&server).await);
+        let row = "BEGIN; SELECT FROM lockkeeper.nodes WHERE name LIKE '%elsewhere%' FOR UPDATE";
+        other.batch_execute(row).await.unwrap();
+        let asking = repeat_with(|| {
+            let lock = elsewhere.clone();
+            tokio::spawn(async move { lock.lock().await.map(drop) })
+        });
+        let asking: Vec<_> = asking.take(20).collect();
+        waits_for_a_row(&looks).await;
+
+        let lost = select_all(held.iter().map(|guard| Box::pin(guard.lost())));
+        let lost = timeout(HELD_UP, lost).await;
+
+        assert!(lost.is_err(), "all are held");
+        other.batch_execute("COMMIT").await.unwrap();
+        for asking in asking {
+            asking.await.unwrap().unwrap();
+        }
+        drop(held);
+        keeper.close().await;
+    });
 }
