@@ -29,16 +29,17 @@ DO $$ BEGIN
 END $$;
 
 CREATE TABLE IF NOT EXISTS %S.schema_version (one boolean PRIMARY KEY DEFAULT true CHECK (one), version int NOT NULL);
--- Which history the store was last used in, when sessions are given again, the longest timeout, and when somebody may look for the dead.
+-- Which history the store was last used in, when sessions are given again, the longest timeout, when somebody may look for the dead, and since
+-- when the first of these times lies further ahead than it may.
 CREATE TABLE IF NOT EXISTS %S.meta (
     one boolean PRIMARY KEY DEFAULT true CHECK (one), incarnation text NOT NULL, free bigint NOT NULL, longest bigint NOT NULL,
-    due bigint NOT NULL DEFAULT 0) WITH (fillfactor = 10);
+    due bigint NOT NULL DEFAULT 0, ahead bigint) WITH (fillfactor = 10);
 -- It is empty after a crash of any process of the server: commits that were not waited for may be lost then.
 CREATE UNLOGGED TABLE IF NOT EXISTS %S.alive (one boolean PRIMARY KEY DEFAULT true CHECK (one), mark text NOT NULL);
--- Updated by each heartbeat, and no index has what they change.
+-- Updated by each heartbeat, and no index has what they change. Since when its deadline is past, and since when it lies further ahead than it may.
 CREATE TABLE IF NOT EXISTS %S.sessions (
     id bigint PRIMARY KEY, secret text NOT NULL, incarnation text NOT NULL, timeout bigint NOT NULL, deadline bigint NOT NULL, connection bigint NOT NULL,
-    marked bigint, dead boolean NOT NULL DEFAULT false)
+    marked bigint, ahead bigint, dead boolean NOT NULL DEFAULT false)
     WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 -- The root is ('', ''), and /a is ('', 'a').
 CREATE TABLE IF NOT EXISTS %S.nodes (
@@ -107,24 +108,30 @@ CREATE OR REPLACE FUNCTION %S.open(
     a_incarnation text, a_session bigint, a_secret text, a_connection bigint,
     a_asked bigint, a_longest bigint, a_margin bigint, a_is_new boolean)
 RETURNS SETOF %S.reply LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '3s' AS $$
-DECLARE r %S.reply; known record; opens_at bigint; most bigint; now bigint;
+DECLARE r %S.reply; known record; opens_at bigint; most bigint; pause bigint; since bigint; now bigint;
 BEGIN
     IF a_incarnation IS DISTINCT FROM %S.incarnation() THEN r.status := 'incarnation'; RETURN NEXT r; RETURN; END IF;
     PERFORM pg_advisory_xact_lock(hashtextextended('%S of lockkeeper', 1));
     now := %S.micros();
-    SELECT incarnation, free, longest INTO known FROM %S.meta FOR UPDATE;
+    SELECT incarnation, free, longest, ahead INTO known FROM %S.meta FOR UPDATE;
     most := coalesce(known.longest, a_longest);
-    -- It is never further ahead: the clock was set back since.
-    opens_at := least(coalesce(known.free, 0), now + most + a_margin);
-    UPDATE %S.meta SET free = opens_at WHERE free > opens_at;
+    pause := most + a_margin;
+    opens_at := coalesce(known.free, 0);
+    IF opens_at > now + pause THEN
+        -- The clock was set back since, and may be right again: only if it still is a whole pause later, the pause begins anew.
+        since := CASE WHEN known.ahead <= now THEN known.ahead ELSE now END;
+        opens_at := since + 2 * pause;
+        IF since + pause <= now THEN since := NULL; opens_at := now + pause; UPDATE %S.meta SET free = opens_at; END IF;
+    END IF;
+    UPDATE %S.meta SET ahead = since WHERE ahead IS DISTINCT FROM since;
     IF known.incarnation IS DISTINCT FROM a_incarnation THEN
         -- Data may be lost: nobody of before holds a session, and nobody gets one while somebody of before may still think so.
-        opens_at := now + most + a_margin;
+        opens_at := now + pause;
         IF a_is_new AND known.incarnation IS NULL THEN opens_at := 0; END IF;
         PERFORM FROM %S.sessions WHERE NOT dead ORDER BY id FOR UPDATE;
         UPDATE %S.sessions SET dead = true WHERE NOT dead;
         INSERT INTO %S.meta (incarnation, free, longest) VALUES (a_incarnation, opens_at, most)
-            ON CONFLICT (one) DO UPDATE SET incarnation = a_incarnation, free = opens_at, longest = most;
+            ON CONFLICT (one) DO UPDATE SET incarnation = a_incarnation, free = opens_at, longest = most, ahead = NULL;
     END IF;
     IF now < opens_at THEN r.status := 'grace'; r.pzxid := opens_at - now; RETURN NEXT r; RETURN; END IF;
     r.status := 'ok';
@@ -143,7 +150,7 @@ BEGIN
     IF refusal IS NOT NULL THEN RETURN refusal; END IF;
     -- Before it moves to another connection, all that the earlier one has begun comes to its end.
     PERFORM FROM %S.sessions WHERE id = a_session AND connection < a_connection FOR UPDATE;
-    UPDATE %S.sessions SET deadline = %S.micros() + timeout, connection = a_connection, marked = NULL
+    UPDATE %S.sessions SET deadline = %S.micros() + timeout, connection = a_connection, marked = NULL, ahead = NULL
         WHERE id = a_session AND connection <= a_connection AND NOT dead;
     IF NOT FOUND THEN RETURN %S.refused(a_incarnation, a_session, a_secret, a_connection, false); END IF;
     -- Where a standby may take over, it waits for it: a primary that is cut off must not keep sessions.
@@ -153,7 +160,8 @@ END $$;
 
 -- A heartbeat that also says who is late, and which containers have been empty for long. One session at a time is told: it
 -- removes them. All are told when to ask again: when the next one may be late. Times that lie further ahead than they may are of a clock
--- that was set back since. A deadline then begins anew; whoever has the row just sends a heartbeat.
+-- that was set back since, and that may be right again. A deadline is marked then, and begins anew only if that is so a whole timeout later: it
+-- would be too early otherwise for a holder that is silent. Whoever has the row just sends a heartbeat.
 CREATE OR REPLACE FUNCTION %S.touch(a_incarnation text, a_session bigint, a_secret text, a_connection bigint, a_empty_for bigint)
 RETURNS SETOF %S.reply LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s' AS $$
 DECLARE r %S.reply; now bigint := %S.micros();
@@ -164,8 +172,13 @@ BEGIN
                 (SELECT min(deadline) FROM %S.sessions WHERE NOT dead AND deadline >= now)))
             WHERE one IN (SELECT one FROM %S.meta WHERE due <= now OR due > %S.micros() + 1000000 FOR UPDATE SKIP LOCKED);
         IF FOUND THEN
-            UPDATE %S.sessions SET deadline = %S.micros() + timeout WHERE id IN (
-                SELECT id FROM %S.sessions WHERE NOT dead AND deadline > %S.micros() + timeout FOR NO KEY UPDATE SKIP LOCKED);
+            UPDATE %S.sessions AS session SET
+                    ahead = CASE WHEN deadline > seen.now + timeout AND (ahead < seen.now - timeout) IS NOT TRUE THEN least(ahead, seen.now) END,
+                    deadline = CASE WHEN deadline > seen.now + timeout AND ahead < seen.now - timeout THEN seen.now + timeout ELSE deadline END
+                FROM (SELECT id, %S.micros() AS now FROM %S.sessions WHERE NOT dead AND CASE WHEN deadline > %S.micros() + timeout
+                    THEN ahead IS NULL OR ahead NOT BETWEEN %S.micros() - timeout AND %S.micros() ELSE ahead IS NOT NULL END
+                    FOR NO KEY UPDATE SKIP LOCKED) AS seen
+                WHERE session.id = seen.id;
             r.ids := ARRAY(SELECT id FROM %S.sessions WHERE dead OR deadline < now LIMIT 100);
             r.names := ARRAY(SELECT dir || '/' || name FROM %S.nodes
                 WHERE is_container AND children = 0 AND counter > 0 AND pzxid < now - a_empty_for LIMIT 100);
