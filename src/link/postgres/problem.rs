@@ -8,6 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 use tokio_postgres::Error;
+use tokio_postgres::error::DbError;
 
 use crate::error::UnreachableReason;
 use crate::link::stored::{Trouble, Ungreeted};
@@ -43,12 +44,26 @@ pub(super) fn trouble(error: &Error) -> Trouble {
         // It has become a standby, or it ends, or ends what takes too long, or what was prepared is
         // of no use any more: another connection settles it.
         "25006" | "25P03" | "25P04" | "55000" | "0A000" | "26000" => Trouble::Lost(words),
-        "54000" => Trouble::Refused(Code::Other(format!(
+        "54000" if is_long_name(error) => Trouble::Refused(Code::Other(format!(
             "the name is too long for PostgreSQL: {words}"
         ))),
+        // There are too many notifications that somebody has not taken yet.
+        "54000" => Trouble::Refused(Code::NotNow(words)),
         code if code.starts_with("08") || code.starts_with("57P") => Trouble::Lost(words),
         _ => Trouble::Refused(Code::Other(words)),
     }
+}
+
+/// Whether an index has no room for it. The words may be in another language.
+fn is_long_name(error: &Error) -> bool {
+    let is_of_index = |error: &DbError| {
+        error.message().starts_with("index row")
+            || matches!(
+                error.routine(),
+                Some("_bt_check_third_page" | "index_form_tuple" | "index_form_tuple_context")
+            )
+    };
+    error.as_db_error().is_some_and(is_of_index)
 }
 
 /// The way out of a schema that is not whole.

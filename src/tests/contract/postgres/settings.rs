@@ -67,19 +67,24 @@ fn the_history_has_whole_numbers() {
     });
 }
 
+/// All reads fail with this code from now on.
+async fn fail_reads(server: &Daemon, code: &str, why: &str) {
+    let fails = format!(
+        "ALTER FUNCTION lockkeeper.read RENAME TO kept; \
+         CREATE FUNCTION lockkeeper.read(text, bigint, text, bigint, text[], text[], text[], text[]) \
+         RETURNS SETOF lockkeeper.reply LANGUAGE plpgsql AS $$ BEGIN \
+         RAISE EXCEPTION '{why}' USING ERRCODE = '{code}'; END $$"
+    );
+    run(server, &fails).await;
+}
+
 /// It is the end of the connection, and not an answer.
 #[test]
 fn a_transaction_that_took_too_long_ends_the_connection() {
     on_postgres(async |server| {
         let link = open(&server).await;
         for code in ["25P03", "25P04"] {
-            let ends = format!(
-                "ALTER FUNCTION lockkeeper.read RENAME TO kept; \
-                 CREATE FUNCTION lockkeeper.read(text, bigint, text, bigint, text[], text[], text[], text[]) \
-                 RETURNS SETOF lockkeeper.reply LANGUAGE plpgsql AS $$ BEGIN \
-                 RAISE EXCEPTION 'too long' USING ERRCODE = '{code}'; END $$"
-            );
-            run(&server, &ends).await;
+            fail_reads(&server, code, "too long").await;
 
             let read = link.multi_read(&[Read::Data("/")]).await;
 
@@ -88,6 +93,25 @@ fn a_transaction_that_took_too_long_ends_the_connection() {
                 "DROP FUNCTION lockkeeper.read; ALTER FUNCTION lockkeeper.kept RENAME TO read";
             run(&server, back).await;
         }
+    });
+}
+
+/// It has the code of a name that is too long, and passes.
+#[test]
+fn too_many_notifications_are_no_long_name() {
+    on_postgres(async |server| {
+        let link = open(&server).await;
+        fail_reads(
+            &server,
+            "54000",
+            "too many notifications in the NOTIFY queue",
+        )
+        .await;
+
+        let read = link.multi_read(&[Read::Data("/")]).await;
+
+        let is_asked_again = matches!(read, Err(Fault::Answered(Code::NotNow(_))));
+        assert!(is_asked_again, "{read:?}");
     });
 }
 
