@@ -35,13 +35,13 @@ impl Probes {
 }
 
 /// The client's side of it, as parameters of a URL.
-pub(super) fn client_patience(session_timeout: Duration) -> [(&'static str, u64); 4] {
-    let probes = Probes::within(session_timeout);
+pub(super) fn client_patience(patience: Duration) -> [(&'static str, u64); 4] {
+    let probes = Probes::within(patience);
     [
         ("keepalives_idle", probes.idle),
         ("keepalives_interval", probes.interval),
         ("keepalives_retries", PROBES),
-        ("tcp_user_timeout", session_timeout.as_secs().max(1)),
+        ("tcp_user_timeout", patience.as_secs().max(1)),
     ]
 }
 
@@ -60,10 +60,10 @@ type Stream = SecureSocket;
 type Stream = tokio_postgres::tls::NoTlsStream;
 
 impl Endpoint {
-    /// In clear, until TLS is given.
-    pub(super) fn new(mut config: Config, session_timeout: Duration) -> Self {
+    /// In clear, until TLS is given. `patience`: how long both sides wait for one that is silent.
+    pub(super) fn new(mut config: Config, patience: Duration) -> Self {
         config.ssl_mode(SslMode::Disable);
-        let probes = Probes::within(session_timeout);
+        let probes = Probes::within(patience);
         Self {
             config,
             tls: None,
@@ -71,7 +71,7 @@ impl Endpoint {
                 "-c tcp_keepalives_idle={} -c tcp_keepalives_interval={} -c tcp_keepalives_count={PROBES} -c tcp_user_timeout={}",
                 probes.idle,
                 probes.interval,
-                session_timeout.as_millis().max(1000)
+                patience.as_millis().max(1000)
             ),
         }
     }

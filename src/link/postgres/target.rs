@@ -14,6 +14,7 @@ use super::endpoint::{Endpoint, client_patience};
 use super::listener::Listeners;
 use crate::error::AT_IN_OPTIONS;
 use crate::link::tls::TlsClient;
+use crate::protocol::epoch::LONGEST;
 
 /// The schema of ours, unless the URL names another one.
 const SCHEMA: &str = "lockkeeper";
@@ -82,10 +83,12 @@ impl PostgresTarget {
                 _ => theirs.push(part),
             }
         }
-        let config = config(address, &theirs, session_timeout)?;
+        // No root grants a longer one by itself, and a kernel takes no time of days.
+        let patience = session_timeout.min(LONGEST);
+        let config = config(address, &theirs, patience)?;
         let server = server_of(&config)?;
         Ok(Self {
-            endpoint: Arc::new(Endpoint::new(config, session_timeout)),
+            endpoint: Arc::new(Endpoint::new(config, patience)),
             asks_for_tls,
             server: server.into(),
             schema: schema.into(),
@@ -129,9 +132,9 @@ impl PostgresTarget {
 }
 
 /// With what the URL says and, where it says nothing, ours.
-fn config(address: &str, theirs: &[&str], session_timeout: Duration) -> Result<Config, String> {
+fn config(address: &str, theirs: &[&str], patience: Duration) -> Result<Config, String> {
     let mut all: Vec<String> = theirs.iter().map(ToString::to_string).collect();
-    for (key, value) in client_patience(session_timeout) {
+    for (key, value) in client_patience(patience) {
         if !theirs
             .iter()
             .any(|part| part.split('=').next() == Some(key))

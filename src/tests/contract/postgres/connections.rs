@@ -198,6 +198,19 @@ fn a_listener_at_another_server_is_not_used() {
     });
 }
 
+/// The kernel takes no such times for its questions.
+#[test]
+fn a_session_of_a_day_connects() {
+    on_postgres(async |server| {
+        let day = Duration::from_secs(24 * 3600);
+        let builder = Keeper::builder(url(&server)).session_timeout(day);
+
+        let keeper = builder.new_store(true).connect().await.unwrap();
+
+        keeper.close().await;
+    });
+}
+
 /// The next connection would never hear of it.
 #[test]
 fn an_earlier_connection_that_polls_takes_no_event_of_the_next_one() {
