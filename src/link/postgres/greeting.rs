@@ -86,6 +86,11 @@ async fn greeting(
     let greeted = greet_first(target, session, number, limit);
     let work = connect_with(&target.endpoint, PLANS);
     let ((heartbeats, incarnation, events), (work, has_plans)) = tokio::try_join!(greeted, work)?;
+    if !is_of(&work, &incarnation, &target.schema).await {
+        return Err(refusing(
+            "the connection for work is with another server: does its name mean several?",
+        ));
+    }
     let is_straight = has_plans && heartbeats.is_straight();
     Ok(PostgresConnection {
         number,
@@ -94,6 +99,16 @@ async fn greeting(
         heartbeats,
         work: Arc::new(Lane::new(work, target.session_timeout, is_straight)),
         events,
+    })
+}
+
+/// Whether a connection is with the server that has this history. A URL may name several.
+async fn is_of(client: &Client, incarnation: &str, schema: &str) -> bool {
+    let asked = format!("SELECT {schema}.incarnation()");
+    let rows = client.query_typed(&asked, &[]).await;
+    rows.is_ok_and(|rows| {
+        let its: Option<&str> = rows.first().and_then(|row| row.try_get(0).ok());
+        its == Some(incarnation)
     })
 }
 
@@ -140,12 +155,12 @@ async fn subscribe(
     // A standby refuses a listener, too: what is wrong with the server is told first.
     let (checked, first) = tokio::join!(checked, listening());
     let (incarnation, first) = (checked?, first?);
-    if first.is_of(&incarnation, schema).await {
+    if is_of(first.client(), &incarnation, schema).await {
         return Ok((incarnation, first));
     }
     listeners.leave(&first).await;
     let next = listening().await?;
-    if next.is_of(&incarnation, schema).await {
+    if is_of(next.client(), &incarnation, schema).await {
         return Ok((incarnation, next));
     }
     listeners.leave(&next).await;

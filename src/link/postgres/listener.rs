@@ -256,14 +256,9 @@ impl Subscription {
         })
     }
 
-    /// Whether what the server with this history sends comes here. A URL may name several servers.
-    pub(super) async fn is_of(&self, incarnation: &str, schema: &str) -> bool {
-        let asked = format!("SELECT {schema}.incarnation()");
-        let rows = self.listener.line.client.query_typed(&asked, &[]).await;
-        rows.is_ok_and(|rows| {
-            let its: Option<&str> = rows.first().and_then(|row| row.try_get(0).ok());
-            its == Some(incarnation)
-        })
+    /// The connection on which the server sends.
+    pub(super) fn client(&self) -> &Client {
+        &self.listener.line.client
     }
 
     pub(super) fn channel(&self) -> &str {

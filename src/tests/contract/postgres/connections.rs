@@ -1,11 +1,14 @@
 //! The connections of a session: what each waits for, and how it ends.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 use super::*;
+use crate::link::SessionState;
 
 /// A plan is made once for all sessions, and the index has owned nodes only.
 #[test]
@@ -195,6 +198,85 @@ fn a_listener_at_another_server_is_not_used() {
         theirs.delete(&mine).await.unwrap();
 
         assert_eq!(told(&mut watch).await, Change::Deleted);
+    });
+}
+
+/// An address in front of a server.
+struct Front {
+    address: SocketAddr,
+    /// Ends the connections that are there.
+    cut: watch::Sender<()>,
+    refuses_work: Arc<AtomicBool>,
+    refused: Arc<AtomicUsize>,
+}
+
+impl Front {
+    async fn of(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (cut, cuts) = watch::channel(());
+        let front = Self {
+            address: listener.local_addr().unwrap(),
+            cut,
+            refuses_work: Arc::default(),
+            refused: Arc::default(),
+        };
+        let (refuses, refused) = (Arc::clone(&front.refuses_work), Arc::clone(&front.refused));
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let (mut cuts, refuses) = (cuts.clone(), Arc::clone(&refuses));
+                cuts.mark_unchanged();
+                let refused = Arc::clone(&refused);
+                tokio::spawn(async move {
+                    let len = client.read_u32().await.unwrap();
+                    let mut start = vec![0; len as usize - 4];
+                    client.read_exact(&mut start).await.unwrap();
+                    let is_work = String::from_utf8_lossy(&start).contains("plan_cache_mode");
+                    if is_work && refuses.load(Ordering::Relaxed) {
+                        refused.fetch_add(1, Ordering::Relaxed);
+                        return;
+                    }
+                    let mut server = TcpStream::connect(server).await.unwrap();
+                    server.write_u32(len).await.unwrap();
+                    server.write_all(&start).await.unwrap();
+                    tokio::select! {
+                        _ = cuts.changed() => {}
+                        _ = copy_bidirectional(&mut client, &mut server) => {}
+                    }
+                });
+            }
+        });
+        front
+    }
+}
+
+/// The names of two servers in one URL: heartbeats are at the first, and work would be at the
+/// second. Its history is another one, which would be the end of the session.
+#[test]
+fn work_at_another_server_ends_no_session() {
+    on_postgres(async |second| {
+        let first = tokio::task::spawn_blocking(|| daemon::postgres(&[]).unwrap());
+        let first = first.await.unwrap();
+        ready(first.address()).await;
+        drop(open(&second).await);
+        let front = Front::of(first.address()).await;
+        let (at, other) = (front.address, second.address());
+        let both = format!("postgres://postgres@{at},{other}/postgres");
+        let target = PostgresTarget::new(&both, Duration::from_secs(10), true).unwrap();
+        let link = target.open(SOON).await.unwrap();
+        let mine = ticket(&*link, "/t-").await;
+
+        front.refuses_work.store(true, Ordering::Relaxed);
+        front.cut.send_replace(());
+        until("work is refused", async || {
+            front.refused.load(Ordering::Relaxed) > 0
+        })
+        .await;
+        let asked = link.multi_read(&[Read::Data(&mine)]);
+        sleep(QUIET).await;
+        front.refuses_work.store(false, Ordering::Relaxed);
+
+        assert!(matches!(&*asked.await.unwrap(), [Found::Node(_)]));
+        assert_eq!(*link.states().borrow(), SessionState::Connected);
     });
 }
 
