@@ -292,12 +292,25 @@ impl<S: PlainStore + ?Sized> PlainMutex<S> {
         let PlainKeeper { store, timer } = self.keeper.clone();
         // A guard that nobody takes is dropped, and so released.
         let runtime = self.keeper.runtime();
+        let mut leaves = LeavesOnDrop(Some(attempt.turn.clone()));
         let tried = finish_in(&runtime, try_once(store, attempt, timer)).await;
+        leaves.0 = None;
         tried.unwrap_or(Err(StoreProblem::NoAnswer))
     }
 
     fn failed(&self, problem: StoreProblem) -> Error {
         failed(self.store(), "acquire", &self.name, problem)
+    }
+}
+
+/// A try that is dropped while it waits for its turn.
+struct LeavesOnDrop(Option<AttemptTurn>);
+
+impl Drop for LeavesOnDrop {
+    fn drop(&mut self) {
+        if let Some(turn) = &self.0 {
+            turn.leave();
+        }
     }
 }
 

@@ -110,32 +110,55 @@ impl SeenVersion {
 /// The turn of an attempt at a store that is asked a few things at once. The wait for it takes
 /// nothing of the store's time to answer, nor of the lease. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct AttemptTurn(Arc<Latch<TurnState>>);
+pub struct AttemptTurn(Arc<TurnShared>);
+
+#[derive(Debug, Default)]
+struct TurnShared {
+    state: Latch<TurnState>,
+    left: Notify,
+}
 
 #[derive(Debug, Clone, Copy, Default)]
 enum TurnState {
     #[default]
     Unlimited,
     Awaited,
+    Left,
     Begun(Moment),
 }
 
 impl AttemptTurn {
     /// From now on it waits for its turn.
-    pub fn await_it(&self) {
-        *self.0.lock() = TurnState::Awaited;
+    pub(super) fn await_it(&self) {
+        *self.0.state.lock() = TurnState::Awaited;
     }
 
     /// It is sent now.
-    pub fn begin(&self) {
-        *self.0.lock() = TurnState::Begun(SystemClock.now());
+    pub(super) fn begin(&self) {
+        *self.0.state.lock() = TurnState::Begun(SystemClock.now());
+    }
+
+    /// Nobody waits for it any more. What was sent goes on.
+    pub(super) fn leave(&self) {
+        let mut state = self.0.state.lock();
+        if matches!(*state, TurnState::Awaited) {
+            *state = TurnState::Left;
+            self.0.left.notify_one();
+        }
+    }
+
+    /// Ends when it was left.
+    pub(super) async fn left(&self) {
+        while !matches!(*self.0.state.lock(), TurnState::Left) {
+            self.0.left.notified().await;
+        }
     }
 
     /// When it was sent, if it was asked for at `asked`. `None` while it waits.
     pub(super) fn sent(&self, asked: Moment) -> Option<Moment> {
-        match *self.0.lock() {
+        match *self.0.state.lock() {
             TurnState::Unlimited => Some(asked),
-            TurnState::Awaited => None,
+            TurnState::Awaited | TurnState::Left => None,
             TurnState::Begun(at) => Some(at.max(asked)),
         }
     }

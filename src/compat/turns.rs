@@ -56,15 +56,19 @@ impl Turns {
         Err(StoreProblem::Unreachable(why.into()))
     }
 
-    /// The next turn, for a try.
+    /// The next turn, for a try. It leaves with its caller.
     pub(super) async fn of_try(
         self: Arc<Self>,
         attempt: Attempt,
     ) -> StoreResult<OwnedSemaphorePermit> {
         attempt.turn.await_it();
-        let turn = self.next(Self::silence(&attempt)).await?;
+        let turn = tokio::select! {
+            biased;
+            () = attempt.turn.left() => Err(StoreProblem::Unreachable("it was given up".into())),
+            turn = self.next(Self::silence(&attempt)) => turn,
+        };
         attempt.turn.begin();
-        Ok(turn)
+        turn
     }
 
     /// A turn, if nobody waits for one.

@@ -22,6 +22,7 @@ pub const CASES: &[&[Case]] = &[
     crate::cases![if |kind| !kind.starts_with("redis+") && kind != "memory";
         crowds_on_a_slow_network_take_nothing_back,
         a_crowd_with_long_ttls_does_not_starve_a_short_one,
+        callers_that_have_gone_leave_the_queue,
         a_crowd_at_a_silent_server_is_told_in_time,
         connections_that_fall_silent_fail_no_waiter,
     ],
@@ -121,6 +122,27 @@ async fn a_crowd_with_long_ttls_does_not_starve_a_short_one(bed: Arc<Bed>, name:
     way.answer_after(Duration::ZERO);
     got.expect("it is free").release().await.unwrap();
     waiters.shutdown().await;
+    guard.release().await.unwrap();
+}
+
+/// More of them than are asked in ten seconds.
+async fn callers_that_have_gone_leave_the_queue(bed: Arc<Bed>, name: String) {
+    let (other, name) = (format!("{name:.50}1"), format!("{name:.50}2"));
+    let guard = held(&bed, &other).await;
+    let way = CutWay::to(bed.addresses()[0]).await;
+    let keeper = keeper_at(&bed, &way.address().to_string()).await;
+    let lock = keeper.mutex(&name).unwrap();
+    lock.lock().await.unwrap().release().await.unwrap();
+    way.answer_after(Duration::from_millis(100));
+    let mut waiters = crowd(&keeper.mutex(&other).unwrap(), 500);
+    sleep(TTL / 4).await;
+
+    waiters.shutdown().await;
+
+    let got = timeout(TTL, lock.try_lock()).await;
+    let got = got.expect("nobody else waits").unwrap();
+    way.answer_after(Duration::ZERO);
+    got.expect("it is free").release().await.unwrap();
     guard.release().await.unwrap();
 }
 

@@ -107,11 +107,12 @@ impl MetaConnection {
             return Ok(None);
         };
         attempt.turn.begin();
-        let limit = ANSWER_TIMEOUT.min(attempt.patience() / 2);
+        let limit = ANSWER_TIMEOUT.min(attempt.patience());
         let told = self.ask_in(ready(Ok(Some(turn))), limit, request.into());
-        match told.await {
-            Err(problem) if problem.is_passing() => Ok(None),
-            told => told.map(Some),
+        // What comes later is not worth a connection, but leaves it whole.
+        match timeout(attempt.patience() / 2, told).await {
+            Ok(Err(problem)) if !problem.is_passing() => Err(problem),
+            told => Ok(told.ok().and_then(Result::ok)),
         }
     }
 

@@ -149,11 +149,15 @@ impl SqlServer {
             return Ok(SqlRows::default());
         };
         attempt.turn.begin();
-        let limits = (ping_limit(attempt), attempt.patience() / 2);
+        let limits = (
+            ping_limit(attempt),
+            STATEMENT_TIMEOUT.min(Turns::silence(attempt)),
+        );
         let told = self.run_in(ready(Ok(Some(turn))), limits, sql, params);
-        match told.await {
-            Err(problem) if problem.is_passing() => Ok(SqlRows::default()),
-            told => told,
+        // What comes later is not worth a connection, but leaves it whole.
+        match timeout(attempt.patience() / 2, told).await {
+            Ok(Err(problem)) if !problem.is_passing() => Err(problem),
+            told => Ok(told.ok().and_then(Result::ok).unwrap_or_default()),
         }
     }
 
