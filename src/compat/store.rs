@@ -118,6 +118,10 @@ struct TurnShared {
     left: Notify,
 }
 
+#[cfg_attr(
+    not(any(feature = "memcached", feature = "mysql", feature = "postgres")),
+    allow(dead_code)
+)]
 #[derive(Debug, Clone, Copy, Default)]
 enum TurnState {
     #[default]
@@ -127,6 +131,10 @@ enum TurnState {
     Begun(Moment),
 }
 
+#[cfg_attr(
+    not(any(feature = "memcached", feature = "mysql", feature = "postgres")),
+    allow(dead_code)
+)]
 impl AttemptTurn {
     /// From now on it waits for its turn.
     pub(super) fn await_it(&self) {

@@ -87,7 +87,7 @@ impl MetaConnection {
         request: impl Into<Vec<u8>>,
     ) -> StoreResult<MetaAnswer> {
         let (tries, attempt) = (Arc::clone(&self.tries), attempt.clone());
-        let limit = ANSWER_TIMEOUT.min(attempt.patience());
+        let limit = answer_limit(&attempt);
         let first = async move {
             match attempt.seen.is_any() {
                 true => Ok(None),
@@ -107,7 +107,7 @@ impl MetaConnection {
             return Ok(None);
         };
         attempt.turn.begin();
-        let limit = ANSWER_TIMEOUT.min(attempt.patience());
+        let limit = answer_limit(attempt);
         let told = self.ask_in(ready(Ok(Some(turn))), limit, request.into());
         // What comes later is not worth a connection, but leaves it whole.
         match timeout(attempt.patience() / 2, told).await {
@@ -159,6 +159,10 @@ impl MetaConnection {
             Err(_) => true,
         }
     }
+}
+
+fn answer_limit(attempt: &Attempt) -> Duration {
+    ANSWER_TIMEOUT.min(attempt.patience())
 }
 
 impl MetaClient {

@@ -92,6 +92,10 @@ if op == 'open' then
             redis.call('HSET', META, 'gs', int(now))
         end
         free = seen + longest + margin
+        if free <= now then
+            redis.call('HSET', META, 'g', int(free))
+            redis.call('HDEL', META, 'gs')
+        end
     elseif meta[5] then
         redis.call('HDEL', META, 'gs')
     end
@@ -246,15 +250,15 @@ elseif op == 'touch' then
     if resting <= now or resting > now + 1000000 then
         -- Those that died since come before the rest of those that died long ago.
         -- Each waits for its second sight where it stands, so few of them would hold up all others.
-        local function some(key, least, most, list)
-            for _, one in ipairs(redis.call('ZRANGEBYSCORE', key, least, most, 'LIMIT', 0, 1000)) do list[#list + 1] = one end
+        local function some(key, least, most, list, count)
+            for _, one in ipairs(redis.call('ZRANGEBYSCORE', key, least, most, 'LIMIT', 0, count)) do list[#list + 1] = one end
             return list
         end
-        local late = some(SESSIONS, '0', int(now), {})
-        some(SESSIONS, '-inf', '(0', late)
-        some(SESSIONS, int(beyond(tonumber(meta[2] or '0'))), '+inf', late)
-        local empty = some(EMPTY, '-inf', int(now - ARGV[6]), {})
-        some(EMPTY, int(now + 1000000), '+inf', empty)
+        local late = some(SESSIONS, '0', int(now), {}, 200)
+        some(SESSIONS, '-inf', '(0', late, 200)
+        some(SESSIONS, int(beyond(tonumber(meta[2] or '0'))), '+inf', late, 200)
+        local empty = some(EMPTY, '-inf', int(now - ARGV[6]), {}, 1000)
+        some(EMPTY, int(now + 1000000), '+inf', empty, 1000)
         if #late + #empty > 0 then
             redis.call('HSET', META, 'r', int(now + 1000000))
             resting = now + 1000000

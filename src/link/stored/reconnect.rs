@@ -25,14 +25,14 @@ impl<S: Store> SessionTask<S> {
         last: u64,
         inbox: &mut mpsc::UnboundedReceiver<Message>,
     ) -> Result<S::Connection, &'static str> {
-        // A process that was stopped gets one try.
+        // The server gives the session up a timeout after it has last heard of it, and a fifth more
+        // later removes it. One that hears of it and refuses all else must not keep its tickets. A
+        // process that was stopped gets one try.
         let least = Instant::now() + self.granted / 5;
+        let end = least.max(self.answered + self.granted * 5 / 3);
         let (mut pause, mut number) = (SHORTEST_PAUSE, last);
         loop {
             self.hold_back(inbox)?;
-            // The server gives the session up a timeout after it has last heard of it, and a fifth
-            // more later removes it. A try that fails may have been heard.
-            let end = least.max(self.answered + self.granted * 5 / 3);
             number += 1;
             let tried = timeout_at(end, self.connected(number, pause)).await;
             match tried {
