@@ -15,12 +15,14 @@ to the baseline of the same round. For times a low ratio is good, for locks in a
 
   lock + release     an uncontended lock
   hand-over at N     the time from one grant to the next while N wait and every holder releases at once
+  lock + release     an uncontended lock while the largest crowd waits for another one; its baseline is the same lock just
+    beside N         before, alone
   N locks at once    locks in a second, by N tasks on one session with a lock each
   one that lingers   locks in a second of one lock that keeps its place, by two tasks of this process: no requests
   memory per waiter  the growth of this process's heap and stacks while the largest crowd queues up, divided by its
                      size; not shown for crowds below a hundred
 
-Load: the run of half a minute creates and removes about 25 000 tickets, one after the other or in crowds of --waiters at
+Load: the run of half a minute creates and removes about 32 000 tickets, one after the other or in crowds of --waiters at
 once. Twice a round it drives the ensemble to its limit of commits for --time. Each ticket is two commits, so expect
 thousands of commits a second while it runs, and slower answers for other clients. It needs a handful of sessions, and
 one more for each thousand waiters or so. All its nodes are below one directory of its own under --root, bench-<8 digits>.
@@ -29,9 +31,9 @@ that. If the bench is killed, the servers remove its nodes within minutes. It to
 
 Fields of --json: rounds; uncontended {mean_us, min_us, max_us, p50_us, p99_us, shortest_us, longest_us, count, baseline_us,
 baseline_min_us, baseline_max_us, baseline_p50_us, baseline_p99_us, ratio, ratio_min, ratio_max}; hand_over [the same, and waiters,
-enqueue_ms, baseline_enqueue_ms]; independent {locks, locks_per_s, min_per_s, max_per_s, baseline_per_s, baseline_min_per_s,
-baseline_max_per_s, ratio, ratio_min, ratio_max}; linger {tasks, locks_per_s, min_per_s, max_per_s}; memory {waiters,
-bytes_per_waiter}. mean_us, locks_per_s, those of the baseline (baseline_..) and the ratio are medians of the rounds. shortest_us and
+enqueue_ms, baseline_enqueue_ms]; beside {the same as uncontended, and waiters}; independent {locks, locks_per_s, min_per_s,
+max_per_s, baseline_per_s, baseline_min_per_s, baseline_max_per_s, ratio, ratio_min, ratio_max}; linger {tasks, locks_per_s,
+min_per_s, max_per_s}; memory {waiters, bytes_per_waiter}. mean_us, locks_per_s, those of the baseline (baseline_..) and the ratio are medians of the rounds. shortest_us and
 longest_us are single times.
 
 Examples:

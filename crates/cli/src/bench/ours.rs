@@ -22,6 +22,9 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// because on another thread it may be late by one each time.
 const STEPS_TO_A_WATCH: usize = 6;
 
+/// Each ends with the time at which it was granted.
+type Waiters = JoinSet<Result<Instant, Error>>;
+
 /// A keeper with a root of its own.
 pub struct Ours<S = BenchDir> {
     keeper: Keeper,
@@ -70,6 +73,19 @@ impl<S: RawStore> Ours<S> {
         }
         measured.enqueue /= repeats(waiters);
         Ok(measured)
+    }
+
+    /// As [`uncontended`](Self::uncontended), while so many wait for another lock. And before that,
+    /// alone.
+    pub async fn beside(&self, waiters: usize, rounds: usize) -> Result<(Sample, Sample)> {
+        let crowded = self.keeper.mutex(CROWD)?;
+        let alone = self.uncontended(rounds).await?;
+        let guard = crowded.lock().await?;
+        let crowd = self.queue_up(&crowded, &guard, waiters).await?;
+        let beside = self.uncontended(rounds).await?;
+        guard.release().await?;
+        grants(crowd).await?;
+        Ok((beside, alone))
     }
 
     /// How many locks are taken and released in a second by so many tasks, each with a lock of its
@@ -121,14 +137,30 @@ impl<S: RawStore> Ours<S> {
         let guard = lock.lock().await?;
         let before = resident_bytes();
         let began = Instant::now();
-        let mut crowd = JoinSet::new();
+        let crowd = self.queue_up(lock, &guard, waiters).await?;
+        measured.enqueue += began.elapsed();
+        if let (Some(before), Some(now)) = (before, resident_bytes()) {
+            let grown = now.saturating_sub(before) as f64 / waiters as f64;
+            let most = measured.bytes_per_waiter.unwrap_or_default();
+            measured.bytes_per_waiter = Some(grown.max(most));
+        }
+
+        let released = Instant::now();
+        guard.release().await?;
+        measured.record(released, grants(crowd).await?);
+        Ok(())
+    }
+
+    /// Puts so many waiters behind the holder of a lock. Each of them releases at once.
+    async fn queue_up(&self, lock: &Mutex, holder: &Guard, waiters: usize) -> Result<Waiters> {
+        let mut crowd = Waiters::new();
         for _ in 0..waiters {
             let lock = lock.clone();
             crowd.spawn(async move {
                 let guard = lock.lock().await?;
                 let granted = Instant::now();
                 guard.release().await?;
-                Ok::<_, Error>(granted)
+                Ok(granted)
             });
         }
         while self.bench_dir.tickets(CROWD).await? <= waiters {
@@ -138,23 +170,18 @@ impl<S: RawStore> Ours<S> {
                 () = sleep(PAUSE) => {}
             }
         }
-        measured.enqueue += began.elapsed();
-        watches_are_there(&guard).await?;
-        if let (Some(before), Some(now)) = (before, resident_bytes()) {
-            let grown = now.saturating_sub(before) as f64 / waiters as f64;
-            let most = measured.bytes_per_waiter.unwrap_or_default();
-            measured.bytes_per_waiter = Some(grown.max(most));
-        }
-
-        let mut grants = Vec::with_capacity(waiters);
-        let released = Instant::now();
-        guard.release().await?;
-        while let Some(ended) = crowd.join_next().await {
-            grants.push(ended??);
-        }
-        measured.record(released, grants);
-        Ok(())
+        watches_are_there(holder).await?;
+        Ok(crowd)
     }
+}
+
+/// When each waiter was granted, after all have released.
+async fn grants(mut crowd: Waiters) -> Result<Vec<Instant>> {
+    let mut grants = Vec::with_capacity(crowd.len());
+    while let Some(ended) = crowd.join_next().await {
+        grants.push(ended??);
+    }
+    Ok(grants)
 }
 
 /// Returns when the crowd has nothing to do but wait.

@@ -11,12 +11,16 @@ const COLUMNS: usize = 11;
 pub(crate) struct Measured {
     pub(crate) uncontended: Times,
     pub(crate) crowds: Vec<Crowd>,
+    /// The size of the largest of them.
+    pub(crate) largest: usize,
+    /// A lock while that many wait for another one. Its baseline is the same lock alone.
+    pub(crate) beside: Times,
     pub(crate) independent: Rates,
     /// Locks in a second, of each round.
     pub(crate) linger: Vec<f64>,
     locks: usize,
-    /// Of how many waiters, and how many bytes each.
-    pub(crate) memory: Option<(usize, Option<f64>)>,
+    /// Bytes of each waiter in the largest crowd.
+    pub(crate) memory: Option<f64>,
 }
 
 /// Microseconds: the mean of each round, and all single times.
@@ -56,6 +60,8 @@ impl Measured {
         Self {
             uncontended: Times::new(),
             crowds: crowds.iter().map(|waiters| Crowd::new(*waiters)).collect(),
+            largest: crowds.iter().copied().max().unwrap_or_default(),
+            beside: Times::new(),
             independent: Rates::default(),
             linger: Vec::new(),
             locks,
@@ -69,6 +75,8 @@ impl Measured {
             let name = format!("hand-over at {}, us", crowd.waiters);
             rows.push(crowd.times.row(name));
         }
+        let name = format!("lock + release beside {}, us", self.largest);
+        rows.push(self.beside.row(name));
         let name = format!("{} locks at once, per s", self.locks);
         rows.push(self.independent.0.row(name, None));
         let Spread { median, min, max } = Spread::of(&self.linger);
@@ -77,7 +85,7 @@ impl Measured {
         linger[2] = format!("{min:.0}..{max:.0}");
         rows.push(linger);
         let mut memory = dashes("memory per waiter, bytes");
-        if let Some((_, Some(bytes))) = self.memory {
+        if let Some(bytes) = self.memory {
             memory[1] = format!("{bytes:.0}");
         }
         rows.push(memory);
@@ -88,12 +96,14 @@ impl Measured {
         let crowds: Vec<Value> = self.crowds.iter().map(Crowd::object).collect();
         let mut independent = self.independent.object();
         independent["locks"] = json!(self.locks);
-        let (waiters, bytes) = self.memory.unzip();
+        let mut beside = self.beside.object();
+        beside["waiters"] = json!(self.largest);
         let linger = Spread::of(&self.linger);
         json!({
             "rounds": self.independent.0.ours.len(),
             "uncontended": self.uncontended.object(),
             "hand_over": crowds,
+            "beside": beside,
             "independent": independent,
             "linger": {
                 "tasks": LINGERING_TASKS,
@@ -101,7 +111,7 @@ impl Measured {
                 "min_per_s": linger.min.round(),
                 "max_per_s": linger.max.round(),
             },
-            "memory": { "waiters": waiters, "bytes_per_waiter": bytes.flatten().map(f64::round) },
+            "memory": { "waiters": self.largest, "bytes_per_waiter": self.memory.map(f64::round) },
         })
     }
 }

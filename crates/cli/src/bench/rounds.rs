@@ -33,8 +33,9 @@ pub(crate) struct Rounds<'a, S> {
 /// How many steps all of it has.
 pub(crate) fn steps(order: &Order) -> usize {
     let kinds = 2 + order.crowds().len();
-    // What lingers has no baseline: it asks the servers for nothing.
-    2 * (3 + order.rounds * kinds) + order.rounds
+    // What lingers has no baseline: it asks the servers for nothing. Nor has the lock beside a
+    // crowd, which is compared with itself.
+    2 * (3 + order.rounds * kinds) + 2 * order.rounds
 }
 
 impl<S: RawStore> Rounds<'_, S> {
@@ -48,6 +49,8 @@ impl<S: RawStore> Rounds<'_, S> {
                 let (ours, baseline) = self.hand_over(crowd.waiters).await?;
                 crowd.add(&ours, &baseline);
             }
+            let (beside, alone) = self.beside(measured.largest).await?;
+            measured.beside.add(&beside, &alone);
             let (ours, baseline) = self.independent().await?;
             measured.independent.add(ours, baseline);
             measured.linger.push(self.linger().await?);
@@ -59,11 +62,9 @@ impl<S: RawStore> Rounds<'_, S> {
     /// memory that one crowd has taken is there for the next.
     async fn warm_up(&self, measured: &mut Measured) -> Result<(), Failure> {
         self.uncontended(WARM_UP).await?;
-        if let Some(waiters) = measured.crowds.iter().map(|crowd| crowd.waiters).max() {
-            let (ours, _) = self.hand_over(waiters).await?;
-            let bytes = ours.bytes_per_waiter;
-            measured.memory = Some((waiters, bytes.filter(|_| waiters >= CROWD)));
-        }
+        let (ours, _) = self.hand_over(measured.largest).await?;
+        let bytes = ours.bytes_per_waiter;
+        measured.memory = bytes.filter(|_| measured.largest >= CROWD);
         self.independent().await?;
         Ok(())
     }
@@ -84,6 +85,12 @@ impl<S: RawStore> Rounds<'_, S> {
             .step(BASELINE, &what, self.baseline.hand_over(waiters))
             .await?;
         Ok((ours, baseline))
+    }
+
+    async fn beside(&self, waiters: usize) -> Result<(Sample, Sample), Failure> {
+        let what = format!("lock + release beside {waiters}");
+        self.step(OURS, what, self.ours.beside(waiters, UNCONTENDED))
+            .await
     }
 
     async fn independent(&self) -> Result<(f64, f64), Failure> {

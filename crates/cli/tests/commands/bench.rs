@@ -52,6 +52,8 @@ async fn bench_prints_its_figures_as_json_and_leaves_nothing(world: World) {
         })
         .collect();
     assert_eq!(sizes, [10, 100]);
+    check_times(&result["beside"], 200);
+    assert_eq!(result["beside"]["waiters"], 100);
     let independent = &result["independent"];
     assert_eq!(independent["locks"], 64);
     assert!(
@@ -122,6 +124,7 @@ async fn bench_prints_a_table_and_nothing_else_where_there_is_no_terminal(world:
         "WORKLOAD  ",
         "lock + release, us  ",
         "hand-over at 20, us  ",
+        "lock + release beside 20, us  ",
         "64 locks at once, per s  ",
         "one lock that lingers, per s  ",
         "memory per waiter, bytes  ",

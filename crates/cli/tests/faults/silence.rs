@@ -228,6 +228,11 @@ impl<'a> Rounds<'a> {
         let longer = times.longer();
         self.times = longer.unwrap_or_else(|| panic!("{ended:?} of {count} each"));
     }
+
+    /// The fault took longer than these times allow, because the machine is busier than it was.
+    fn played_too_slowly(&mut self) {
+        self.times = self.times.longer().unwrap_or(self.times);
+    }
 }
 
 #[case(embedded, within = 120)]
@@ -243,9 +248,9 @@ async fn a_silence_of_the_embedded_server_ends_nothing(world: World) {
     }
 }
 
-#[case(real, within = 180)]
+#[case(real, within = 300)]
 async fn a_single_server_that_is_silent_or_started_again_ends_nothing(world: World) {
-    let (mut servers, start) = servers(1);
+    let (mut servers, mut start) = servers(1);
     let times = Times::of_servers_that_took(start);
     let mut silences = Rounds::new(&world, hosts(&servers), times);
     while let Some(round) = silences.next().await {
@@ -260,11 +265,15 @@ async fn a_single_server_that_is_silent_or_started_again_ends_nothing(world: Wor
         let began = Instant::now();
         servers.kill(0);
         sleep_until(began + longest.saturating_sub(start)).await;
+        let launched = Instant::now();
         block_in_place(|| servers.launch(0).and_then(|()| servers.wait())).unwrap();
+        start = launched.elapsed();
         let took = began.elapsed();
         println!("it serves again after {took:?}");
         if took < longest {
             starts.survive(round).await;
+        } else {
+            starts.played_too_slowly();
         }
     }
 }
@@ -298,6 +307,8 @@ async fn an_ensemble_that_is_silent_or_loses_a_member_ends_nothing(world: World)
         println!("a leader after {took:?}");
         if took < round.times.timeout * 3 / 10 {
             losses.survive(round).await;
+        } else {
+            losses.played_too_slowly();
         }
         block_in_place(|| servers.launch(lost).and_then(|()| servers.wait())).unwrap();
     }
