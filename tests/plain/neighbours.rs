@@ -205,21 +205,27 @@ impl Stranger {
             let opened = tokio_postgres::connect(&url, tokio_postgres::NoTls).await;
             let (client, connection) = opened.unwrap();
             tokio::spawn(connection);
-            client.batch_execute("BEGIN").await.unwrap();
-            client.batch_execute(statement).await.unwrap();
-            return Self::Postgres(client);
+            return Self::Postgres(client)
+                .with("BEGIN")
+                .await
+                .with(statement)
+                .await;
         }
-        let mut conn = bed.database().conn().await;
-        conn.query_drop("START TRANSACTION").await.unwrap();
-        conn.query_drop(statement).await.unwrap();
-        Self::MySql(Box::new(conn))
+        let conn = Self::MySql(Box::new(bed.database().conn().await));
+        conn.with("START TRANSACTION").await.with(statement).await
+    }
+
+    /// One statement more.
+    pub async fn with(mut self, statement: &str) -> Self {
+        match &mut self {
+            Self::Postgres(client) => client.batch_execute(statement).await.unwrap(),
+            Self::MySql(conn) => conn.query_drop(statement).await.unwrap(),
+        }
+        self
     }
 
     pub async fn end(self, end: &str) {
-        match self {
-            Self::Postgres(client) => client.batch_execute(end).await.unwrap(),
-            Self::MySql(mut conn) => conn.query_drop(end).await.unwrap(),
-        }
+        self.with(end).await;
     }
 }
 

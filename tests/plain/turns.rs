@@ -9,9 +9,10 @@ use lockkeeper::compat::{
     Attempt, PlainKeeper, PlainLayer, PlainMutex, PlainStore, StoreProblem, StoreResult, connect,
 };
 use lockkeeper::{Error, Owner};
+use testbench::proxy::Proxy;
 use testbench::relay::{Relay, Way};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::bed::{self, Bed, Case};
 use crate::cut::CutWay;
@@ -26,7 +27,10 @@ pub const CASES: &[&[Case]] = &[
         a_crowd_at_a_silent_server_is_told_in_time,
         connections_that_fall_silent_fail_no_waiter,
     ],
-    crate::cases![if |kind| kind.ends_with("+row"); a_stranger_at_one_row_ends_no_hold_of_another],
+    crate::cases![if |kind| kind.ends_with("+row");
+        a_stranger_at_one_row_ends_no_hold_of_another,
+        a_stranger_at_many_rows_costs_few_connections,
+    ],
 ];
 
 const TTL: Duration = Duration::from_secs(4);
@@ -197,6 +201,11 @@ async fn connections_that_fall_silent_fail_no_waiter(bed: Arc<Bed>, name: String
     first.expect("it is free").unwrap().unwrap().unwrap();
 }
 
+/// Keeps the row of a held lock.
+fn held_row(name: &str) -> String {
+    format!("UPDATE lockkeeper_locks SET host = 'x' WHERE name = '{name}'")
+}
+
 /// More guards than statements of holders run at once are on that row.
 async fn a_stranger_at_one_row_ends_no_hold_of_another(bed: Arc<Bed>, name: String) {
     let (blocked, name) = (format!("{name:.50}1"), format!("{name:.50}2"));
@@ -210,8 +219,7 @@ async fn a_stranger_at_one_row_ends_no_hold_of_another(bed: Arc<Bed>, name: Stri
     }
     let other = keeper.mutex(&name).unwrap().with_ttl(bed::TTL).unwrap();
     let other = other.lock().await.unwrap();
-    let update = format!("UPDATE lockkeeper_locks SET host = 'x' WHERE name = '{blocked}'");
-    let stranger = Stranger::begin(&bed, &update).await;
+    let stranger = Stranger::begin(&bed, &held_row(&blocked)).await;
 
     sleep(TTL * 2).await;
 
@@ -219,4 +227,36 @@ async fn a_stranger_at_one_row_ends_no_hold_of_another(bed: Arc<Bed>, name: Stri
     stranger.end("ROLLBACK").await;
     other.release().await.unwrap();
     drop(guards);
+}
+
+/// Renewals of more holds than a database has connections to spare.
+async fn a_stranger_at_many_rows_costs_few_connections(bed: Arc<Bed>, name: String) {
+    let proxy = Proxy::of_bytes(bed.addresses()[0]).unwrap();
+    let keeper = keeper_at(&bed, &proxy.address().to_string()).await;
+    let name = format!("{name:.50}");
+    let mut guards = Vec::new();
+    for number in 0..60 {
+        let lock = keeper.mutex(format!("{name}{number}")).unwrap();
+        let lock = lock.with_ttl(TTL * 2).unwrap();
+        guards.push(lock.lock().await.unwrap());
+    }
+    let rows = (0..60).map(|number| held_row(&format!("{name}{number}")));
+    let rows: Vec<String> = rows.collect();
+    let mut stranger = Stranger::begin(&bed, &rows[0]).await;
+    for row in &rows[1..] {
+        stranger = stranger.with(row).await;
+    }
+    let (begun, mut most) = (Instant::now(), 0);
+    while begun.elapsed() < TTL {
+        most = most.max(proxy.connections());
+        sleep(Duration::from_millis(10)).await;
+    }
+    stranger.end("ROLLBACK").await;
+
+    println!("{}: {most} connections", bed.kind);
+    assert!((20..=40).contains(&most), "{most} connections");
+    sleep(TTL).await;
+    for guard in guards {
+        guard.release().await.expect("it was renewed");
+    }
 }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::{FutureExt, TryFutureExt, ready};
+use futures_util::future::{FutureExt, ready};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::timeout;
 
@@ -31,6 +31,9 @@ const IDLE_UNASKED: Duration = Duration::from_millis(900);
 /// So many tries run at once, and as many statements of holders beside them. Connections that hold
 /// a lock do not count.
 const WIDTH: usize = 4;
+/// So many statements of holders more, where those before them wait for rows of strangers. A
+/// database has a hundred connections or so for all its clients.
+const LATE_WIDTH: usize = 32;
 /// Instead of the number of a connection: rows are seen on any.
 const GRANTED: u64 = 0;
 
@@ -42,6 +45,7 @@ pub(super) struct SqlServer {
     idle: Latch<Vec<(Instant, SqlSession)>>,
     tries: Arc<Turns>,
     holders: Arc<Turns>,
+    late_holders: Arc<Turns>,
 }
 
 #[allow(clippy::large_enum_variant, reason = "there is one for each store")]
@@ -80,6 +84,7 @@ impl SqlServer {
             idle: Latch::default(),
             tries: Turns::new(WIDTH),
             holders: Turns::new(WIDTH),
+            late_holders: Turns::new(LATE_WIDTH),
         }))
     }
 
@@ -111,7 +116,7 @@ impl SqlServer {
     pub(super) async fn run(self: &Arc<Self>, sql: &str, params: &[&str]) -> StoreResult<SqlRows> {
         let turn = Arc::clone(&self.tries).next(STATEMENT_TIMEOUT);
         let limits = (CONNECT_TIMEOUT, STATEMENT_TIMEOUT);
-        self.run_in(turn.map_ok(Some), limits, sql, params).await
+        self.run_in(turn, limits, sql, params).await
     }
 
     /// The same for an attempt. That of a holder waits for no try, not long for other holders, and
@@ -126,15 +131,29 @@ impl SqlServer {
         let (turn, answer) = match attempt.seen.on(GRANTED) {
             None => {
                 let turn = Arc::clone(&self.tries).of_try(attempt.clone());
-                (turn.map_ok(Some).boxed(), Turns::silence(attempt))
+                (turn.boxed(), Turns::silence(attempt))
             }
-            Some(_) => {
-                let turn = Arc::clone(&self.holders).soon(patience / 4);
-                (turn.map(Ok).boxed(), patience)
-            }
+            Some(_) => (self.turn_of_holder(patience / 4).boxed(), patience),
         };
         let limits = (ping_limit(attempt), STATEMENT_TIMEOUT.min(answer));
         self.run_in(turn, limits, sql, params).await
+    }
+
+    /// The next turn, or one beside those that may wait for rows of strangers.
+    fn turn_of_holder(
+        &self,
+        limit: Duration,
+    ) -> impl Future<Output = StoreResult<OwnedSemaphorePermit>> + Send + 'static {
+        let kinds = [&self.holders, &self.late_holders].map(Arc::clone);
+        async move {
+            for turns in kinds {
+                if let Some(turn) = turns.soon(limit).await {
+                    return Ok(turn);
+                }
+            }
+            let why = "too many requests before it are not answered";
+            Err(StoreProblem::Unreachable(why.into()))
+        }
     }
 
     /// Asks what a try would like to know, such as when the other's ttl is over. It is not asked
@@ -153,7 +172,7 @@ impl SqlServer {
             ping_limit(attempt),
             STATEMENT_TIMEOUT.min(Turns::silence(attempt)),
         );
-        let told = self.run_in(ready(Ok(Some(turn))), limits, sql, params);
+        let told = self.run_in(ready(Ok(turn)), limits, sql, params);
         // What comes later is not worth a connection, but leaves it whole.
         match timeout(attempt.patience() / 2, told).await {
             Ok(Err(problem)) if !problem.is_passing() => Err(problem),
@@ -168,7 +187,7 @@ impl SqlServer {
 
     async fn run_in(
         self: &Arc<Self>,
-        turn: impl Future<Output = StoreResult<Option<OwnedSemaphorePermit>>> + Send + 'static,
+        turn: impl Future<Output = StoreResult<OwnedSemaphorePermit>> + Send + 'static,
         (ping_limit, limit): (Duration, Duration),
         sql: &str,
         params: &[&str],
