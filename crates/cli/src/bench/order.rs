@@ -33,8 +33,8 @@ Fields of --json: rounds; uncontended {mean_us, min_us, max_us, p50_us, p99_us, 
 baseline_min_us, baseline_max_us, baseline_p50_us, baseline_p99_us, ratio, ratio_min, ratio_max}; hand_over [the same, and waiters,
 enqueue_ms, baseline_enqueue_ms]; beside {the same as uncontended, and waiters}; independent {locks, locks_per_s, min_per_s,
 max_per_s, baseline_per_s, baseline_min_per_s, baseline_max_per_s, ratio, ratio_min, ratio_max}; linger {tasks, locks_per_s,
-min_per_s, max_per_s}; memory {waiters, bytes_per_waiter}. mean_us, locks_per_s, those of the baseline (baseline_..) and the ratio are medians of the rounds. shortest_us and
-longest_us are single times.
+min_per_s, max_per_s}; memory {waiters, bytes_per_waiter}. mean_us, locks_per_s, those of the baseline (baseline_..) and the ratio are
+medians of the rounds. shortest_us and longest_us are single times.
 
 Examples:
   lockkeeper bench
