@@ -1,5 +1,6 @@
 //! The client crate below the library, whose failures must not be visible in a lock.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -88,24 +89,28 @@ async fn row_52_thousands_of_waiters_with_long_names_survive_a_cut(world: World)
     let name = "n".repeat(100);
     let held = near.mutex(&name).unwrap().lock().await.unwrap();
     let lock = far.mutex(&name).unwrap();
-    let places = join_all((0..crowd).map(|_| lock.enqueue())).await;
-    let mut waiters: Vec<_> = places
-        .into_iter()
-        .map(|place| {
-            let mut place = place.unwrap();
-            tokio::spawn(async move { place.granted().await })
-        })
-        .collect();
+    // They are in several sessions, so the queue is in an order of its own.
+    let mut waiters: HashMap<_, _> = join_all((0..crowd).map(async |at| {
+        let label = format!("waiter {at}");
+        let lock = lock.clone().with_label(&label);
+        let mut place = lock.enqueue().await.unwrap();
+        (label, tokio::spawn(async move { place.granted().await }))
+    }))
+    .await
+    .into_iter()
+    .collect();
     let watches = async || {
         let watched = world.watched_by_session().await;
         watched.values().map(|(paths, _)| paths).sum::<usize>()
     };
     eventually("all watch", soon, || async { watches().await >= crowd }).await;
-    let sessions = async || {
-        let queue = near.queue(&name).await.unwrap();
-        queue.iter().map(|entry| entry.session).collect::<Vec<_>>()
+    let queue = async || {
+        let queue = near.queue(&name).await.unwrap().into_iter();
+        queue
+            .map(|entry| (entry.session, entry.label))
+            .collect::<Vec<_>>()
     };
-    let before = sessions().await;
+    let before = queue().await;
     assert_eq!(before.len(), crowd + 1);
 
     // So far away that all watches cannot be armed one request after the other.
@@ -113,11 +118,12 @@ async fn row_52_thousands_of_waiters_with_long_names_survive_a_cut(world: World)
     proxy.cut(End::Fin).await;
     // Long enough for a session that cannot come back to have ended.
     tokio::time::sleep(FAR * 2).await;
-    assert_eq!(sessions().await, before, "no session was lost");
+    assert_eq!(queue().await, before, "no session was lost");
     proxy.delay(Way::ToClient, Duration::ZERO);
     held.release().await.unwrap();
-    for waiter in waiters.drain(..SERVED) {
-        let guard = timeout(soon, waiter).await;
+    for (_, label) in &before[1..=SERVED] {
+        let waiter = waiters.remove(label.as_ref().unwrap());
+        let guard = timeout(soon, waiter.unwrap()).await;
         let guard = guard.expect("it is woken").unwrap().unwrap();
         guard.release().await.unwrap();
     }
@@ -126,11 +132,7 @@ async fn row_52_thousands_of_waiters_with_long_names_survive_a_cut(world: World)
         watches().await >= crowd - SERVED - 1
     })
     .await;
-    assert_eq!(
-        sessions().await,
-        before[SERVED + 1..],
-        "no session was lost"
-    );
+    assert_eq!(queue().await, before[SERVED + 1..], "no session was lost");
     far.close().await;
 }
 
