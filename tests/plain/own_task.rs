@@ -157,7 +157,7 @@ async fn many_holds_are_renewed_at_their_times(bed: Arc<Bed>, name: String) {
     let keeper = bed.keeper().await;
     let (mut kept, mut ended) = (Vec::new(), 0);
     for number in 0..60_u32 {
-        let ttl = Duration::from_millis(400 + u64::from(number * 37 % 11) * 100);
+        let ttl = Duration::from_millis(2000 + u64::from(number * 37 % 11) * 500);
         let guard = with_ttl(&keeper, &format!("{name}{number}"), ttl);
         let guard = guard.lock().await.unwrap();
         if number % 3 == 0 {
@@ -168,7 +168,8 @@ async fn many_holds_are_renewed_at_their_times(bed: Arc<Bed>, name: String) {
         }
         sleep(Duration::from_millis(10)).await;
     }
-    sleep(Duration::from_secs(2)).await;
+    // Longer than the longest ttl.
+    sleep(Duration::from_secs(8)).await;
     assert_eq!((kept.len(), ended), (40, 20));
     for guard in kept {
         assert!(guard.is_held(), "{guard:?} was renewed");

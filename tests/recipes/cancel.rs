@@ -6,19 +6,22 @@ use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockkeeper::{Keeper, Mutex, SessionEvent};
 use tokio::runtime::Handle;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
+use testbench::stall::Stall;
 use testbench::{Make, World, case, eventually};
 use testbench::{children, keeper};
 
 /// Far more polls than any of the futures needs; a call that is still not done then waits for
 /// something else.
 pub(crate) const MOST_POLLS: usize = 200;
+/// A busy machine may stop a server for seconds.
+const SOON: Duration = Duration::from_secs(5);
 
 /// Polls a future so many times, then drops it. `Some` if it ended before.
 pub(crate) async fn cancelled_after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
@@ -68,27 +71,26 @@ impl Rest {
         }
     }
 
-    /// Nothing is left within a second, and the lock is free.
+    /// Nothing is left soon, and the lock is free.
     pub(crate) async fn is_back(&self) {
-        let second = Duration::from_secs(1);
         // Answered behind whatever the cancelled call has sent: a ticket that is still to come
         // would be in the way of the lock below.
         self.keeper.queue("cut").await.unwrap();
-        eventually("no ticket is left", second, || async {
+        eventually("no ticket is left", SOON, || async {
             children(&self.stranger, "cut").await.is_empty()
         })
         .await;
         if self.world.is_embedded() {
             let unwatched = || async { self.world.embedded().counters().watches == 0 };
-            eventually("no watch is left", second, unwatched).await;
+            eventually("no watch is left", SOON, unwatched).await;
         }
-        let guard = timeout(second, self.keeper.mutex("cut").unwrap().lock())
+        let guard = timeout(SOON, self.keeper.mutex("cut").unwrap().lock())
             .await
             .expect("the lock is free")
             .unwrap();
         guard.release().await.unwrap();
         let resting = || async { Handle::current().metrics().num_alive_tasks() <= self.tasks };
-        eventually("no task is left", second, resting).await;
+        eventually("no task is left", SOON, resting).await;
     }
 
     /// Cancels a call after 0, 1, 2.. polls until one ends by itself, or `most` times if none can
@@ -147,8 +149,14 @@ async fn a_cancelled_wait_leaves_nothing(world: World) {
             cancelled_after(polls, lock.lock()),
         );
         assert!(!matches!(waiting.await, Ok(Some(_))), "the lock is held");
+        let (cancelled, stall) = (Instant::now(), Stall::watch());
         let alone = || async { children(&rest.stranger, "cut").await == [guard.node()] };
-        eventually("the waiter's ticket is gone", Duration::from_secs(1), alone).await;
+        eventually("the waiter's ticket is gone", SOON, alone).await;
+        // The second of docs/guarantees.md. How long a server beside us stops is not measured.
+        if rest.world.is_embedded() {
+            let took = cancelled.elapsed();
+            assert!(took < Duration::from_secs(1) + stall.longest(), "{took:?}");
+        }
         guard.release().await.unwrap();
     }
 
@@ -240,10 +248,10 @@ async fn a_cancelled_lingering_release_keeps_or_releases(world: World) {
             async move { lock.lock().await.unwrap() }
         });
         let queued = || async { children(&rest.stranger, "cut").await.len() == 2 };
-        eventually("the competitor waits", Duration::from_secs(1), queued).await;
+        eventually("the competitor waits", SOON, queued).await;
         guard.check().await.unwrap();
         let released = cancelled_after(polls, guard.release()).await;
-        let next = timeout(Duration::from_secs(1), next).await.unwrap();
+        let next = timeout(SOON, next).await.unwrap();
         next.unwrap().release().await.unwrap();
         if released.is_some() {
             break;
@@ -478,7 +486,7 @@ async fn a_cancelled_look_at_the_session_misses_nothing(world: World) {
         timeout(Duration::from_millis(20), looking).await.ok();
         other.close().await;
 
-        timeout(Duration::from_secs(1), async {
+        timeout(SOON, async {
             while events.borrow() != SessionEvent::Closed {
                 events.changed().await.unwrap();
             }

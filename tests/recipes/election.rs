@@ -13,6 +13,7 @@ use lockkeeper::{Election, Error, Keeper, Leadership, LockKind, Result};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use testbench::stall::Stall;
 use testbench::{Make, World, case, eventually};
 use testbench::{children, keeper};
 
@@ -100,10 +101,10 @@ async fn try_campaign_says_not_now_while_somebody_leads(world: World) {
     stranger.catch_up().await.unwrap();
     let freed = || async { b.election("try").unwrap().try_campaign("b").await.unwrap() };
     let leadership = eventually("it is free", SOON, freed).await;
-    assert_eq!(
-        value(&a.election("try").unwrap()).await.as_deref(),
-        Some("b")
-    );
+    // The server of the other keeper may not know yet.
+    let election = a.election("try").unwrap();
+    let leads = || async { value(&election).await.as_deref() == Some("b") };
+    eventually("the other keeper sees it lead", SOON, leads).await;
     leadership.resign().await.unwrap();
 }
 
@@ -119,7 +120,7 @@ async fn a_timed_campaign_ends_in_time_and_leaves_nothing(world: World) {
 
     assert!(error.is_timeout(), "{error}");
     // A busy machine may be late; nobody waits for a session timeout.
-    assert!(began.elapsed() < limit + Duration::from_secs(1));
+    assert!(began.elapsed() < limit + Duration::from_secs(5));
     let alone = || async { children(&stranger, "timed").await == [leadership.node()] };
     eventually("the ticket is gone", SOON, alone).await;
 }
@@ -196,13 +197,13 @@ async fn a_value_that_is_too_long_is_refused_before_any_io(world: World) {
     leadership.resign().await.unwrap();
 }
 
-#[case]
+#[case(alone)]
 async fn a_resigning_leader_is_followed_within_50_ms(world: World) {
     let (a, b) = (keeper(&world).await, keeper(&world).await);
     let stranger = world.raw().await;
     let elections = [&a, &b].map(|keeper| keeper.election("swift").unwrap());
     let mut leadership = elections[0].campaign("0").await.unwrap();
-    let mut took = Vec::new();
+    let (mut took, stall) = (Vec::new(), Stall::watch());
     for round in 1..10 {
         let next = candidate(&stranger, &elections[round % 2], "next").await;
         // Long enough for it to watch; a slow one would only be measured as slower.
@@ -215,8 +216,11 @@ async fn a_resigning_leader_is_followed_within_50_ms(world: World) {
     }
 
     took.sort();
-    let median = took[took.len() / 2];
-    assert!(median < Duration::from_millis(50), "{took:?}");
+    let (median, stall) = (took[took.len() / 2], stall.longest());
+    assert!(
+        median < Duration::from_millis(50) + 2 * stall,
+        "{took:?}, the longest stall {stall:?}"
+    );
 }
 
 #[case]

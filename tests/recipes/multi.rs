@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use testbench::dice::Dice;
+use testbench::stall::Stall;
 use testbench::{Make, World, case, eventually};
 use testbench::{children, keeper};
 
@@ -194,25 +195,25 @@ async fn one_deadline_is_for_the_whole_set_and_names_what_was_waited_for(world: 
     let (first, last) = (b.mutex("x").unwrap(), b.mutex("z").unwrap());
     let (first, _last) = (first.lock().await.unwrap(), last.lock().await.unwrap());
     let set = a.multi_lock(["x", "y", "z"]).unwrap();
-    let limit = Duration::from_millis(600);
+    let (limit, stall) = (Duration::from_secs(3), Stall::watch());
 
-    let began = Instant::now();
-    let (ended, ()) = tokio::join!(set.lock_timeout(limit), async {
+    let timed = async {
+        let began = Instant::now();
+        (set.lock_timeout(limit).await, began.elapsed())
+    };
+    let ((ended, took), ()) = tokio::join!(timed, async {
         queued(&stranger, &[("x", 2), ("y", 1), ("z", 2)]).await;
         first.release().await.unwrap();
     });
-    let took = began.elapsed();
 
     let error = ended.unwrap_err();
     assert!(error.is_timeout(), "{error}");
     assert_eq!(
         error.to_string(),
-        "z (of x, y, z) was not granted within 600ms"
+        "z (of x, y, z) was not granted within 3s"
     );
-    assert!(
-        took >= limit && took < limit + Duration::from_millis(150),
-        "{took:?}"
-    );
+    let most = limit + Duration::from_millis(150) + stall.longest();
+    assert!(took >= limit && took < most, "{took:?}");
     queued(&stranger, &[("x", 0), ("y", 0), ("z", 1)]).await;
 }
 
@@ -225,6 +226,8 @@ async fn a_try_of_a_set_says_not_now_and_makes_no_directory(world: World) {
     );
     let held = b.mutex("held").unwrap().lock().await.unwrap();
     let set = a.multi_lock(["free", "held"]).unwrap();
+    // A server of an ensemble that is behind would let it join, and so write.
+    assert_eq!(a.queue("held").await.unwrap().len(), 1);
 
     for _ in 0..20 {
         assert!(set.try_lock().await.unwrap().is_none());
@@ -401,11 +404,13 @@ async fn a_try_of_a_set_sits_the_lock_delay_out_once(world: World) {
 
 #[case(embedded)]
 async fn a_deadline_before_all_were_confirmed_names_the_set(world: World) {
-    let (a, b) = (keeper(&world).await, keeper(&world).await);
+    // Its client waits longer for an answer than the deadline is away.
+    let patient = Keeper::builder(world.connect_string()).session_timeout(SOON * 20);
+    let (a, b) = (patient.connect().await.unwrap(), keeper(&world).await);
     let stranger = world.raw().await;
     let held = b.mutex("b").unwrap().lock().await.unwrap();
     let set = a.multi_lock(["a", "b"]).unwrap();
-    let limit = Duration::from_millis(600);
+    let limit = Duration::from_secs(3);
 
     let (ended, hold) = tokio::join!(set.lock_timeout(limit), async {
         queued(&stranger, &[("a", 1), ("b", 2)]).await;
@@ -415,12 +420,13 @@ async fn a_deadline_before_all_were_confirmed_names_the_set(world: World) {
         let both = Match::op(Op::MultiRead).path_contains("/locks/a");
         let hold = world.embedded().faults().on(both).hold_reply();
         held.release().await.unwrap();
-        hold.reached().await;
+        let looked = timeout(SOON, hold.reached()).await;
+        looked.expect("it looks before its time is over");
         hold
     });
 
     let error = ended.unwrap_err();
-    assert_eq!(error.to_string(), "a, b was not granted within 600ms");
+    assert_eq!(error.to_string(), "a, b was not granted within 3s");
     hold.release();
 }
 
@@ -479,9 +485,9 @@ async fn a_set_that_was_held_for_long_is_released_in_one_transaction(world: Worl
 #[case(embedded)]
 async fn a_set_that_waits_is_looked_at_together_before_it_is_held(world: World) {
     let builder = Keeper::builder(world.connect_string());
-    // Beats every 50 ms: what was seen before the wait is old after it.
+    // Beats every quarter of a second: what was seen before the wait is old after it.
     let a = builder
-        .session_timeout(Duration::from_millis(300))
+        .session_timeout(Duration::from_millis(1500))
         .connect()
         .await
         .unwrap();
@@ -491,7 +497,7 @@ async fn a_set_that_waits_is_looked_at_together_before_it_is_held(world: World) 
     queued(&stranger, &[("a", 1), ("b", 2), ("c", 1)]).await;
     let before = world.embedded().counters();
     // The wait itself: longer than a beat.
-    tokio::time::sleep(A_WHILE).await;
+    tokio::time::sleep(Duration::from_millis(400)).await;
 
     held.release().await.unwrap();
     let guard = soon(waiting).await;

@@ -190,6 +190,8 @@ async fn a_try_lock_of_the_owner_that_holds_gets_in_and_others_get_nothing(world
         stat.pzxid.max(stat.mzxid)
     };
     stranger.catch_up().await.unwrap();
+    // A server of an ensemble that is behind would let the other one join, and so write.
+    assert_eq!(other.queue("try").await.unwrap().len(), 1);
     let before = writes().await;
 
     for lock in [

@@ -1,7 +1,7 @@
 //! Revocation: a holder is asked for its lock, and hears of it if it listens; nothing is taken from
 //! it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockkeeper::embedded::{Code, Match, Op};
 use lockkeeper::{Error, Keeper, Owner};
@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use crate::regressions::way;
 use testbench::frames::{Matching, Operation};
+use testbench::stall::Stall;
 use testbench::{Make, World, case, eventually};
 use testbench::{children, keeper};
 
@@ -278,7 +279,10 @@ async fn whoever_listens_hears_of_the_end_of_its_lease(world: World) {
     proxy.replace_reply(Matching::op(Operation::MULTI), page);
     assert!(timeout(2 * T, lost).await.expect("it is lost").is_lost());
 
-    let heard = timeout(T / 10, listening).await.expect("it is told");
+    let (began, stall) = (Instant::now(), Stall::watch());
+    let heard = timeout(SOON, listening).await.expect("it is told");
+    let took = began.elapsed();
+    assert!(took < T / 10 + stall.longest(), "{took:?}");
     assert!(heard.unwrap().unwrap_err().is_lost());
 }
 

@@ -1,29 +1,51 @@
 //! A server that stands alone is known, and nothing else is taken for one: the lease says which, by
 //! how long it is.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lockkeeper::{Guard, Keeper};
+use lockkeeper::{Guard, Keeper, SessionEvent};
 use tokio::time::{Instant, sleep};
 
 use testbench::herald::{Herald, STANDALONE, Says};
+use testbench::stall::Stall;
 use testbench::{World, case, eventually};
 
-const T: Duration = Duration::from_secs(2);
+/// A busy machine may stop a server for seconds, and the lease is to outlast that.
+const T: Duration = Duration::from_secs(6);
 const FOLLOWER: &str = "Zookeeper version: 3.8.0-1, built on 2022\nMode: follower\nNode count: 5\n";
 const FORBIDDEN: &str = "srvr is not executed because it is not in the whitelist.\n";
 
 async fn held(servers: String, lock: &str) -> (Keeper, Guard) {
-    let began = Instant::now();
+    let (began, stall) = (Instant::now(), Stall::watch());
     let keeper = Keeper::builder(servers)
         .session_timeout(T)
         .connect()
         .await
         .unwrap();
     let guard = keeper.mutex(lock).unwrap().lock().await.unwrap();
-    assert!(began.elapsed() < T / 2, "no question is waited for");
+    let took = began.elapsed();
+    assert!(
+        took < T / 2 + stall.longest(),
+        "no question is waited for: {took:?}"
+    );
     (keeper, guard)
+}
+
+/// How often the keeper has connected again, from now on.
+fn reconnects(keeper: &Keeper) -> Arc<AtomicUsize> {
+    let (count, mut events) = (Arc::new(AtomicUsize::new(0)), keeper.session_events());
+    let counted = Arc::clone(&count);
+    tokio::spawn(async move {
+        while let Ok(event) = events.changed().await {
+            if matches!(event, SessionEvent::Connected { .. }) {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+    count
 }
 
 /// The longest that the lease is within a session timeout, in timeouts. 0.65 with a lag of a
@@ -56,7 +78,8 @@ fn below(world: &World, herald: &Herald) -> String {
 
 #[case(
     zookeeper,
-    why = "a four-letter word tells whether a server stands alone"
+    why = "a four-letter word tells whether a server stands alone",
+    within = 120
 )]
 async fn a_server_is_asked_whether_it_stands_alone(world: World) {
     let servers = world.servers();
@@ -106,21 +129,27 @@ async fn only_a_server_that_says_so_stands_alone(world: World) {
 
 #[case(
     zookeeper,
-    why = "a four-letter word tells whether a server stands alone"
+    why = "a four-letter word tells whether a server stands alone",
+    within = 240
 )]
 async fn a_server_is_asked_again_after_each_reconnect(world: World) {
     let herald = Herald::before(world.servers()[0], Says::Text(STANDALONE)).await;
-    let (_keeper, guard) = held(below(&world, &herald), "a").await;
+    let (keeper, guard) = held(below(&world, &herald), "a").await;
     stands_alone(&guard).await;
 
     // It was started again as one of an ensemble.
     herald.say(Says::Text(FOLLOWER));
-    let asked = herald.asked();
+    let (asked, reconnects) = (herald.asked(), reconnects(&keeper));
     herald.cut();
     let is_asked = || async { herald.asked() > asked };
     eventually("it is asked again", 10 * T, is_asked).await;
     is_any(&guard, "what it said before").await;
-    assert_eq!(herald.asked(), asked + 1, "once for a connection");
+    // On a busy machine a connection may end by itself.
+    let (questions, connections) = (herald.asked() - asked, reconnects.load(Ordering::Relaxed));
+    assert!(
+        (1..=connections.max(1)).contains(&questions),
+        "once for a connection: {questions} for {connections}"
+    );
 
     // And as what it was.
     herald.say(Says::Text(STANDALONE));
@@ -130,7 +159,8 @@ async fn a_server_is_asked_again_after_each_reconnect(world: World) {
 
 #[case(
     zookeeper,
-    why = "a four-letter word tells whether a server stands alone"
+    why = "a four-letter word tells whether a server stands alone",
+    within = 120
 )]
 async fn a_server_that_was_silent_is_asked_again(world: World) {
     let herald = Herald::before(world.servers()[0], Says::Nothing).await;

@@ -46,7 +46,8 @@ struct Trace {
 
 #[case(real, within = 120)]
 async fn a_request_that_was_answered_keeps_its_session_once_another_one_is(_world: World) {
-    let ensemble = Ensemble::start(5).await;
+    // No member is to be given up, however long a busy machine stops it.
+    let ensemble = Ensemble::start(100).await;
     let leader = ensemble.leader().await;
     let addresses = ensemble.addresses();
     let follower = addresses[(leader + 1) % addresses.len()];

@@ -202,10 +202,12 @@ impl std::fmt::Debug for Daemon {
     }
 }
 
-/// A Redis server that keeps nothing on disk, unless `more` says so.
+/// A Redis server that writes nothing, unless `more` says so; and then to memory. On a disk that is
+/// busy it would stand still for as long as a sync takes.
 pub fn redis(more: &[&str]) -> Result<Daemon, String> {
     let more: Vec<String> = more.iter().map(|&word| word.to_owned()).collect();
-    Daemon::start(
+    Daemon::start_in(
+        &in_memory(),
         "redis-server",
         Box::new(move |folder, port| {
             let mut command = Command::new("redis-server");
@@ -217,6 +219,16 @@ pub fn redis(more: &[&str]) -> Result<Daemon, String> {
             Ok(command)
         }),
     )
+}
+
+/// A folder in memory, where there is one.
+pub(crate) fn in_memory() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() {
+        memory.to_owned()
+    } else {
+        std::env::temp_dir()
+    }
 }
 
 /// A memcached server with little memory.
@@ -245,13 +257,7 @@ pub fn postgres(more: &[&str]) -> Result<Daemon, String> {
 /// The same with all its promises, and quick: its data is in memory, where there is a folder for
 /// that.
 pub fn postgres_in_memory(more: &[&str]) -> Result<Daemon, String> {
-    let memory = Path::new("/dev/shm");
-    let parent = if memory.is_dir() {
-        memory.to_owned()
-    } else {
-        std::env::temp_dir()
-    };
-    let server = postgres_with(&parent, &[more, &["fsync=on"]].concat(), initdb)?;
+    let server = postgres_with(&in_memory(), &[more, &["fsync=on"]].concat(), initdb)?;
     // It listens before it serves.
     let port = server.address().port().to_string();
     let deadline = Instant::now() + PATIENCE;

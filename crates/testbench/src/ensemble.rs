@@ -56,7 +56,7 @@ impl Ensemble {
         let made = links.clone();
         let start = move || {
             // The last line of a setting counts.
-            let more = format!("syncLimit={sync_limit}\n");
+            let more = format!("initLimit=10\nsyncLimit={sync_limit}\n");
             Servers::start_linked(COUNT, &[], &more, |members| {
                 let (links, views) = link(members)?;
                 *made.lock().unwrap_or_else(PoisonError::into_inner) = links;

@@ -1,11 +1,14 @@
 //! The only way to wait for a condition: ask again until it holds, with a deadline.
 //!
-//! It never succeeds late: an answer after the deadline is a failure that names the condition.
+//! It never succeeds late: an answer after the deadline is a failure that names the condition. Time
+//! in which the machine kept the case from asking is no time of the wait.
 
 use std::future::Future;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
+
+const NAP: Duration = Duration::from_millis(10);
 
 /// "Not yet" is `false` or `None`.
 pub trait Answer {
@@ -33,7 +36,7 @@ where
     A: Answer,
     F: Future<Output = A>,
 {
-    let deadline = Instant::now() + within;
+    let mut deadline = Instant::now() + within;
     let mut asked = 0;
     loop {
         asked += 1;
@@ -51,6 +54,8 @@ where
             Instant::now() < deadline,
             "waited {within:?} for: {what} (asked {asked} times)"
         );
-        sleep(Duration::from_millis(10)).await;
+        let napped = Instant::now();
+        sleep(NAP).await;
+        deadline += napped.elapsed().saturating_sub(NAP);
     }
 }

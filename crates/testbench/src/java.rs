@@ -13,7 +13,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 const INSTALL: &str = "install them with `apt-get install zookeeper default-jre-headless`, \
     or set ZOOKEEPER_HOME to an unpacked release (and JAVA_HOME)";
 
-const FLAGS: [&str; 8] = [
+const FLAGS: [&str; 10] = [
     "-Xmx96m",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -21,6 +21,10 @@ const FLAGS: [&str; 8] = [
     "-Dzookeeper.extendedTypesEnabled=true",
     "-Dzookeeper.preAllocSize=1024",
     "-Dzookeeper.jmx.log4j.disable=true",
+    // Empty containers stay: a case may look at one whenever the clock says.
+    "-Dznode.container.checkIntervalMs=3600000",
+    // Its figures are in a file, and a busy disk would stop it at each write.
+    "-XX:+PerfDisableSharedMem",
     // Of the logger that comes with 3.9 here.
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 ];

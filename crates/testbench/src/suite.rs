@@ -133,10 +133,7 @@ fn start(target: Target, field: &runner::Field) -> Result<Option<Started>, Strin
     Ok(match target {
         Target::Embedded => None,
         Target::Zookeeper | Target::Ensemble => {
-            // No case hurts them: a member that a busy machine stops for a while keeps its place,
-            // and its clients their connections.
-            let patience = "initLimit=100\nsyncLimit=100\n";
-            let servers = Servers::start_as(target.members().unwrap_or(1), patience)?;
+            let servers = Servers::start(target.members().unwrap_or(1))?;
             field.play_on(servers.addresses());
             Some(Box::new(servers))
         }

@@ -5,7 +5,7 @@
 //! each case has a database of its own, and on PostgreSQL a schema.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
+use super::ports::{self, Reserved};
 use super::protocol::Protocol;
 use super::proxy::Proxy;
 use super::stored::Stored;
@@ -30,7 +31,7 @@ struct Inner {
     /// Of an ensemble; otherwise the only server.
     leader: SocketAddr,
     chroot: String,
-    embedded: Option<EmbeddedServer>,
+    embedded: Option<(EmbeddedServer, Reserved)>,
     stored: Option<Stored>,
 }
 
@@ -69,7 +70,9 @@ impl World {
     pub async fn expire(&self, session: i64) {
         match (&self.0.stored, &self.0.embedded) {
             (Some(stored), _) => stored.expire(session).await.unwrap(),
-            (None, Some(server)) => assert!(server.faults().expire_session(session), "it lives"),
+            (None, Some((server, _))) => {
+                assert!(server.faults().expire_session(session), "it lives")
+            }
             (None, None) => {
                 panic!("a case that expires sessions says that it is not for real ones")
             }
@@ -115,6 +118,7 @@ impl World {
         self.0
             .embedded
             .as_ref()
+            .map(|(server, _)| server)
             .expect("a case that pulls a hook is registered under `embedded:`")
     }
 
@@ -195,13 +199,17 @@ impl World {
     pub(crate) async fn on_embedded() -> Result<Self, String> {
         // A session that lives for an hour sends no beat while a case counts requests.
         let timeouts = (Duration::from_millis(100), Duration::from_secs(3600));
+        // A case may stop it for a while: nobody else is to get its port then.
+        let port = ports::reserve(1).map_err(|error| format!("no port: {error}"))?;
+        let port = port.into_iter().next().expect("one was asked for");
+        let address = (Ipv4Addr::LOCALHOST, port.number);
         let server = EmbeddedServer::builder()
             .session_timeouts(timeouts.0, timeouts.1)
+            .listen(address)
             .start()
             .await
             .map_err(|error| format!("the embedded server: {error}"))?;
-        let address = server.addr();
-        Self::open(vec![address], Some(server)).await
+        Self::open(vec![address.into()], Some((server, port))).await
     }
 
     pub(crate) async fn on_real(servers: &[SocketAddr]) -> Result<Self, String> {
@@ -236,7 +244,7 @@ impl World {
 
     async fn open(
         servers: Vec<SocketAddr>,
-        embedded: Option<EmbeddedServer>,
+        embedded: Option<(EmbeddedServer, Reserved)>,
     ) -> Result<Self, String> {
         let chroot = format!("/it-{}", Uuid::new_v4());
         let zxid = make(&servers, &chroot)
@@ -294,7 +302,7 @@ impl World {
                 .unwrap_or_default();
         }
         if let Some(Inner {
-            embedded: Some(server),
+            embedded: Some((server, _port)),
             ..
         }) = Arc::into_inner(self.0)
         {

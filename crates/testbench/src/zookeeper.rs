@@ -1,7 +1,8 @@
 //! Real ZooKeeper servers, one or an ensemble: started on free loopback ports, with data in a
 //! temporary folder.
 //!
-//! For tests only: nothing is synced to disk. They stop when `Servers` goes, and die with this
+//! For tests only: nothing is synced to disk, and the folder is in memory unless a flag asks for
+//! syncs. They stop when `Servers` goes, and die with this
 //! process. A case that hurts servers starts its own (`Servers::start(3)` on a blocking thread) and
 //! never touches the shared ones.
 
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use super::daemon::in_memory;
 use super::java::{Java, Jvm};
 use super::ports::{self, Reserved};
 use super::words;
@@ -20,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The flag for [`Servers::live_bytes`]; a runtime without development tools knows it too.
 pub const HISTOGRAM: &str = "-XX:+PrintClassHistogram";
+
+/// The flag for servers that keep what they promise on a disk.
+pub const SYNCS: &str = "-Dzookeeper.forceSync=yes";
 
 const LOG4J: &str = "log4j.rootLogger=WARN, CONSOLE
 log4j.appender.CONSOLE=org.apache.log4j.ConsoleAppender
@@ -211,9 +216,14 @@ impl Servers {
             Ok(java) => java,
             Err(why) => return Ok(Err(why)),
         };
+        let parent = if flags.contains(&SYNCS) {
+            std::env::temp_dir()
+        } else {
+            in_memory()
+        };
         let folder = tempfile::Builder::new()
             .prefix("lockkeeper-it-")
-            .tempdir()?;
+            .tempdir_in(parent)?;
         std::fs::write(folder.path().join("log4j.properties"), LOG4J)?;
         std::fs::write(folder.path().join("logback.xml"), LOGBACK)?;
         let reserved = ports::reserve(3 * count)?;
@@ -283,9 +293,11 @@ fn peers(view: &[Ports]) -> String {
     view.iter().enumerate().map(line).collect()
 }
 
+/// A member that a busy machine stops for a while keeps its place, and its clients their
+/// connections: it is given up after 20 s.
 fn config(port: u16, data: &str) -> String {
     format!(
-        "tickTime=200\nminSessionTimeout=400\nmaxSessionTimeout=60000\ninitLimit=10\nsyncLimit=5\ndataDir={data}\n\
+        "tickTime=200\nminSessionTimeout=400\nmaxSessionTimeout=60000\ninitLimit=100\nsyncLimit=100\ndataDir={data}\n\
          clientPort={port}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\n4lw.commands.whitelist=*\n\
          admin.enableServer=false\n"
     )

@@ -15,10 +15,11 @@ async fn fleet(world: &World) -> Fleet {
     Fleet::new(world.connect_string(), "turns", SESSION, Fence::Refuses).await
 }
 
+/// Those that the store accepted: it refuses those of a client that has lost the lock meanwhile.
 fn writes_of(events: &[Event], client: &str) -> usize {
     let theirs = events.iter().filter(|event| event.client == client);
     theirs
-        .filter(|event| matches!(event.what, What::Write { .. }))
+        .filter(|event| matches!(event.what, What::Write { accepted: true, .. }))
         .count()
 }
 

@@ -191,7 +191,8 @@ fn a_watch_is_told_what_an_earlier_connection_still_does() {
     on_postgres(async |server| {
         let way = Relay::to(server.address()).await;
         let through = format!("postgres://postgres@{}/postgres", way.address());
-        let ours = open_at(&through, true).await.unwrap();
+        let target = PostgresTarget::new(&through, rows::LASTS, true).unwrap();
+        let ours = target.open(SOON).await.unwrap();
         ours.create("/a", b"", Create::Persistent).await.unwrap();
         let mine = ticket(&*ours, "/a/t-").await;
         let (_, mut watch) = ours.watch(&mine).await.unwrap();
@@ -276,7 +277,8 @@ fn a_ticket_that_goes_while_its_leave_waits_leaves_nothing_in_its_directory() {
 #[test]
 fn a_lock_is_held_while_another_program_has_its_rows() {
     on_postgres(async |server| {
-        let keeper = keeper(&server).await;
+        let builder = Keeper::builder(url(&server)).session_timeout(rows::LASTS);
+        let keeper = builder.new_store(true).connect().await.unwrap();
         let lock = keeper.mutex("orders/42").unwrap();
         let guard = lock.lock().await.unwrap();
         let other = client(&server).await;
@@ -289,7 +291,7 @@ fn a_lock_is_held_while_another_program_has_its_rows() {
         });
         let next: Vec<_> = next.collect();
 
-        let lost = timeout(SESSION_TIMEOUT, guard.lost()).await;
+        let lost = timeout(rows::LASTS, guard.lost()).await;
 
         assert!(lost.is_err(), "it is held");
         other.batch_execute("COMMIT").await.unwrap();

@@ -11,12 +11,13 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use zookeeper_client::Client;
 
 use super::site::Site;
+use testbench::zookeeper::SYNCS;
 use testbench::{Make, World, case};
 
 /// Sessions, and how many beats of each are under way.
 const SESSIONS: usize = 16;
 const UNDER_WAY: usize = 16;
-const ON_DISK: &[&str] = &["-Xmx1g", "-Dzookeeper.forceSync=yes"];
+const ON_DISK: &[&str] = &["-Xmx1g", SYNCS];
 
 #[case(real, alone, within = 120)]
 async fn servers_commit_every_beat_that_they_answer(world: World) {

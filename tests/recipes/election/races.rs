@@ -14,10 +14,10 @@ use testbench::dice::Dice;
 use testbench::{World, case, eventually, plan};
 use testbench::{children, keeper};
 
-/// A keeper whose beats come every 50 ms.
+/// A keeper whose beats come every 150 ms while it leads.
 async fn lively_keeper(world: &World) -> Keeper {
     let builder = Keeper::builder(world.connect_string());
-    let builder = builder.session_timeout(Duration::from_millis(300));
+    let builder = builder.session_timeout(Duration::from_millis(1500));
     builder.connect().await.unwrap()
 }
 
@@ -74,6 +74,7 @@ async fn row_50_a_resignation_whose_reply_is_lost_is_no_loss(world: World) {
         faults.on(Match::op(Op::Multi).path(directory)).drop_reply();
         let ticket = format!("{}/locks/reply/{}", world.chroot(), leadership.node());
         let look = Match::op(Op::MultiRead).path(ticket);
+        // The pauses between the looks add up to 630 ms, which is four beats.
         faults.on(look).times(7).fail(Code::Throttled);
 
         let resigned = timeout(SOON, leadership.resign()).await.unwrap();

@@ -17,12 +17,12 @@ use testbench::{children, keeper};
 async fn a_kept_place_goes_back_when_its_time_is_over(world: World) {
     let (keeper, stranger) = (keeper(&world).await, world.raw().await);
     let lock = keeper.mutex("time").unwrap();
-    let lock = lock.with_linger(Duration::from_millis(100));
+    let lock = lock.with_linger(Duration::from_secs(2));
     once(&lock).await;
     assert_eq!(children(&stranger, "time").await.len(), 1, "it is kept");
 
     let gone = || async { children(&stranger, "time").await.is_empty() };
-    eventually("it goes back", SOON, gone).await;
+    eventually("it goes back", SOON * 2, gone).await;
 
     once(&lock).await;
 }

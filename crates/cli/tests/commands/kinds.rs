@@ -211,7 +211,7 @@ async fn a_guest_goes_on_when_its_host_is_killed(world: World) {
     // The shell between them dies with the host: the tool of the guest is not its command, but a
     // child of that.
     let inner = format!("'{tool}' run --owner txn ledger -- sh -c '{HOLD}'; true");
-    let words = ["--session-timeout", "1s", "--owner", "txn", "ledger"];
+    let words = ["--session-timeout", "3s", "--owner", "txn", "ledger"];
     let host = Holder::start(run_with(&world, &words, &inner).stdin(Stdio::piped())).await;
     queued(&world, "ledger", 2).await;
 

@@ -19,8 +19,8 @@ use crate::tool::{finished, lockkeeper};
 use testbench::relay::{Relay, Way};
 use testbench::{World, case, eventually};
 
-/// Longer than any real server needs to end a session of the shortest timeout that it grants.
-const LONG: Duration = Duration::from_secs(20);
+/// Longer than any server needs to end a session of these cases.
+const LONG: Duration = Duration::from_secs(30);
 
 /// Prints when it got TERM, in milliseconds, and ends as if all were well.
 const HEEDS: &str = "trap 'echo TERM $(date +%s%3N); exit 0' TERM; echo ready; \
@@ -60,7 +60,13 @@ pub(crate) fn number(line: &str) -> u64 {
 #[case]
 async fn the_command_gets_term_before_anybody_else_can_have_the_lock(world: World) {
     let relay = Relay::to(world.servers()[0]).await;
-    let mut holder = Holder::start(&mut run_by(&relay, &world, &[], HEEDS)).await;
+    let mut command = lockkeeper(&world);
+    command
+        .args(["--zk", &world.connect_string_at(&[relay.address()])])
+        // It is told almost half a second before its lease ends: enough for a busy machine.
+        .args(["--session-timeout", "8s", "run", "a", "--", "sh", "-c"])
+        .arg(HEEDS);
+    let mut holder = Holder::start(&mut command).await;
     let mut next = run(&world, "a", "echo granted $(date +%s%3N)");
     let next = tokio::spawn(async move { finished(&mut next).await });
     queued(&world, "a", 2).await;
@@ -280,7 +286,9 @@ async fn a_command_that_was_told_to_end_ends_with_70_though_the_lock_was_saved(w
     let mut command = lockkeeper(&world);
     command
         .args(["--zk", &world.connect_string_at(&[relay.address()])])
-        .args(["--session-timeout", "4s", "run", "a", "--", "sh", "-c"])
+        // From TERM to the end of the session it is 2.5 s, and SIGKILL does not come before that.
+        .args(["--session-timeout", "16s", "run", "--grace", "30s"])
+        .args(["a", "--", "sh", "-c"])
         .arg("trap 'echo TERM; read x; exit 0' TERM; echo ready; while :; do sleep 0.02; done")
         .stdin(Stdio::piped());
     let mut holder = Holder::start(&mut command).await;
@@ -290,7 +298,7 @@ async fn a_command_that_was_told_to_end_ends_with_70_though_the_lock_was_saved(w
     relay.set(Way::Open);
     // The session is alive again, so nobody else gets the lock; the command has been told all the
     // same.
-    let next = finished(lockkeeper(&world).args(["run", "--wait", "4s", "a", "--", "true"])).await;
+    let next = finished(lockkeeper(&world).args(["run", "--wait", "8s", "a", "--", "true"])).await;
     drop(holder.tool.stdin.take());
     let (code, stderr) = end(holder).await;
 

@@ -16,12 +16,14 @@ use testbench::{World, case, eventually};
 
 #[case]
 async fn term_is_passed_on_and_the_lock_stays_until_the_command_ended(world: World) {
-    let script = "trap 'echo trapped; sleep 1; echo done; exit 3' TERM; echo ready; while :; do sleep 0.05; done";
-    let mut holder = Holder::start(&mut run(&world, "term", script)).await;
+    let script = "trap 'echo trapped; read x; echo done; exit 3' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut command = run(&world, "term", script);
+    let mut holder = Holder::start(command.stdin(Stdio::piped())).await;
 
     holder.signal(Signal::SIGTERM);
     let trapped = holder.lines.next_line().await.unwrap();
     let meanwhile = tickets(&world, "term").await;
+    drop(holder.tool.stdin.take());
     let done = holder.lines.next_line().await.unwrap();
     let code = holder.code().await;
 

@@ -27,6 +27,10 @@ async fn holder(world: &World, words: &[&str]) -> Holder {
 
 /// What a terminal shows after it got this.
 fn shown(raw: &str) -> String {
+    // The rest of a sequence may be still to come.
+    let begun = ["\u{1b}[", "\u{1b}"];
+    let whole = begun.iter().find_map(|begun| raw.strip_suffix(*begun));
+    let raw = whole.unwrap_or(raw);
     let mut lines = vec![Vec::new()];
     let (mut column, mut rest) = (0, raw);
     while let Some(c) = rest.chars().next() {

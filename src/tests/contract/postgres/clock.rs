@@ -98,8 +98,8 @@ fn a_clock_that_is_set_back_for_a_moment_ends_no_session_before_its_lease() {
         let silent = ByHand::connect(&target, 1, "secret", 1).await;
         silent.open().await;
         silent.create("/a/t-", Create::EphemeralSequential).await;
-        silent.touch().await;
         let since = Instant::now();
+        silent.touch().await;
 
         set_back(&server, 5).await;
         let due = "SELECT due FROM lockkeeper.meta";
@@ -111,12 +111,13 @@ fn a_clock_that_is_set_back_for_a_moment_ends_no_session_before_its_lease() {
         .await;
         set_back(&server, -5).await;
 
-        sleep((lasts * 9 / 10).saturating_sub(since.elapsed())).await;
-        assert_eq!(children(&*link, "/a").await.len(), 1, "its lease lasts");
         until("its ticket is gone", async || {
             children(&*link, "/a").await.is_empty()
         })
         .await;
+        // A busy machine sees the end late, and never early.
+        let lasted = since.elapsed();
+        assert!(lasted >= lasts * 9 / 10, "its lease lasts: {lasted:?}");
     });
 }
 

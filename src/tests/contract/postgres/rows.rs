@@ -7,7 +7,7 @@ use futures_util::future::{join_all, select_all};
 use super::*;
 
 /// Of the sessions here: they would be over long before the rows are free.
-const LASTS: Duration = Duration::from_secs(10);
+pub(super) const LASTS: Duration = Duration::from_secs(10);
 const HELD_UP: Duration = Duration::from_secs(25);
 
 async fn waits_for_a_row(looks: &tokio_postgres::Client) {
