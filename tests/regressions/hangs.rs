@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use super::wakeups::{waiter, watches};
 use super::wire::Wire;
 use super::{SOON, own_session};
+use testbench::stall::Stall;
 use testbench::{Change, World, case, eventually};
 use testbench::{children, keeper};
 
@@ -22,6 +23,7 @@ async fn row_36_a_waiter_whose_session_ends_fails_while_the_lock_is_held(world: 
     let guard = b.mutex("held").unwrap().lock().await.unwrap();
     let lock = a.mutex("held").unwrap().with_rejoin(false);
     let mut place = lock.enqueue().await.unwrap();
+    let stall = Stall::watch();
     let (locked, granted, expired) = tokio::join!(
         timeout(SOON, lock.lock()),
         timeout(SOON, place.granted()),
@@ -33,7 +35,8 @@ async fn row_36_a_waiter_whose_session_ends_fails_while_the_lock_is_held(world: 
         }
     );
 
-    assert!(expired.elapsed() < SECOND, "{:?}", expired.elapsed());
+    let took = expired.elapsed();
+    assert!(took < SECOND + stall.longest(), "{took:?}");
     for ended in [locked, granted] {
         let error = ended.expect("it is told").unwrap_err();
         assert!(error.is_session_over(), "{error}");
@@ -89,6 +92,7 @@ async fn row_37_with_silent_servers_every_call_ends_with_an_error(world: World) 
         let error = builder().connect().await.unwrap_err();
         (error, began.elapsed())
     };
+    let stall = Stall::watch();
     let ((error, took), (refusal, refused_after), locked, tried, queued, listed) = tokio::join!(
         timed,
         connecting,
@@ -98,7 +102,7 @@ async fn row_37_with_silent_servers_every_call_ends_with_an_error(world: World) 
         timeout(SOON, keeper.locks()),
     );
 
-    let slack = Duration::from_millis(100);
+    let slack = Duration::from_millis(100) + stall.longest();
     assert!(
         error.is_timeout() && took < limit + slack,
         "{took:?} {error}"
@@ -171,7 +175,7 @@ async fn row_41_waiters_are_told_when_everything_is_deleted(world: World) {
     stranger.commit(&wipe).await.unwrap();
 
     for waiter in waiters {
-        let error = timeout(SECOND, waiter)
+        let error = timeout(SOON, waiter)
             .await
             .expect("it is told")
             .unwrap()

@@ -18,7 +18,7 @@ use testbench::{children, keeper};
 /// No ticket is left in a lock's queue.
 async fn is_empty(stranger: &Stranger, lock: &str) {
     let empty = || async { children(stranger, lock).await.is_empty() };
-    eventually("no ticket is left", Duration::from_secs(2), empty).await;
+    eventually("no ticket is left", SOON * 2, empty).await;
 }
 
 #[case]
@@ -46,7 +46,7 @@ async fn revoke(stranger: &Stranger, lock: &str, node: &str) {
 /// Waits for so many tickets in a lock's queue. Their names, in order.
 async fn tickets(stranger: &Stranger, lock: &str, count: usize) -> Vec<String> {
     let are_there = || async { children(stranger, lock).await.len() == count };
-    eventually("the create has happened", SOON, are_there).await;
+    eventually("the create has happened", SOON * 4, are_there).await;
     let mut nodes = children(stranger, lock).await;
     nodes.sort();
     nodes
@@ -113,7 +113,7 @@ async fn row_01_a_ticket_that_may_not_be_read_when_its_reply_was_lost_goes(world
     is_empty(&stranger, "hidden").await;
 }
 
-#[case(zookeeper, why = "access lists and credentials")]
+#[case(zookeeper, why = "access lists and credentials", within = 120)]
 async fn row_01_a_caller_gets_no_place_behind_its_tickets_that_may_not_be_read(world: World) {
     // More than twice as many as are removed at the same time.
     const GONE: usize = 600;
@@ -141,7 +141,7 @@ async fn row_01_a_caller_gets_no_place_behind_its_tickets_that_may_not_be_read(w
 
     wire.fail().await;
 
-    let guard = timeout(SOON, waits).await.unwrap().unwrap().unwrap();
+    let guard = timeout(SOON * 4, waits).await.unwrap().unwrap().unwrap();
     assert_eq!(children(&stranger, "unread").await, [guard.node()]);
     guard.release().await.unwrap();
 }
@@ -459,6 +459,8 @@ async fn row_07_two_hundred_cuts_leave_the_lock_free(world: World) {
     wire.forget();
 
     is_empty(&stranger, "cuts").await;
+    // Synced: its server may be behind.
+    assert!(b.queue("cuts").await.unwrap().is_empty());
     let free = b.mutex("cuts").unwrap().try_lock().await.unwrap();
     free.expect("the lock is free").release().await.unwrap();
 }

@@ -20,7 +20,7 @@ fn owned(keeper: &Keeper, lock: &str, owner: &str) -> Mutex {
 }
 
 async fn granted(lock: &Mutex) -> Guard {
-    timeout(SOON, lock.lock())
+    timeout(SOON * 3, lock.lock())
         .await
         .expect("it is granted")
         .unwrap()

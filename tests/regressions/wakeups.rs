@@ -15,8 +15,6 @@ use super::{SOON, on_a_wire, own_session};
 use testbench::{World, case, eventually};
 use testbench::{children, keeper};
 
-const SECOND: Duration = Duration::from_secs(1);
-
 /// Lets a keeper wait for a lock that is held, and returns when it has its watch.
 pub(super) async fn waiter(
     world: &World,
@@ -91,7 +89,7 @@ async fn row_34_a_release_during_a_disconnect_wakes_the_waiter(world: World) {
     wire.up();
     again(&wire, before, 1).await;
 
-    let granted = timeout(SECOND, waiting).await.expect("it is woken");
+    let granted = timeout(SOON, waiting).await.expect("it is woken");
     granted.unwrap().unwrap().release().await.unwrap();
 }
 
@@ -108,7 +106,7 @@ async fn row_35_a_release_after_a_reconnect_wakes_the_waiter(world: World) {
     }
     guard.release().await.unwrap();
 
-    let granted = timeout(SECOND, waiting).await.expect("it is woken");
+    let granted = timeout(SOON, waiting).await.expect("it is woken");
     granted.unwrap().unwrap().release().await.unwrap();
 }
 

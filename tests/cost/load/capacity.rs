@@ -52,7 +52,9 @@ async fn servers_commit_every_beat_that_they_answer(world: World) {
 
 /// A session with so many tickets.
 async fn holder(site: &Site, session: usize, tickets: usize) -> (Client, Vec<String>) {
-    let client = Client::connect(&site.connect_string()).await.unwrap();
+    // A disk that is busy keeps it waiting for seconds.
+    let connector = Client::connector().with_session_timeout(Duration::from_secs(60));
+    let client = connector.connect(&site.connect_string()).await.unwrap();
     let options = Make::Ephemeral.into();
     let mut paths = Vec::new();
     for number in 0..tickets {
