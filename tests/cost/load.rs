@@ -25,8 +25,8 @@ use testbench::{World, case, eventually};
 /// session. The extra beat is because counting begins and ends between two beats.
 const TOLERANCE: f64 = 0.1;
 
-/// Four hundred milliseconds from beat to beat.
-const T: Duration = Duration::from_millis(2400);
+/// A second from beat to beat. Such a session outlasts what a busy machine does to it.
+const T: Duration = Duration::from_secs(6);
 /// That of a keeper which is given none.
 const LONG_T: Duration = Duration::from_secs(10);
 
@@ -63,7 +63,7 @@ const EXAMPLES: &[&[Part]] = &[
     &[part(2000, 1, 0)],
 ];
 
-#[case(alone, within = 150)]
+#[case(alone, within = 180)]
 async fn servers_say_of_a_fleet_what_the_model_says(world: World) {
     let (sizes, timeout, flags) = if World::soak() {
         (EXAMPLES, LONG_T, ROOM)
@@ -161,7 +161,7 @@ fn row(parts: &[Part], load: &Load, there: &Told, sent: &Told, took: Duration) -
     )
 }
 
-#[case(embedded, alone)]
+#[case(embedded, alone, within = 90)]
 async fn the_requests_of_a_fleet_are_of_the_kinds_that_the_model_says(world: World) {
     let site = Site::like(&world, &[]).await;
     let Site::Embedded(server) = &site else {

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lockkeeper::SessionEvent;
 use lockkeeper::embedded::{Code, Match, Op};
+use lockkeeper::{Keeper, SessionEvent};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{SOON, T, granted, keeper, released, released_well, watched};
@@ -103,8 +103,10 @@ async fn one_black_hole(world: &World, way: Way, round: usize) {
 // failed at once, so a keeper with one thread never came to report the loss, and used a whole core.
 #[case(embedded, within = 60)]
 async fn a_keeper_on_one_thread_stays_calm_until_its_session_ends(world: World) {
+    // A quarter of it is between the two answers that begin a lease: time to arm what fails.
+    let session_timeout = T * 4;
     let proxies = Proxies::before(&world);
-    let connect_string = proxies.connect_string();
+    let builder = Keeper::builder(proxies.connect_string()).session_timeout(session_timeout);
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
     let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -112,7 +114,7 @@ async fn a_keeper_on_one_thread_stays_calm_until_its_session_ends(world: World) 
             .build()
             .unwrap();
         runtime.block_on(async {
-            let keeper = keeper(&connect_string).await;
+            let keeper = builder.connect().await.unwrap();
             let guard = keeper.mutex("thread").unwrap().lock().await.unwrap();
             let mut events = keeper.session_events();
             tell.send("held").unwrap();
@@ -126,7 +128,7 @@ async fn a_keeper_on_one_thread_stays_calm_until_its_session_ends(world: World) 
         });
     });
     let mut hears = async |word| {
-        let heard = timeout(5 * T, told.recv()).await;
+        let heard = timeout(5 * session_timeout, told.recv()).await;
         assert_eq!(heard.expect("the thread goes on"), Some(word));
     };
 
@@ -136,12 +138,12 @@ async fn a_keeper_on_one_thread_stays_calm_until_its_session_ends(world: World) 
     hears("lost").await;
     // A first answer arrives; the second one, which would begin another lease, does not.
     proxies.heal();
-    sleep(T / 8).await;
+    sleep(session_timeout / 8).await;
     let (server, faults) = (world.embedded(), world.embedded().faults());
     let beats = || Match::op(Op::Multi).session(faults.sessions()[0].id);
     faults.on(beats()).times(100_000).fail(Code::Throttled);
     let before = server.counters().get(Op::Multi);
-    sleep(T).await;
+    sleep(session_timeout).await;
     let sent = server.counters().get(Op::Multi) - before;
     faults.clear_rules();
     faults.on(beats()).times(100).fail(Code::SessionExpired);

@@ -111,7 +111,7 @@ async fn closes_before_dead_servers(
 /// The end of the session removes what the release did not, also where the process ends next.
 #[case(embedded)]
 async fn a_close_leaves_time_to_end_the_session_if_a_release_has_no_end(world: World) {
-    let keeper = Keeper::builder(world.connect_string()).close_timeout(CONNECT);
+    let keeper = Keeper::builder(world.connect_string()).close_timeout(CONNECT * 4);
     let keeper = keeper.connect().await.unwrap();
     let guard = keeper.mutex("endless").unwrap().lock().await.unwrap();
     let faults = world.embedded().faults();

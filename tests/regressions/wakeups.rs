@@ -139,7 +139,8 @@ async fn row_39_a_crowd_with_long_names_survives_a_reconnect(world: World) {
     let guard = b.mutex(&*name).unwrap().lock().await.unwrap();
     let crowd: Vec<_> = (0..waiters)
         .map(|_| {
-            let lock = a.mutex(&*name).unwrap();
+            // Whose session is lost fails.
+            let lock = a.mutex(&*name).unwrap().with_rejoin(false);
             tokio::spawn(async move { lock.lock().await?.release().await })
         })
         .collect();
@@ -147,15 +148,23 @@ async fn row_39_a_crowd_with_long_names_survives_a_reconnect(world: World) {
     let watching = || async { watches(&world).await == waiters };
     eventually("all watch", patience, watching).await;
 
+    let queue = async || {
+        let queue = b.queue(&*name).await.unwrap().into_iter();
+        queue.map(|entry| entry.session).collect::<Vec<_>>()
+    };
+    let queued = queue().await;
+
     // Whether the client loses its way depends on how its bytes are cut into packets, so not once
     // only.
-    let (sessions, cuts) = (wire.connections(), 5);
-    for cut in 1..=cuts {
+    let (sessions, cuts) = (world.watched_by_session().await.len(), 5);
+    for _ in 0..cuts {
+        let before = wire.connections();
         wire.cut();
-        again(&wire, cut * sessions, sessions).await;
+        again(&wire, before, sessions).await;
         // The watches are sent before anything else, so an answer follows on them.
         timeout(SOON, a.queue("other")).await.unwrap().unwrap();
     }
+    assert_eq!(queue().await, queued, "no session was lost");
     guard.release().await.unwrap();
 
     for waiter in crowd {
@@ -166,10 +175,10 @@ async fn row_39_a_crowd_with_long_names_survives_a_reconnect(world: World) {
             .unwrap();
     }
     assert_eq!(watches(&world).await, 0);
-    assert_eq!(
-        wire.connections(),
-        sessions * (1 + cuts),
-        "each session reconnected once for each cut"
+    // A try that is too slow is given up, and another is made.
+    assert!(
+        wire.connections() >= sessions * (1 + cuts),
+        "each session reconnected after each cut"
     );
 }
 
