@@ -365,10 +365,8 @@ async fn an_expired_session_loses_its_guards_and_another_one_follows(world: Worl
 }
 
 #[case(embedded)]
-async fn a_dead_server_ends_the_lease_and_the_loss_is_final(_world: World) {
-    let server = EmbeddedServer::start().await.unwrap();
-    let keeper = Keeper::builder(server.connect_string()).session_timeout(T);
-    let keeper = keeper.connect().await.unwrap();
+async fn a_dead_server_ends_the_lease_and_the_loss_is_final(world: World) {
+    let (server, keeper) = (world.embedded(), brisk(&world).await);
     let guard = keeper.mutex("dead").unwrap().lock().await.unwrap();
     sleep(T).await;
 

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use lockkeeper::embedded::EmbeddedServer;
 use lockkeeper::{GuardState, Keeper};
 use tokio::time::timeout;
 
@@ -224,9 +223,8 @@ async fn a_kept_place_that_was_lost_is_not_taken_over(world: World) {
 }
 
 #[case(embedded)]
-async fn a_doubtful_hold_is_released_and_not_passed_on(_world: World) {
-    let server = EmbeddedServer::start().await.unwrap();
-    let keeper = Keeper::connect(server.connect_string()).await.unwrap();
+async fn a_doubtful_hold_is_released_and_not_passed_on(world: World) {
+    let (server, keeper) = (world.embedded(), keeper(&world).await);
     let lock = lingering(&keeper, "doubt");
     let guard = lock.lock().await.unwrap();
     let token = guard.token();
@@ -243,9 +241,8 @@ async fn a_doubtful_hold_is_released_and_not_passed_on(_world: World) {
 }
 
 #[case(embedded)]
-async fn a_doubtful_kept_place_is_not_taken_over(_world: World) {
-    let server = EmbeddedServer::start().await.unwrap();
-    let keeper = Keeper::connect(server.connect_string()).await.unwrap();
+async fn a_doubtful_kept_place_is_not_taken_over(world: World) {
+    let (server, keeper) = (world.embedded(), keeper(&world).await);
     let lock = lingering(&keeper, "doubt");
     let probe = keeper.mutex("probe").unwrap().lock().await.unwrap();
     let first = once(&lock).await;
