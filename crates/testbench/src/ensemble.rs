@@ -55,7 +55,7 @@ impl Ensemble {
         let links = Arc::new(Mutex::new(Vec::new()));
         let made = links.clone();
         let start = move || {
-            // The last line of a setting counts.
+            // The last line of a setting counts. Who finds no leader looks for another one soon.
             let more = format!("initLimit=10\nsyncLimit={sync_limit}\n");
             Servers::start_linked(COUNT, &[], &more, |members| {
                 let (links, views) = link(members)?;

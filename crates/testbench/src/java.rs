@@ -21,7 +21,7 @@ const FLAGS: [&str; 10] = [
     "-Dzookeeper.extendedTypesEnabled=true",
     "-Dzookeeper.preAllocSize=1024",
     "-Dzookeeper.jmx.log4j.disable=true",
-    // Empty containers stay: a case may look at one whenever the clock says.
+    // Empty containers stay: a case may be looking at one.
     "-Dznode.container.checkIntervalMs=3600000",
     // Its figures are in a file, and a busy disk would stop it at each write.
     "-XX:+PerfDisableSharedMem",
