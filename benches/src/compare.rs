@@ -11,12 +11,14 @@ use crate::results::{Results, Row};
 use crate::run::title;
 use crate::text::{print, three};
 
-/// How far two runs may differ.
-const TOLERANCE: f64 = 0.20;
-
-/// Prints all ratios that both have; an error if one differs by more than the tolerance.
-pub(crate) fn compare(before: &Path, after: &Path) -> Result<()> {
-    let (before, after) = (ratios(&read(before)?), ratios(&read(after)?));
+/// Prints all ratios that both have; an error if one differs by more than so many per cent.
+pub(crate) fn compare(before: &Path, after: &Path, within: u32) -> Result<()> {
+    let (before, after) = (read(before)?, read(after)?);
+    if before.on != after.on {
+        let (before, after) = (before.on.title(), after.on.title());
+        return Err(format!("one run is on {before}, and the other on {after}").into());
+    }
+    let (before, after) = (ratios(&before), ratios(&after));
     let (mut far, mut compared) = (0, 0);
     print("| ratio | first | second | differ by | |\n|---|---|---|---|---|");
     for (name, first) in &before {
@@ -24,7 +26,7 @@ pub(crate) fn compare(before: &Path, after: &Path) -> Result<()> {
             continue;
         };
         let apart = apart(*first, *second);
-        let is_far = apart > TOLERANCE;
+        let is_far = apart * 100.0 > f64::from(within);
         (far, compared) = (far + usize::from(is_far), compared + 1);
         let verdict = if is_far { "**too far**" } else { "" };
         print(format_args!(
@@ -36,12 +38,12 @@ pub(crate) fn compare(before: &Path, after: &Path) -> Result<()> {
     }
     let only_one = before.len() + after.len() - 2 * compared;
     print(format_args!(
-        "\n{compared} ratios compared, {only_one} in one run only, {far} differ by more than 20 %"
+        "\n{compared} ratios compared, {only_one} in one run only, {far} differ by more than {within} %"
     ));
     match (compared, far) {
         (0, _) => Err("the runs have no ratio in common".into()),
         (_, 0) => Ok(()),
-        _ => Err(format!("{far} ratios differ by more than 20 %").into()),
+        _ => Err(format!("{far} ratios differ by more than {within} %").into()),
     }
 }
 
@@ -67,24 +69,18 @@ fn ratios(results: &Results) -> BTreeMap<String, f64> {
         .chain(crowds);
     let mut found = BTreeMap::new();
     for row in rows {
-        for peer in Peer::ALL.into_iter().filter(|peer| *peer != ours) {
-            if let Some(ratio) = results.ratio(row, ours, peer) {
-                found.insert(
-                    format!("{}: Lockkeeper to {}", title(row), peer.title()),
-                    ratio,
-                );
+        for peer in results.peers.iter().filter(|peer| **peer != ours) {
+            if let Some(ratio) = results.ratio(row, ours, *peer) {
+                let name = format!("{}: Lockkeeper to {}", title(row), peer.title());
+                found.insert(name, ratio.median);
             }
         }
     }
-    for waiters in results
-        .crowds
-        .iter()
-        .copied()
-        .filter(|waiters| *waiters > 100)
-    {
-        if let Some(growth) = results.growth(ours, waiters, 100) {
-            let row = title(Row::HandOver { waiters });
-            found.insert(format!("{row}: Lockkeeper to its own at 100"), growth);
+    for waiters in &results.crowds {
+        if let Some(growth) = results.growth(*waiters) {
+            let row = title(Row::HandOver { waiters: *waiters });
+            let name = format!("{row}: Lockkeeper to its own at 100");
+            found.insert(name, growth.median);
         }
     }
     found

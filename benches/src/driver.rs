@@ -13,7 +13,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
 use crate::order::{Answer, Hello, Order};
-use crate::peer::Peer;
+use crate::peer::{PAUSE_MS, Peer, Store};
 use crate::tools::{HERE, Tools};
 use crate::{Result, tied, versions};
 
@@ -47,17 +47,22 @@ impl Driver {
     /// Starts it and waits until it is connected to `server`; `aside` is the same server for
     /// questions that are not counted.
     pub(crate) async fn start(
-        peer: Peer,
+        (on, peer): (Store, Peer),
         tools: &Tools,
         folder: &Path,
         server: &str,
         aside: &str,
     ) -> Result<Self> {
         let log = folder.join(format!("driver-{}.log", peer.key()));
-        let mut command = command(peer, tools, folder, &log)?;
+        let mut command = command((on, peer), tools, folder, &log)?;
         command.args([server, aside]);
-        if peer == Peer::Curator {
-            command.arg(versions::of_jar("curator-recipes"));
+        match peer {
+            Peer::Curator => drop(command.arg(versions::of_jar("curator-recipes"))),
+            Peer::RedisPy | Peer::PythonRedisLock => {
+                command.arg(peer.key()).arg(PAUSE_MS.to_string());
+            }
+            Peer::NodeRedlock => drop(command.arg(PAUSE_MS.to_string())),
+            _ => {}
         }
         let mut child = command
             .stdin(Stdio::piped())
@@ -141,43 +146,61 @@ impl Driver {
     }
 }
 
-/// The driver's program, without the addresses.
-fn command(peer: Peer, tools: &Tools, folder: &Path, log: &Path) -> Result<Command> {
+/// The driver's program, up to the addresses.
+fn command((on, peer): (Store, Peer), tools: &Tools, folder: &Path, log: &Path) -> Result<Command> {
+    if let Some((class, jars)) = java(peer, tools) {
+        let classes = folder.display();
+        let mut command = tied::command(&tools.java, log)?;
+        command
+            .args(["-Xmx2g", "-cp"])
+            .arg(format!("{classes}:{jars}"))
+            .arg(class);
+        return Ok(command);
+    }
+    let mut command = match peer {
+        Peer::Kazoo | Peer::RedisPy | Peer::PythonRedisLock => tied::command(&tools.python, log)?,
+        Peer::NodeRedlock => tied::command(&tools.node, log)?,
+        _ => tied::command(std::env::current_exe()?, log)?,
+    };
     match peer {
-        Peer::Curator => {
-            let classes = folder.display();
-            let mut command = tied::command(&tools.java, log)?;
-            command
-                .args(["-Xmx2g", "-cp"])
-                .arg(format!("{classes}:{}", tools.curator))
-                .arg("CuratorDriver");
-            Ok(command)
+        Peer::Kazoo => command.arg(format!("{HERE}/python/kazoo_driver.py")),
+        Peer::RedisPy | Peer::PythonRedisLock => {
+            command.arg(format!("{HERE}/python/redis_driver.py"))
         }
-        Peer::Kazoo => {
-            let mut command = tied::command(&tools.python, log)?;
-            command.arg(format!("{HERE}/python/kazoo_driver.py"));
-            Ok(command)
-        }
-        _ => {
-            let mut command = tied::command(std::env::current_exe()?, log)?;
-            command.args(["driver", peer.key()]);
-            Ok(command)
-        }
+        Peer::NodeRedlock => command
+            .arg(format!("{HERE}/node/redlock_driver.mjs"))
+            .arg(&tools.modules),
+        _ => command.args(["driver", on.key(), peer.key()]),
+    };
+    Ok(command)
+}
+
+/// The class of a driver in Java, and the jars of what it drives.
+fn java(peer: Peer, tools: &Tools) -> Option<(&'static str, &str)> {
+    match peer {
+        Peer::Curator => Some(("CuratorDriver", &tools.curator)),
+        Peer::Redisson => Some(("RedissonDriver", &tools.redisson)),
+        _ => None,
     }
 }
 
-/// Compiles the driver in Java into the folder.
-pub(crate) async fn compile(tools: &Tools, folder: &Path) -> Result<()> {
-    let output = Command::new(&tools.javac)
-        .args(["-cp", &tools.curator, "-d"])
-        .arg(folder)
-        .arg(format!("{HERE}/java/CuratorDriver.java"))
-        .output()
-        .await?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(String::from_utf8_lossy(&output.stderr).into()),
+/// Compiles the drivers in Java into the folder.
+pub(crate) async fn compile(peers: &[Peer], tools: &Tools, folder: &Path) -> Result<()> {
+    let mut drivers: Vec<_> = peers.iter().filter_map(|peer| java(*peer, tools)).collect();
+    drivers.dedup();
+    for (class, jars) in drivers {
+        let output = Command::new(&tools.javac)
+            .args(["-cp", jars, "-d"])
+            .arg(folder)
+            .arg(format!("{HERE}/java/Driver.java"))
+            .arg(format!("{HERE}/java/{class}.java"))
+            .output()
+            .await?;
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).into());
+        }
     }
+    Ok(())
 }
 
 impl Outcome {

@@ -8,7 +8,8 @@ mod client_lock;
 mod contender;
 mod etcd;
 mod pipelined;
-mod redis;
+mod postgres;
+mod set_nx;
 mod shared;
 
 use std::io::{Write, stdout};
@@ -21,9 +22,13 @@ use uuid::Uuid;
 
 use crate::Result;
 use crate::order::{Answer, Hello, Order};
-use crate::peer::Peer;
+use crate::peer::{Peer, Store};
 use crate::spent::Spent;
 use contender::Measured;
+use lockkeeper_cli::bench::bench_dir::BenchDir;
+use lockkeeper_cli::bench::postgres_dir::PostgresDir;
+use lockkeeper_cli::bench::redis_dir::RedisDir;
+use pipelined::Pipelined;
 
 /// Of every ZooKeeper client here; the drivers in other languages name the same.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,6 +36,8 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 /// How a driver is started. The drivers in other languages are given the same two addresses.
 #[derive(Debug, Args)]
 pub(crate) struct DriverArgs {
+    #[arg(value_enum)]
+    on: Store,
     #[arg(value_enum)]
     peer: Peer,
     /// Where to lock.
@@ -52,40 +59,48 @@ trait Workloads {
 /// Serves orders until the runner closes the pipe.
 pub(crate) async fn serve(args: DriverArgs) -> Result<()> {
     let DriverArgs {
+        on,
         peer,
         server,
         aside,
     } = args;
-    match peer {
-        Peer::Lockkeeper => {
-            let ours = shared::lockkeeper(&server).await?;
-            obey(&ours, "lockkeeper").await?;
-            ours.close().await
-        }
-        Peer::Baseline => {
-            let baseline = shared::baseline(&server).await?;
-            obey(&baseline, "zookeeper-client").await?;
-            baseline.close().await
-        }
-        Peer::Pipelined => {
-            let baseline = shared::pipelined(&server).await?;
-            obey(&baseline, "zookeeper-client").await?;
-            baseline.close().await
-        }
+    if !peer.is_ours() {
+        return other(peer, &server, &aside).await;
+    }
+    let reach = shared::reach(on, &server).await?;
+    match (peer, on) {
+        (Peer::Lockkeeper, Store::Redis) => shared::lockkeeper::<RedisDir>(&reach).await,
+        (Peer::Lockkeeper, Store::Postgres) => shared::lockkeeper::<PostgresDir>(&reach).await,
+        (Peer::Lockkeeper, _) => shared::lockkeeper::<BenchDir>(&reach).await,
+        (Peer::Pipelined, _) => shared::baseline::<Pipelined>(&reach, "zookeeper-client").await,
+        (_, Store::Redis) => shared::baseline::<RedisDir>(&reach, "redis").await,
+        (_, Store::Postgres) => shared::baseline::<PostgresDir>(&reach, "tokio-postgres").await,
+        (_, _) => shared::baseline::<BenchDir>(&reach, "zookeeper-client").await,
+    }
+}
+
+/// Obeys as somebody else.
+async fn other(peer: Peer, server: &str, aside: &str) -> Result<()> {
+    let way = match peer {
         Peer::ClientLock => {
-            let lock = client_lock::ClientLock::connect(&server, &aside).await?;
-            obey(&Measured::new(lock).await?, "zookeeper-client").await
+            let lock = client_lock::ClientLock::connect(server, aside).await?;
+            return obey(&Measured::new(lock).await?, "zookeeper-client").await;
         }
         Peer::Etcd => {
-            let lock = etcd::Etcd::connect(&server, &aside).await?;
-            obey(&Measured::new(lock).await?, "etcd-client").await
+            let lock = etcd::Etcd::connect(server, aside).await?;
+            return obey(&Measured::new(lock).await?, "etcd-client").await;
         }
-        Peer::Redis => {
-            let lock = redis::Redis::connect(&server).await?;
-            obey(&Measured::new(lock).await?, "redis").await
+        Peer::SetNx => {
+            let lock = set_nx::SetNx::connect(server).await?;
+            return obey(&Measured::new(lock).await?, "redis").await;
         }
-        Peer::Curator | Peer::Kazoo => Err("its driver is not in Rust".into()),
-    }
+        Peer::Advisory => postgres::Way::Advisory,
+        Peer::UniqueRow => postgres::Way::UniqueRow,
+        Peer::ForUpdate => postgres::Way::ForUpdate,
+        _ => return Err("its driver is not in Rust".into()),
+    };
+    let lock = postgres::Postgres::connect(server, aside, way).await?;
+    obey(&Measured::new(lock).await?, "tokio-postgres").await
 }
 
 /// The prefix of a driver's names. It is as long as usual names are, because a waiter keeps the

@@ -1,8 +1,8 @@
 //! Lockkeeper's goals beside the others, as ratios within one run. (pure)
 
-use crate::peer::Peer;
-use crate::results::{Results, Row};
-use crate::text::{bytes, three, whole};
+use crate::peer::{Peer, Store};
+use crate::results::{Results, Row, Spread};
+use crate::text::{bytes, spread, three, whole};
 
 /// One goal, what was found, and whether that is enough; none where the run does not say.
 #[derive(Debug)]
@@ -12,119 +12,95 @@ pub(crate) struct Goal {
     pub(crate) found: Option<(String, bool)>,
 }
 
-const BESIDE: [Peer; 3] = [Peer::ClientLock, Peer::Curator, Peer::Kazoo];
+const OURS: Peer = Peer::Lockkeeper;
+/// What a lock that lingers is good for, a second.
+const LINGERS: f64 = 2e6;
+/// Bytes of a waiter among a thousand.
+const WAITER: f64 = 2560.0;
 
 pub(crate) fn all(results: &Results) -> Vec<Goal> {
-    let crowd = |waiters| Row::HandOver { waiters };
-    let ours = Peer::Lockkeeper;
-    let mut goals = Vec::new();
-    goals.push(at_most(
-        "hand-over at 10 000, to hand-over at 100",
-        results.growth(ours, 10_000, 100),
-        1.25,
-    ));
-    for waiters in results
-        .crowds
-        .iter()
-        .copied()
-        .filter(|waiters| *waiters >= 100)
-    {
-        let what = format!("hand-over at {}, to the baseline", whole(waiters as f64));
-        goals.push(at_most(
-            &what,
-            results.ratio(crowd(waiters), ours, Peer::Baseline),
-            1.3,
-        ));
-    }
-    for waiters in results
-        .crowds
-        .iter()
-        .copied()
-        .filter(|waiters| *waiters >= 10)
-    {
-        let what = format!(
-            "hand-over at {}, to the pipelined baseline",
-            whole(waiters as f64)
-        );
-        let ratio = results.ratio(crowd(waiters), ours, Peer::Pipelined);
-        goals.push(at_most(&what, ratio, 1.1));
-    }
-    for waiters in [1_000, 5_000] {
-        for peer in BESIDE {
-            let what = format!(
-                "hand-over at {}, to {}",
-                whole(waiters as f64),
-                peer.title()
-            );
-            goals.push(at_most(
-                &what,
-                results.ratio(crowd(waiters), ours, peer),
-                1.0,
-            ));
-        }
-    }
-    goals.push(twenty_thousand(results));
-    let alone = |peer| results.ratio(Row::Uncontended, ours, peer);
-    goals.push(at_most(
-        "uncontended, to the baseline",
-        alone(Peer::Baseline),
-        1.15,
-    ));
-    for peer in [Peer::Curator, Peer::ClientLock] {
-        let what = format!("uncontended, to {}", peer.title());
-        goals.push(at_most(&what, alone(peer), 1.0));
-    }
-    let rate = |peer| results.ratio(Row::Independent, ours, peer);
-    goals.push(at_least(
-        "64 locks, rate to the baseline's",
-        rate(Peer::Baseline),
-        0.8,
-    ));
-    for peer in BESIDE {
-        let what = format!("64 locks, rate to that of {}", peer.title());
-        goals.push(at_least(&what, rate(peer), 1.0));
-    }
-    let rate = results.spread(Row::Linger, ours).map(|rate| rate.median);
-    goals.push(Goal {
-        what: "one lock that lingers, by two tasks".into(),
-        wanted: "over 500 000 a second".into(),
-        found: rate.map(|rate| (whole(rate), rate > 500_000.0)),
-    });
-    for waiters in [1_000, 10_000, 20_000] {
-        let found = results.memory_of(ours, waiters);
-        goals.push(Goal {
-            what: format!("memory per waiter at {}", whole(waiters as f64)),
-            wanted: "under 4 KiB".into(),
-            found: found.map(|spread| (bytes(spread.median), spread.median < 4096.0)),
-        });
+    let mut goals = alone(results);
+    goals.extend(hand_over(results));
+    goals.extend(independent(results));
+    if results.on == Store::ZooKeeper {
+        goals.extend(of_the_process(results));
     }
     goals
 }
 
-fn at_most(what: &str, ratio: Option<f64>, bound: f64) -> Goal {
-    Goal {
-        what: what.into(),
-        wanted: format!("at most {}", three(bound)),
-        found: ratio.map(|ratio| (three(ratio), ratio <= bound)),
-    }
+fn alone(results: &Results) -> Vec<Goal> {
+    let beside: &[Peer] = match results.on {
+        Store::ZooKeeper => &[Peer::ClientLock, Peer::Curator, Peer::Kazoo],
+        Store::Redis => &[Peer::Redisson],
+        Store::Postgres | Store::Etcd => &[],
+    };
+    let goal = |peer: Peer, bound| {
+        let what = format!("uncontended, to {}", peer.title());
+        at_most(what, results.ratio(Row::Uncontended, OURS, peer), bound)
+    };
+    let baseline = std::iter::once(goal(Peer::Baseline, 1.15));
+    baseline
+        .chain(beside.iter().map(|peer| goal(*peer, 1.0)))
+        .collect()
 }
 
-fn at_least(what: &str, ratio: Option<f64>, bound: f64) -> Goal {
-    Goal {
-        what: what.into(),
+fn hand_over(results: &Results) -> Vec<Goal> {
+    let mut goals = Vec::new();
+    for waiters in results.crowds.iter().copied() {
+        let row = Row::HandOver { waiters };
+        let crowd = whole(waiters as f64);
+        for peer in results.peers.iter().copied() {
+            let bound = match peer {
+                Peer::Pipelined if waiters >= 10 => 1.1,
+                _ if peer.is_ours() => continue,
+                _ if peer.refuses(waiters).is_some() => continue,
+                _ => 1.0,
+            };
+            let what = format!("hand-over at {crowd}, to {}", peer.title());
+            goals.push(at_most(what, results.ratio(row, OURS, peer), bound));
+        }
+    }
+    let what = "hand-over at 10 000, to hand-over at 100".to_owned();
+    goals.push(at_most(what, results.growth(10_000), 1.1));
+    goals
+}
+
+fn independent(results: &Results) -> Vec<Goal> {
+    let bound = match results.on {
+        Store::ZooKeeper => 1.2,
+        Store::Postgres => 0.8,
+        // There it is the processor's time for a script beside that for a command.
+        Store::Redis | Store::Etcd => return Vec::new(),
+    };
+    let ratio = results.ratio(Row::Independent, OURS, Peer::Baseline);
+    vec![Goal {
+        what: "64 locks, rate to the baseline's".into(),
         wanted: format!("at least {}", three(bound)),
-        found: ratio.map(|ratio| (three(ratio), ratio >= bound)),
-    }
+        found: ratio.map(|ratio| (spread(ratio, three), ratio.median >= bound)),
+    }]
 }
 
-fn twenty_thousand(results: &Results) -> Goal {
-    let row = Row::HandOver { waiters: 20_000 };
-    let done = results.spread(row, Peer::Lockkeeper);
-    let tried = results.outcomes(row, Peer::Lockkeeper).count();
-    let done = done.map_or(0, |spread| spread.rounds);
+fn of_the_process(results: &Results) -> Vec<Goal> {
+    let rate = results.spread(Row::Linger, OURS);
+    let memory = results.memory_of(OURS, 1_000);
+    vec![
+        Goal {
+            what: "one lock that lingers, by two tasks, a second".into(),
+            wanted: format!("at least {}", whole(LINGERS)),
+            found: rate.map(|rate| (spread(rate, whole), rate.median >= LINGERS)),
+        },
+        Goal {
+            what: "memory of a waiter at 1 000".into(),
+            wanted: format!("at most {}", bytes(WAITER)),
+            found: memory.map(|memory| (spread(memory, bytes), memory.median <= WAITER)),
+        },
+    ]
+}
+
+fn at_most(what: String, ratio: Option<Spread>, bound: f64) -> Goal {
     Goal {
-        what: "20 000 waiters queued and handed over".into(),
-        wanted: "all, each round".into(),
-        found: (tried > 0).then(|| (format!("{done} of {tried} rounds"), done == tried)),
+        what,
+        wanted: format!("at most {}", three(bound)),
+        found: ratio.map(|ratio| (spread(ratio, three), ratio.median <= bound)),
     }
 }

@@ -58,7 +58,11 @@ fn choose(args: TopArgs) -> Result<()> {
             .enable_all()
             .build()?
             .block_on(drivers::serve(args)),
-        Some(Command::Compare { before, after }) => compare::compare(&before, &after),
+        Some(Command::Compare {
+            before,
+            after,
+            within,
+        }) => compare::compare(&before, &after, within),
         Some(Command::Draw { results, out }) => run::draw(&results, &out),
         None => Builder::new_current_thread()
             .enable_all()

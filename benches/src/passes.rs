@@ -22,7 +22,7 @@ const LUKEWARM: [Order; 2] = [
 
 /// Queues crowds in processes that never had one. An allocator keeps its memory, so a second crowd
 /// shows nothing.
-pub(crate) async fn memory(stage: &Stage) -> Result<Vec<Memory>> {
+pub(crate) async fn memory(stage: &Stage<'_>) -> Result<Vec<Memory>> {
     let mut found = Vec::new();
     for waiters in &stage.plan.crowds {
         for peer in &stage.plan.peers {
@@ -55,15 +55,15 @@ pub(crate) async fn memory(stage: &Stage) -> Result<Vec<Memory>> {
 }
 
 /// Sends one order of each kind through a relay that counts.
-pub(crate) async fn crossings(stage: &Stage) -> Result<Vec<Crossing>> {
+pub(crate) async fn crossings(stage: &Stage<'_>) -> Result<Vec<Crossing>> {
     let mut found = Vec::new();
     for peer in &stage.plan.peers {
-        let relay = Relay::to(stage.servers.address(peer.store())).await?;
+        let relay = Relay::to(stage.servers.address(peer.server(stage.plan.on))).await?;
         let mut driver = stage.driver_through(*peer, relay.address()).await?;
         for order in LUKEWARM {
             driver.obey(&order, PATIENCE).await;
         }
-        for order in stage.plan.counted() {
+        for order in stage.plan.counted(*peer) {
             let before = relay.traffic();
             let outcome = driver.obey(&order, PATIENCE).await;
             let traffic = relay.traffic().since(before);

@@ -19,9 +19,12 @@ const SLOW_ROUNDS: usize = 3;
 /// each round.
 const TURNS: usize = 3;
 const LOCKS: usize = 64;
+/// What a larger crowd is compared with, to see whether it costs more.
+pub(crate) const FEW: usize = 100;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
+    pub(crate) on: Store,
     pub(crate) peers: Vec<Peer>,
     pub(crate) crowds: Vec<usize>,
     pub(crate) rounds: usize,
@@ -30,11 +33,10 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn new(args: &RunArgs) -> Self {
-        let mut peers = match args.peers.as_slice() {
-            [] => Peer::ALL.to_vec(),
-            some => some.to_vec(),
-        };
+    /// Nobody may take part in it.
+    pub(crate) fn new(args: &RunArgs, on: Store) -> Self {
+        let mut peers = on.peers().to_vec();
+        peers.retain(|peer| args.peers.is_empty() || args.peers.contains(peer));
         let defaults = if args.quick {
             &QUICK_CROWDS[..]
         } else {
@@ -46,10 +48,9 @@ impl Plan {
         };
         crowds.sort_unstable();
         crowds.dedup();
-        peers.sort_unstable();
-        peers.dedup();
         let rounds = args.rounds.unwrap_or(if args.quick { 2 } else { 5 });
         Self {
+            on,
             peers,
             crowds,
             rounds: rounds as usize,
@@ -59,7 +60,7 @@ impl Plan {
     }
 
     pub(crate) fn stores(&self) -> Vec<Store> {
-        let mut stores: Vec<Store> = self.peers.iter().map(|peer| peer.store()).collect();
+        let mut stores: Vec<Store> = self.peers.iter().map(|peer| peer.server(self.on)).collect();
         stores.sort_unstable();
         stores.dedup();
         stores
@@ -77,11 +78,11 @@ impl Plan {
     pub(crate) fn order(&self, row: Row, peer: Peer) -> Order {
         match row {
             Row::Uncontended => Order::Uncontended {
-                rounds: match peer {
+                rounds: match self.on {
                     _ if self.quick => 300,
-                    // For about as long as the others: its times depend on which core the server
+                    // For about as long as elsewhere: its times depend on which core the server
                     // has at the moment.
-                    Peer::Redis => 20_000,
+                    Store::Redis => 5_000,
                     _ => 1_000,
                 },
             },
@@ -98,6 +99,7 @@ impl Plan {
                 repeats: if self.quick { 20 } else { 60 },
             },
             Row::HandOver { waiters } => Order::hand_over(waiters),
+            Row::Few { .. } => Order::hand_over(FEW),
         }
     }
 
@@ -110,11 +112,22 @@ impl Plan {
         peers
     }
 
+    /// What is measured right after this: rows that are compared must see the same machine, and
+    /// whoever comes next in this one may take minutes.
+    pub(crate) fn follower(row: Row, peer: Peer) -> Option<Row> {
+        match row {
+            Row::HandOver { waiters } if waiters > FEW && peer == Peer::Lockkeeper => {
+                Some(Row::Few { after: waiters })
+            }
+            _ => None,
+        }
+    }
+
     /// How often a row is measured in each round.
     pub(crate) fn turns(&self, row: Row) -> usize {
         match row {
             _ if self.quick => 1,
-            Row::HandOver { waiters } if waiters > 100 => 1,
+            Row::HandOver { waiters } if waiters > FEW => 1,
             _ => TURNS,
         }
     }
@@ -129,7 +142,7 @@ impl Plan {
     }
 
     /// The orders that warm a driver up before measuring.
-    pub(crate) fn warm_up(&self) -> Vec<Order> {
+    pub(crate) fn warm_up(&self, peer: Peer) -> Vec<Order> {
         let (rounds, milliseconds) = if self.quick {
             (400, 500)
         } else {
@@ -139,7 +152,7 @@ impl Plan {
             .crowds
             .iter()
             .copied()
-            .filter(|waiters| *waiters <= 100)
+            .filter(|waiters| *waiters <= FEW && peer.refuses(*waiters).is_none())
             .max();
         let crowd = most.map(|waiters| Order::HandOver {
             waiters,
@@ -157,7 +170,7 @@ impl Plan {
     pub(crate) fn memory_rounds(&self, peer: Peer, waiters: usize) -> usize {
         let most = match peer {
             Peer::Lockkeeper => usize::MAX,
-            Peer::ClientLock | Peer::Redis => 5_000,
+            Peer::ClientLock | Peer::SetNx => 5_000,
             _ => 1_000,
         };
         match waiters {
@@ -168,10 +181,11 @@ impl Plan {
     }
 
     /// The orders that run through the counting relay.
-    pub(crate) fn counted(&self) -> Vec<Order> {
+    pub(crate) fn counted(&self, peer: Peer) -> Vec<Order> {
         let crowds = self.crowds.iter().copied();
         let most = if self.quick { 100 } else { 1_000 };
-        let crowds = crowds.filter(|waiters| (100..=most).contains(waiters));
+        let crowds = crowds
+            .filter(|waiters| (100..=most).contains(waiters) && peer.refuses(*waiters).is_none());
         [Order::Uncontended { rounds: 200 }]
             .into_iter()
             .chain(crowds.map(Order::hand_over))

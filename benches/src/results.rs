@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::driver::Outcome;
 use crate::machine::Machine;
 use crate::order::{Answer, Order};
-use crate::peer::Peer;
+use crate::peer::{Peer, Store};
 use crate::relay::Traffic;
 
 /// A row of the tables.
@@ -23,6 +23,10 @@ pub(crate) enum Row {
     Linger,
     HandOver {
         waiters: usize,
+    },
+    /// Hand-over to a hundred waiters, right after that to so many. Of Lockkeeper alone.
+    Few {
+        after: usize,
     },
 }
 
@@ -61,6 +65,9 @@ pub(crate) struct Crossing {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Results {
     pub(crate) at: String,
+    /// The older ones are all on ZooKeeper.
+    #[serde(default)]
+    pub(crate) on: Store,
     pub(crate) took_s: u64,
     pub(crate) quick: bool,
     pub(crate) rounds: usize,
@@ -108,7 +115,7 @@ impl Row {
         match self {
             _ if answer.failed > 0 => None,
             Self::Independent | Self::Linger => answer.locks_per_s,
-            Self::Uncontended | Self::HandOver { .. } => answer.mean_us,
+            Self::Uncontended | Self::HandOver { .. } | Self::Few { .. } => answer.mean_us,
         }
     }
 }
@@ -138,18 +145,23 @@ impl Results {
     }
 
     /// One peer's figure as a multiple of another's.
-    pub(crate) fn ratio(&self, row: Row, peer: Peer, to: Peer) -> Option<f64> {
-        let others: BTreeMap<_, f64> = self.figures(row, to).collect();
-        let ratios = self
-            .figures(row, peer)
-            .filter_map(|(when, figure)| Some(figure / others.get(&when)?));
-        Spread::of(ratios.collect()).map(|ratios| ratios.median)
+    pub(crate) fn ratio(&self, row: Row, peer: Peer, to: Peer) -> Option<Spread> {
+        self.multiple((row, peer), (row, to))
     }
 
-    /// Its hand-over to so many waiters as a multiple of its own to so few, by their medians.
-    pub(crate) fn growth(&self, peer: Peer, many: usize, few: usize) -> Option<f64> {
-        let median = |waiters| Some(self.spread(Row::HandOver { waiters }, peer)?.median);
-        Some(median(many)? / median(few)?)
+    /// Lockkeeper's hand-over to so many waiters as a multiple of its own to a hundred, right after
+    /// it.
+    pub(crate) fn growth(&self, waiters: usize) -> Option<Spread> {
+        let (many, few) = (Row::HandOver { waiters }, Row::Few { after: waiters });
+        self.multiple((many, Peer::Lockkeeper), (few, Peer::Lockkeeper))
+    }
+
+    fn multiple(&self, one: (Row, Peer), other: (Row, Peer)) -> Option<Spread> {
+        let others: BTreeMap<_, f64> = self.figures(other.0, other.1).collect();
+        let ratios = self
+            .figures(one.0, one.1)
+            .filter_map(|(when, figure)| Some(figure / others.get(&when)?));
+        Spread::of(ratios.collect())
     }
 
     /// How many waiters were handed over in a round of so many, in the rounds in which not all
@@ -185,11 +197,12 @@ impl Results {
     pub(crate) fn empty() -> Self {
         Self {
             at: String::new(),
+            on: Store::ZooKeeper,
             took_s: 0,
             quick: false,
             rounds: 5,
             limit_s: 120,
-            peers: Peer::ALL.to_vec(),
+            peers: Store::ZooKeeper.peers().to_vec(),
             crowds: vec![1, 5_000],
             machine: Machine::default(),
             versions: BTreeMap::new(),
@@ -249,7 +262,8 @@ mod tests {
 
         let ratio = results.ratio(Row::Uncontended, Peer::Lockkeeper, Peer::Baseline);
 
-        assert_eq!(ratio, Some(3.0));
+        let ratio = ratio.unwrap();
+        assert_eq!((ratio.median, ratio.min, ratio.max), (3.0, 2.0, 4.0));
         assert_eq!(
             results.ratio(Row::Uncontended, Peer::Baseline, Peer::Etcd),
             None

@@ -21,34 +21,48 @@ use crate::tools::{HERE, Tools};
 use crate::{Result, charts, table, versions};
 
 /// The parts that a run needs.
-pub(crate) struct Stage {
+pub(crate) struct Stage<'a> {
     pub(crate) plan: Plan,
-    pub(crate) tools: Tools,
+    pub(crate) tools: &'a Tools,
     pub(crate) servers: Servers,
 }
 
-impl Stage {
+impl Stage<'_> {
     pub(crate) async fn driver(&self, peer: Peer) -> Result<Driver> {
-        let server = self.servers.address(peer.store());
+        let server = self.servers.address(peer.server(self.plan.on));
         self.driver_through(peer, server).await
     }
 
     /// A driver that finds its server at another address.
     pub(crate) async fn driver_through(&self, peer: Peer, server: &str) -> Result<Driver> {
-        let aside = self.servers.address(peer.store());
-        Driver::start(peer, &self.tools, self.servers.folder(), server, aside).await
+        let aside = self.servers.address(peer.server(self.plan.on));
+        let seat = (self.plan.on, peer);
+        Driver::start(seat, self.tools, self.servers.folder(), server, aside).await
     }
 }
 
+/// A run on each store that somebody takes part on.
 pub(crate) async fn run(args: RunArgs) -> Result<()> {
-    let (began, at) = (Instant::now(), SystemTime::now());
-    let plan = Plan::new(&args);
-    let tools = Tools::find(&plan.peers)?;
+    let plans = args.on.iter().map(|on| Plan::new(&args, *on));
+    let plans: Vec<Plan> = plans.filter(|plan| !plan.peers.is_empty()).collect();
+    if plans.is_empty() {
+        return Err("none of these peers is on these stores".into());
+    }
+    let tools = Tools::find(&plans)?;
     let out = args.out.unwrap_or_else(|| PathBuf::from(HERE).join("out"));
-    std::fs::create_dir_all(&out)?;
-    say("starting the servers");
     let data = args.data.unwrap_or_else(std::env::temp_dir);
-    let servers = Servers::start(&plan.stores(), &tools, &data).await?;
+    for plan in plans {
+        let out = out.join(plan.on.key());
+        one(plan, &tools, &data, &out).await?;
+    }
+    Ok(())
+}
+
+async fn one(plan: Plan, tools: &Tools, data: &Path, out: &Path) -> Result<()> {
+    let (began, at) = (Instant::now(), SystemTime::now());
+    std::fs::create_dir_all(out)?;
+    say(format_args!("starting {}", plan.on.title()));
+    let servers = Servers::start(&plan.stores(), tools, data).await?;
     let stage = Stage {
         plan,
         tools,
@@ -57,6 +71,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<()> {
 
     let mut results = Results {
         at: humantime::format_rfc3339_seconds(at).to_string(),
+        on: stage.plan.on,
         took_s: 0,
         quick: stage.plan.quick,
         rounds: stage.plan.rounds,
@@ -64,7 +79,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<()> {
         peers: stage.plan.peers.clone(),
         crowds: stage.plan.crowds.clone(),
         machine: Machine::look(stage.servers.folder())?,
-        versions: versions::of_all(&stage.servers, &stage.tools).await?,
+        versions: versions::of_all(&stage.servers, stage.tools).await?,
         entries: Vec::new(),
         memory: Vec::new(),
         crossings: Vec::new(),
@@ -90,7 +105,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<()> {
         out.join("results.json"),
         serde_json::to_string_pretty(&results)? + "\n",
     )?;
-    write(&results, &out)
+    write(&results, out)
 }
 
 /// Writes what people read of a run again.
@@ -111,7 +126,7 @@ fn write(results: &Results, out: &Path) -> Result<()> {
 
 /// All the drivers of a run, warm.
 struct Field<'a> {
-    stage: &'a Stage,
+    stage: &'a Stage<'a>,
     drivers: BTreeMap<Peer, Driver>,
     /// Ephemerals on the server while no lock is held.
     at_rest: usize,
@@ -120,10 +135,8 @@ struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    async fn start(stage: &'a Stage, results: &mut Results) -> Result<Self> {
-        if stage.plan.peers.contains(&Peer::Curator) {
-            driver::compile(&stage.tools, stage.servers.folder()).await?;
-        }
+    async fn start(stage: &'a Stage<'a>, results: &mut Results) -> Result<Self> {
+        driver::compile(&stage.plan.peers, stage.tools, stage.servers.folder()).await?;
         let mut field = Self {
             stage,
             drivers: BTreeMap::new(),
@@ -145,7 +158,7 @@ impl<'a> Field<'a> {
 
     async fn warm(&self, peer: Peer) -> Result<Driver> {
         let mut driver = self.stage.driver(peer).await?;
-        for order in self.stage.plan.warm_up() {
+        for order in self.stage.plan.warm_up(peer) {
             let why = match driver.obey(&order, PATIENCE).await {
                 Outcome::Measured(_) => continue,
                 Outcome::Failed(why) => why,
@@ -170,20 +183,33 @@ impl<'a> Field<'a> {
             {
                 continue;
             }
-            let (order, began) = (self.stage.plan.order(row, peer), Instant::now());
-            let outcome = self.obey(peer, &order).await?;
-            say_on(format_args!("  {} {}", peer.key(), brief(row, &outcome)));
-            if outcome.measured().is_none() {
-                self.given_up.insert((row, peer));
+            let mut next = Some(row);
+            while let Some(row) = next {
+                let (order, began) = (self.stage.plan.order(row, peer), Instant::now());
+                let outcome = self.obey(peer, &order).await?;
+                let again = if matches!(row, Row::Few { .. }) {
+                    " at 100"
+                } else {
+                    ""
+                };
+                say_on(format_args!(
+                    "  {}{again} {}",
+                    peer.key(),
+                    brief(row, &outcome)
+                ));
+                if outcome.measured().is_none() {
+                    self.given_up.insert((row, peer));
+                }
+                entries.push(Entry {
+                    row,
+                    peer,
+                    round,
+                    turn,
+                    took_ms: u64::try_from(began.elapsed().as_millis())?,
+                    outcome,
+                });
+                next = Plan::follower(row, peer);
             }
-            entries.push(Entry {
-                row,
-                peer,
-                round,
-                turn,
-                took_ms: u64::try_from(began.elapsed().as_millis())?,
-                outcome,
-            });
         }
         say("");
         Ok(())
@@ -221,6 +247,7 @@ pub(crate) fn title(row: Row) -> String {
         Row::Independent => "independent, locks/s".into(),
         Row::Linger => "one lock that lingers, locks/s".into(),
         Row::HandOver { waiters } => format!("hand-over to {}, us", whole(waiters as f64)),
+        Row::Few { after } => format!("hand-over to 100 after {}, us", whole(after as f64)),
     }
 }
 

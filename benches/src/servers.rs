@@ -1,14 +1,18 @@
-//! The servers that a run needs: one ZooKeeper server that syncs to disk, one etcd, one Redis
-//! without persistence.
+//! The servers that a run needs: one ZooKeeper server, one etcd and one `PostgreSQL` that sync to
+//! disk at each commit, and one Redis that does so each second.
 //!
 //! They listen on loopback, on free ports, keep their data in one temporary folder, and end when
 //! `Servers` goes or the runner dies. It never uses a server that runs already.
 
+use std::ffi::OsString;
+use std::fs::Permissions;
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
@@ -51,14 +55,18 @@ pub(crate) struct Servers {
 struct Server {
     address: String,
     child: Child,
+    /// What ends it at once.
+    end: Signal,
     log: PathBuf,
 }
 
 impl Servers {
     /// Starts one server for each store, with data below `parent`, and waits until all serve.
     pub(crate) async fn start(stores: &[Store], tools: &Tools, parent: &Path) -> Result<Self> {
+        // PostgreSQL may be another user's process, and passes through.
         let folder = tempfile::Builder::new()
             .prefix("lockkeeper-benches-")
+            .permissions(Permissions::from_mode(0o711))
             .tempdir_in(parent)?;
         let mut servers = Self {
             running: Vec::new(),
@@ -118,15 +126,21 @@ impl Servers {
             Store::ZooKeeper => zookeeper(tools, &data, &log, port)?,
             Store::Etcd => etcd(tools, &data, &log, [port, other])?,
             Store::Redis => redis(tools, &data, &log, port)?,
+            Store::Postgres => postgres(tools, &data, &log, port)?,
         };
         let log_of_stdout = std::fs::File::options().append(true).open(&log)?;
         let child = command
             .as_std_mut()
             .stdout(Stdio::from(log_of_stdout))
             .spawn()?;
+        let end = match store {
+            Store::Postgres => Signal::QUIT,
+            _ => Signal::KILL,
+        };
         Ok(Server {
             address,
             child,
+            end,
             log,
         })
     }
@@ -135,8 +149,9 @@ impl Servers {
 impl Drop for Server {
     fn drop(&mut self) {
         // Nothing to do about a failure: it has ended already. The folder goes only after its
-        // process.
-        self.child.kill().unwrap_or_default();
+        // process. PostgreSQL has processes of its own, and ends them on this signal.
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, self.end).unwrap_or_default();
         self.child.wait().map(drop).unwrap_or_default();
     }
 }
@@ -149,11 +164,13 @@ impl Server {
                 Store::ZooKeeper => words::zookeeper(&self.address, "srvr").await,
                 Store::Etcd => words::http(&self.address, "/health").await,
                 Store::Redis => words::redis(&self.address, "PING").await,
+                Store::Postgres => words::postgres(&self.address).await,
             };
             let sign = match store {
                 Store::ZooKeeper => "Mode:",
                 Store::Etcd => "true",
                 Store::Redis => "+PONG",
+                Store::Postgres => "serves",
             };
             if answer.is_ok_and(|answer| answer.contains(sign)) {
                 return Ok(());
@@ -235,8 +252,79 @@ fn redis(tools: &Tools, data: &Path, log: &Path, port: u16) -> Result<Command> {
     command
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir"])
         .arg(data)
-        .args(["--save", "", "--appendonly", "no", "--daemonize", "no"]);
+        .args([
+            "--save",
+            "",
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "everysec",
+        ])
+        .args(["--daemonize", "no"]);
     Ok(command)
+}
+
+/// Its superuser `postgres` needs no password. Each waiter of some peers is a connection.
+fn postgres(tools: &Tools, data: &Path, log: &Path, port: u16) -> Result<Command> {
+    let as_root = rustix::process::geteuid().is_root();
+    // It refuses to run as root. A change of the user takes the signal at the runner's end away.
+    let run = |program: &str| -> (PathBuf, Vec<OsString>) {
+        let program = tools.postgres.join(program);
+        if !as_root {
+            return (program, Vec::new());
+        }
+        let words = [
+            "--reuid",
+            "postgres",
+            "--regid",
+            "postgres",
+            "--clear-groups",
+            "--pdeathsig",
+            "QUIT",
+            "--",
+        ];
+        let words = words.map(OsString::from).into_iter();
+        ("setpriv".into(), words.chain([program.into()]).collect())
+    };
+    if as_root {
+        prepare(
+            std::process::Command::new("chown")
+                .arg("postgres")
+                .arg(data),
+        )?;
+    }
+    let (program, words) = run("initdb");
+    let made = data.join("data");
+    prepare(
+        std::process::Command::new(program)
+            .args(words)
+            .args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "-D"])
+            .arg(&made),
+    )?;
+    let (program, words) = run("postgres");
+    let mut command = tied::command(program, log)?;
+    command
+        .args(words)
+        .arg("-D")
+        .arg(&made)
+        .args(["-p", &port.to_string(), "-k"])
+        .arg(data)
+        .args([
+            "-c",
+            "listen_addresses=127.0.0.1",
+            "-c",
+            "max_connections=1200",
+        ]);
+    Ok(command)
+}
+
+/// Runs a step before a server.
+fn prepare(command: &mut std::process::Command) -> Result<()> {
+    let output = command.stdin(Stdio::null()).output()?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into()),
+    }
 }
 
 /// Two ports that are free now.

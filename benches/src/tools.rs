@@ -1,5 +1,5 @@
-//! Finds the tools that are not Rust: Java and jars, Python with kazoo, the servers of etcd and
-//! Redis.
+//! Finds the tools that are not Rust: Java and jars, Python and Node with their packages, and the
+//! servers.
 //!
 //! It never downloads. If tools are missing, one error names them and says how to install them.
 
@@ -9,6 +9,7 @@ use std::process::Command;
 
 use crate::Result;
 use crate::peer::{Peer, Store};
+use crate::plan::Plan;
 
 /// This package's folder, for `install` and what it makes.
 pub(crate) const HERE: &str = env!("CARGO_MANIFEST_DIR");
@@ -35,6 +36,14 @@ const CURATOR: [&str; 9] = [
     "metrics-core",
 ];
 
+const JDK: &str = "default-jdk-headless";
+/// What Python must know for whom.
+const MODULES: [(Peer, &str); 3] = [
+    (Peer::Kazoo, "kazoo"),
+    (Peer::RedisPy, "redis"),
+    (Peer::PythonRedisLock, "redis_lock"),
+];
+
 /// The paths of the tools that the chosen peers need.
 #[derive(Debug, Default)]
 pub(crate) struct Tools {
@@ -43,14 +52,20 @@ pub(crate) struct Tools {
     /// Class paths.
     pub(crate) zookeeper: String,
     pub(crate) curator: String,
+    pub(crate) redisson: String,
     pub(crate) python: PathBuf,
+    pub(crate) node: PathBuf,
+    /// The folder of Node's packages.
+    pub(crate) modules: PathBuf,
     pub(crate) etcd: PathBuf,
     pub(crate) redis: PathBuf,
+    /// The folder of its programs.
+    pub(crate) postgres: PathBuf,
 }
 
 impl Tools {
     /// Looks for all tools, and names all that are missing.
-    pub(crate) fn find(peers: &[Peer]) -> Result<Self> {
+    pub(crate) fn find(plans: &[Plan]) -> Result<Self> {
         let (mut tools, mut missing) = (Self::default(), Vec::new());
         let mut want = |found: Option<PathBuf>, what: &str, package: &'static str| {
             found.unwrap_or_else(|| {
@@ -58,30 +73,60 @@ impl Tools {
                 PathBuf::new()
             })
         };
-        let stores: Vec<Store> = peers.iter().map(|peer| peer.store()).collect();
+        let has = |some: &[Peer]| {
+            plans
+                .iter()
+                .any(|plan| some.iter().any(|peer| plan.peers.contains(peer)))
+        };
+        let stores: Vec<Store> = plans.iter().flat_map(Plan::stores).collect();
+        let redisson = has(&[Peer::Redisson]);
+        if stores.contains(&Store::ZooKeeper) || redisson {
+            tools.java = want(java("java"), "Java", JDK);
+        }
+        if has(&[Peer::Curator]) || redisson {
+            tools.javac = want(java("javac"), "a Java compiler", JDK);
+        }
         if stores.contains(&Store::ZooKeeper) {
-            tools.java = want(java("java"), "Java", "default-jdk-headless");
             tools.zookeeper = match std::env::var("ZOOKEEPER_HOME") {
                 Ok(home) if !home.is_empty() => format!("{home}/lib/*:{home}/*"),
                 _ => jars(&ZOOKEEPER, &mut want, "zookeeper"),
             };
         }
-        if peers.contains(&Peer::Curator) {
-            tools.javac = want(java("javac"), "a Java compiler", "default-jdk-headless");
+        if has(&[Peer::Curator]) {
             tools.curator = jars(
                 &CURATOR,
                 &mut want,
                 "libcurator-recipes-java libcurator-framework-java libcurator-client-java libslf4j-java",
             );
         }
-        if peers.contains(&Peer::Kazoo) {
-            tools.python = want(python(), "Python with kazoo", "python3-venv");
+        if redisson {
+            let lib = Path::new(HERE).join(".redisson/lib");
+            let lib = want(Some(lib).filter(|lib| lib.is_dir()), "Redisson", "maven");
+            tools.redisson = format!("{}/*", lib.display());
+        }
+        for (peer, module) in MODULES {
+            if has(&[peer]) {
+                tools.python = want(
+                    python(module),
+                    &format!("Python with {module}"),
+                    "python3-venv",
+                );
+            }
+        }
+        if has(&[Peer::NodeRedlock]) {
+            tools.node = want(on_path("node"), "Node", "nodejs npm");
+            let modules = Some(Path::new(HERE).join(".node"));
+            let found = modules.filter(|modules| modules.join("node_modules/redlock").is_dir());
+            tools.modules = want(found, "redlock for Node", "nodejs npm");
         }
         if stores.contains(&Store::Etcd) {
             tools.etcd = want(on_path("etcd"), "etcd", "etcd-server");
         }
         if stores.contains(&Store::Redis) {
             tools.redis = want(on_path("redis-server"), "redis-server", "redis-server");
+        }
+        if stores.contains(&Store::Postgres) {
+            tools.postgres = want(postgres(), "PostgreSQL", "postgresql");
         }
         match missing.is_empty() {
             true => Ok(tools),
@@ -94,8 +139,8 @@ fn complaint(missing: Vec<(String, &'static str)>) -> crate::Error {
     let (what, mut packages): (Vec<_>, Vec<_>) = missing.into_iter().unzip();
     packages.dedup();
     format!(
-        "these are missing: {}; install them with `apt-get install {}` or let benches/install do it (kazoo comes from there), \
-         or choose others with --peers",
+        "these are missing: {}; install them with `apt-get install {}` or let benches/install do it (what is of no Debian package \
+         comes from there), or choose others with --peers",
         what.join(", "),
         packages.join(" "),
     )
@@ -127,8 +172,8 @@ fn java(program: &str) -> Option<PathBuf> {
     }
 }
 
-/// The Python of the virtual environment that `install` makes, or any that knows kazoo.
-fn python() -> Option<PathBuf> {
+/// The Python of the virtual environment that `install` makes, or any that knows the module.
+fn python(module: &str) -> Option<PathBuf> {
     let venv = std::env::var_os("LOCKKEEPER_BENCH_VENV")
         .unwrap_or_else(|| OsString::from(format!("{HERE}/.venv")));
     let candidates = [
@@ -136,9 +181,18 @@ fn python() -> Option<PathBuf> {
         on_path("python3"),
     ];
     candidates.into_iter().flatten().find(|python| {
-        let knows = Command::new(python).args(["-c", "import kazoo"]).output();
+        let knows = Command::new(python)
+            .args(["-c", &format!("import {module}")])
+            .output();
         knows.is_ok_and(|output| output.status.success())
     })
+}
+
+/// Debian keeps the programs of each version in a folder of its own, beside the path.
+fn postgres() -> Option<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
+    let bins = versions.flatten().map(|version| version.path().join("bin"));
+    bins.filter(|bin| bin.join("initdb").is_file()).max()
 }
 
 fn on_path(program: &str) -> Option<PathBuf> {

@@ -12,7 +12,7 @@ use crate::servers::Servers;
 use crate::tools::{HERE, Tools};
 use crate::{Result, words};
 
-const LOCK_FILE: &str = include_str!("../Cargo.lock");
+const LOCK_FILE: &str = include_str!("../../Cargo.lock");
 
 /// The version of a crate that is compiled in.
 pub(crate) fn of_package(name: &str) -> &'static str {
@@ -61,6 +61,13 @@ pub(crate) async fn of_all(servers: &Servers, tools: &Tools) -> Result<BTreeMap<
         let line = first_line(Command::new(&tools.redis).arg("--version"));
         let version = line.split(' ').find_map(|word| word.strip_prefix("v="));
         add("Redis server", version.unwrap_or(&line).to_owned());
+    }
+    if !servers.address(Store::Postgres).is_empty() {
+        let postgres = tools.postgres.join("postgres");
+        add(
+            "PostgreSQL server",
+            first_line(Command::new(postgres).arg("--version")),
+        );
     }
     Ok(versions)
 }

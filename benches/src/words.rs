@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_postgres::NoTls;
 
 use crate::Result;
 
@@ -74,4 +75,14 @@ pub(crate) async fn etcd_watchers(server: &str) -> Result<(usize, usize)> {
 /// The answer of Redis to one command, whose words have no spaces.
 pub(crate) async fn redis(server: &str, command: &str) -> Result<String> {
     ask(server, &format!("{command}\r\nQUIT\r\n")).await
+}
+
+/// Whether `PostgreSQL` gives connections.
+pub(crate) async fn postgres(server: &str) -> Result<String> {
+    let url = format!("postgres://postgres@{server}/postgres");
+    let (client, connection) = tokio_postgres::connect(&url, NoTls).await?;
+    // It ends with its client.
+    tokio::spawn(connection);
+    client.batch_execute("SELECT").await?;
+    Ok("serves".into())
 }

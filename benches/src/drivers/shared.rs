@@ -2,66 +2,89 @@
 
 use std::time::Duration;
 
-use super::pipelined::Pipelined;
-use super::{SESSION_TIMEOUT, Workloads};
+use super::{SESSION_TIMEOUT, Workloads, obey};
 use crate::Result;
 use crate::order::Answer;
+use crate::peer::Store;
+use lockkeeper::Keeper;
 use lockkeeper_cli::access::Access;
 use lockkeeper_cli::bench::baseline::Baseline;
-use lockkeeper_cli::bench::bench_dir::Reach;
+use lockkeeper_cli::bench::bench_dir::{RawStore, Reach};
 use lockkeeper_cli::bench::ours::Ours;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) async fn lockkeeper(server: &str) -> Result<Ours> {
-    Ours::connect(&reach(server), &super::run()).await
+/// Obeys as Lockkeeper on a store.
+pub(super) async fn lockkeeper<S: RawStore>(reach: &Reach) -> Result<()> {
+    let ours = Ours::<S>::connect(reach, &super::run()).await?;
+    obey(&ours, "lockkeeper").await?;
+    ours.close().await
 }
 
-pub(super) async fn baseline(server: &str) -> Result<Baseline> {
-    Baseline::connect(&reach(server), &super::run()).await
+/// Obeys as a baseline, which is of this package.
+pub(super) async fn baseline<S: RawStore>(reach: &Reach, package: &str) -> Result<()> {
+    let baseline = Baseline::<S>::connect(reach, &super::run()).await?;
+    obey(&baseline, package).await?;
+    baseline.close().await
 }
 
-pub(super) async fn pipelined(server: &str) -> Result<Baseline<Pipelined>> {
-    Baseline::connect(&reach(server), &super::run()).await
-}
-
-fn reach(server: &str) -> Reach {
-    Reach {
-        servers: server.to_owned(),
+/// Where a server is, with whatever makes a new one ready.
+pub(super) async fn reach(on: Store, server: &str) -> Result<Reach> {
+    let servers = url(on, server);
+    if on != Store::ZooKeeper {
+        // A store without any data may have lost all of it, unless somebody says that it is new.
+        let keeper = Keeper::builder(&servers).new_store(true);
+        keeper.connect().await?.close().await;
+    }
+    Ok(Reach {
+        servers,
         session_timeout: SESSION_TIMEOUT,
         connect_timeout: CONNECT_TIMEOUT,
         access: Access::default(),
+    })
+}
+
+/// The server of a store, as clients name it.
+pub(super) fn url(on: Store, server: &str) -> String {
+    match on {
+        Store::Redis => format!("redis://{server}"),
+        Store::Postgres => format!("postgres://postgres@{server}/postgres"),
+        Store::ZooKeeper | Store::Etcd => server.to_owned(),
     }
 }
 
-macro_rules! workloads {
-    ($what:ty $(, $more:item)?) => {
-        impl Workloads for $what {
-            async fn uncontended(&self, rounds: usize) -> Result<Answer> {
-                Ok(Answer::of_times(&self.uncontended(rounds).await?))
-            }
+impl<S: RawStore> Workloads for Ours<S> {
+    async fn uncontended(&self, rounds: usize) -> Result<Answer> {
+        Ok(Answer::of_times(&self.uncontended(rounds).await?))
+    }
 
-            // They know themselves how often: the order says the same.
-            async fn hand_over(&self, waiters: usize, _: usize) -> Result<Answer> {
-                Ok(Answer::of_hand_over(&self.hand_over(waiters).await?))
-            }
+    // It knows itself how often: the order says the same.
+    async fn hand_over(&self, waiters: usize, _: usize) -> Result<Answer> {
+        Ok(Answer::of_hand_over(&self.hand_over(waiters).await?))
+    }
 
-            async fn independent(&self, locks: usize, milliseconds: u64) -> Result<Answer> {
-                let time = Duration::from_millis(milliseconds);
-                Ok(Answer::of_rate(self.independent(locks, time).await?))
-            }
+    async fn independent(&self, locks: usize, milliseconds: u64) -> Result<Answer> {
+        let time = Duration::from_millis(milliseconds);
+        Ok(Answer::of_rate(self.independent(locks, time).await?))
+    }
 
-            $($more)?
-        }
-    };
-}
-
-workloads!(
-    Ours,
     async fn linger(&self, milliseconds: u64) -> Result<Answer> {
         let time = Duration::from_millis(milliseconds);
         Ok(Answer::of_rate(self.linger(time).await?))
     }
-);
-workloads!(Baseline);
-workloads!(Baseline<Pipelined>);
+}
+
+impl<S: RawStore> Workloads for Baseline<S> {
+    async fn uncontended(&self, rounds: usize) -> Result<Answer> {
+        Ok(Answer::of_times(&self.uncontended(rounds).await?))
+    }
+
+    async fn hand_over(&self, waiters: usize, _: usize) -> Result<Answer> {
+        Ok(Answer::of_hand_over(&self.hand_over(waiters).await?))
+    }
+
+    async fn independent(&self, locks: usize, milliseconds: u64) -> Result<Answer> {
+        let time = Duration::from_millis(milliseconds);
+        Ok(Answer::of_rate(self.independent(locks, time).await?))
+    }
+}

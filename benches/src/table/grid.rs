@@ -70,7 +70,7 @@ pub(super) fn cell(results: &Results, row: Row, peer: Peer) -> String {
 
 pub(super) fn ratio(results: &Results, row: Row, peer: Peer, to: Peer) -> String {
     let ratio = results.ratio(row, peer, to);
-    ratio.map_or_else(String::new, three)
+    ratio.map_or_else(String::new, |ratio| spread(ratio, three))
 }
 
 pub(super) fn header<'a>(text: &mut String, columns: impl Iterator<Item = &'a str>) {
@@ -105,9 +105,9 @@ mod tests {
             failed,
             ..Answer::default()
         };
-        results.add(row(5_000), Peer::Redis, 0, failed(1_139));
-        results.add(row(5_000), Peer::Redis, 1, failed(1_220));
-        results.add(row(5_000), Peer::Redis, 2, failed(0));
+        results.add(row(5_000), Peer::ClientLock, 0, failed(1_139));
+        results.add(row(5_000), Peer::ClientLock, 1, failed(1_220));
+        results.add(row(5_000), Peer::ClientLock, 2, failed(0));
         results.add(
             row(5_000),
             Peer::Kazoo,
@@ -119,7 +119,7 @@ mod tests {
         );
 
         assert_eq!(
-            cell(&results, row(5_000), Peer::Redis),
+            cell(&results, row(5_000), Peer::ClientLock),
             "1 139 to 1 220 of 5 000 failed, in 2 of 3 rounds"
         );
         assert_eq!(cell(&results, row(5_000), Peer::Kazoo), "4 071");

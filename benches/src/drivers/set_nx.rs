@@ -1,28 +1,29 @@
 //! The usual lock on Redis: `SET NX PX` with a random value, and a script that deletes the key only
 //! if the value is still ours.
 //!
-//! A client that finds it taken asks again after ten milliseconds. There is no queue, no order, and
-//! no notification.
+//! A client that finds it taken asks again after a pause. There is no queue, no order, and no
+//! notification.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Script};
+use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, Script};
 use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::contender::Contender;
 use crate::Result;
+use crate::peer::PAUSE_MS;
 
-const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(PAUSE_MS);
 const EXPIRY: Duration = Duration::from_secs(600);
 const UNLOCK: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
 
 #[derive(Clone)]
-pub(super) struct Redis {
+pub(super) struct SetNx {
     connection: MultiplexedConnection,
     unlock: Arc<Script>,
     /// How many calls have been refused and have not been granted yet.
@@ -32,12 +33,14 @@ pub(super) struct Redis {
 /// The key and our value.
 pub(super) struct Hold(String, String);
 
-impl Redis {
+impl SetNx {
     pub(super) async fn connect(server: &str) -> Result<Self> {
         // A crowd that polls keeps the server busy; an answer may take long.
         let config =
             AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(60)));
-        let client = Client::open(format!("redis://{server}/"))?;
+        let info = format!("redis://{server}/").into_connection_info()?;
+        let tcp = info.tcp_settings().clone().set_nodelay(true);
+        let client = Client::open(info.set_tcp_settings(tcp))?;
         Ok(Self {
             connection: client
                 .get_multiplexed_async_connection_with_config(&config)
@@ -48,7 +51,7 @@ impl Redis {
     }
 }
 
-impl Contender for Redis {
+impl Contender for SetNx {
     type Seat = ();
     type Hold = Hold;
 
