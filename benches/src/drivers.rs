@@ -8,6 +8,7 @@ mod client_lock;
 mod contender;
 mod etcd;
 mod pipelined;
+mod polling;
 mod postgres;
 mod set_nx;
 mod shared;

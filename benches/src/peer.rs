@@ -180,6 +180,9 @@ impl Peer {
             }
             // Each waiter keeps the whole list in memory.
             Self::ClientLock => Some("not run: by its growth, 8 GB"),
+            Self::RedisPy | Self::PythonRedisLock | Self::NodeRedlock | Self::Redisson => {
+                Some("not tried yet")
+            }
             _ => Some("not run: minutes a round"),
         }
     }

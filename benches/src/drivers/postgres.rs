@@ -4,20 +4,17 @@
 //! Each waiter has a connection of its own, as programs have. An advisory lock is waited for at the
 //! server, in a queue. The others are asked for again after a pause, in any order.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use tokio::time::sleep;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
 use super::contender::Contender;
+use super::polling::Refused;
 use super::shared;
 use crate::Result;
-use crate::peer::{PAUSE_MS, Store};
+use crate::peer::Store;
 
-const PAUSE: Duration = Duration::from_millis(PAUSE_MS);
 const TABLE: &str =
     "CREATE TABLE IF NOT EXISTS bench_rows (lock text PRIMARY KEY, holder text NOT NULL)";
 
@@ -36,8 +33,7 @@ pub(super) struct Postgres {
     aside: Arc<Client>,
     /// Connections that nobody uses at the moment: opening them is not measured.
     idle: Arc<Mutex<Vec<Arc<Client>>>>,
-    /// How many calls have been refused and have not been granted yet.
-    refused: Arc<AtomicUsize>,
+    refused: Refused,
 }
 
 /// The connection that holds it, and its name.
@@ -52,7 +48,7 @@ impl Postgres {
             server: server.into(),
             aside,
             idle: Arc::default(),
-            refused: Arc::default(),
+            refused: Refused::default(),
         })
     }
 
@@ -124,17 +120,9 @@ impl Contender for Postgres {
     }
 
     async fn lock(&self, name: &str, client: &Arc<Client>) -> Result<Hold> {
-        let mut waits = false;
-        while !self.try_lock(name, client).await? {
-            if !waits {
-                waits = true;
-                self.refused.fetch_add(1, Ordering::Relaxed);
-            }
-            sleep(PAUSE).await;
-        }
-        if waits {
-            self.refused.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.refused
+            .until_granted(|| self.try_lock(name, client))
+            .await?;
         Ok(Hold(Arc::clone(client), name.to_owned()))
     }
 
@@ -155,7 +143,7 @@ impl Contender for Postgres {
 
     async fn all_wait(&self, _: &str, waiters: usize) -> Result<bool> {
         if self.way != Way::Advisory {
-            return Ok(self.refused.load(Ordering::Relaxed) >= waiters);
+            return Ok(self.refused.count() >= waiters);
         }
         let count = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
         let waiting: i64 = self.aside.query_one(count, &[]).await?.try_get(0)?;

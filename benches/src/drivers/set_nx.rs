@@ -5,19 +5,16 @@
 //! notification.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, Script};
-use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::contender::Contender;
+use super::polling::Refused;
 use crate::Result;
-use crate::peer::PAUSE_MS;
 
-const PAUSE: Duration = Duration::from_millis(PAUSE_MS);
 const EXPIRY: Duration = Duration::from_secs(600);
 const UNLOCK: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
@@ -26,8 +23,7 @@ const UNLOCK: &str =
 pub(super) struct SetNx {
     connection: MultiplexedConnection,
     unlock: Arc<Script>,
-    /// How many calls have been refused and have not been granted yet.
-    refused: Arc<AtomicUsize>,
+    refused: Refused,
 }
 
 /// The key and our value.
@@ -46,7 +42,7 @@ impl SetNx {
                 .get_multiplexed_async_connection_with_config(&config)
                 .await?,
             unlock: Arc::new(Script::new(UNLOCK)),
-            refused: Arc::default(),
+            refused: Refused::default(),
         })
     }
 }
@@ -69,25 +65,19 @@ impl Contender for SetNx {
 
     async fn lock(&self, name: &str, (): &()) -> Result<Hold> {
         let value = Uuid::new_v4().simple().to_string();
-        let mut connection = self.connection.clone();
+        let connection = &self.connection;
         let mut set = redis::cmd("SET");
         set.arg(name).arg(&value);
         set.arg("NX").arg("PX").arg(EXPIRY.as_millis() as u64);
-        let mut waits = false;
-        while set
-            .query_async::<Option<String>>(&mut connection)
-            .await?
-            .is_none()
-        {
-            if !waits {
-                waits = true;
-                self.refused.fetch_add(1, Ordering::Relaxed);
-            }
-            sleep(PAUSE).await;
-        }
-        if waits {
-            self.refused.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.refused
+            .until_granted(|| {
+                let (set, mut connection) = (&set, connection.clone());
+                async move {
+                    let done = set.query_async::<Option<String>>(&mut connection).await?;
+                    Ok(done.is_some())
+                }
+            })
+            .await?;
         Ok(Hold(name.to_owned(), value))
     }
 
@@ -102,6 +92,6 @@ impl Contender for SetNx {
     }
 
     async fn all_wait(&self, _: &str, waiters: usize) -> Result<bool> {
-        Ok(self.refused.load(Ordering::Relaxed) >= waiters)
+        Ok(self.refused.count() >= waiters)
     }
 }

@@ -53,38 +53,33 @@ pub(super) fn url(on: Store, server: &str) -> String {
     }
 }
 
-impl<S: RawStore> Workloads for Ours<S> {
-    async fn uncontended(&self, rounds: usize) -> Result<Answer> {
-        Ok(Answer::of_times(&self.uncontended(rounds).await?))
-    }
+macro_rules! workloads {
+    ($what:ident $(, $more:item)?) => {
+        impl<S: RawStore> Workloads for $what<S> {
+            async fn uncontended(&self, rounds: usize) -> Result<Answer> {
+                Ok(Answer::of_times(&self.uncontended(rounds).await?))
+            }
 
-    // It knows itself how often: the order says the same.
-    async fn hand_over(&self, waiters: usize, _: usize) -> Result<Answer> {
-        Ok(Answer::of_hand_over(&self.hand_over(waiters).await?))
-    }
+            // They know themselves how often: the order says the same.
+            async fn hand_over(&self, waiters: usize, _: usize) -> Result<Answer> {
+                Ok(Answer::of_hand_over(&self.hand_over(waiters).await?))
+            }
 
-    async fn independent(&self, locks: usize, milliseconds: u64) -> Result<Answer> {
-        let time = Duration::from_millis(milliseconds);
-        Ok(Answer::of_rate(self.independent(locks, time).await?))
-    }
+            async fn independent(&self, locks: usize, milliseconds: u64) -> Result<Answer> {
+                let time = Duration::from_millis(milliseconds);
+                Ok(Answer::of_rate(self.independent(locks, time).await?))
+            }
 
+            $($more)?
+        }
+    };
+}
+
+workloads!(
+    Ours,
     async fn linger(&self, milliseconds: u64) -> Result<Answer> {
         let time = Duration::from_millis(milliseconds);
         Ok(Answer::of_rate(self.linger(time).await?))
     }
-}
-
-impl<S: RawStore> Workloads for Baseline<S> {
-    async fn uncontended(&self, rounds: usize) -> Result<Answer> {
-        Ok(Answer::of_times(&self.uncontended(rounds).await?))
-    }
-
-    async fn hand_over(&self, waiters: usize, _: usize) -> Result<Answer> {
-        Ok(Answer::of_hand_over(&self.hand_over(waiters).await?))
-    }
-
-    async fn independent(&self, locks: usize, milliseconds: u64) -> Result<Answer> {
-        let time = Duration::from_millis(milliseconds);
-        Ok(Answer::of_rate(self.independent(locks, time).await?))
-    }
-}
+);
+workloads!(Baseline);
