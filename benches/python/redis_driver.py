@@ -34,9 +34,12 @@ class Polling(Driver):
             """It tells who has been refused and not been granted yet."""
 
             def do_acquire(self, token):
-                granted = super().do_acquire(token)
-                with driver.counting:
-                    (driver.refused.discard if granted else driver.refused.add)(id(self))
+                granted = True  # who fails asks no more
+                try:
+                    granted = super().do_acquire(token)
+                finally:
+                    with driver.counting:
+                        (driver.refused.discard if granted else driver.refused.add)(id(self))
                 return granted
 
         return self.client.lock(name, timeout=TTL, sleep=self.pause, lock_class=Counted)
