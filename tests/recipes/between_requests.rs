@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use lockkeeper::embedded::{Code, EmbeddedServer, Match, Op};
 use lockkeeper::{Error, Keeper, Owner, SessionEvent};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 use zookeeper_client::{Acl, AuthId, Permission};
 
+use testbench::relay::pass_on;
 use testbench::{Make, World, case, eventually};
 use testbench::{children, keeper};
 
@@ -266,13 +267,10 @@ async fn slow_relay(to: std::net::SocketAddr, pause: Duration) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     tokio::spawn(async move {
-        while let Ok((mut near, _)) = listener.accept().await {
+        while let Ok((client, _)) = listener.accept().await {
             tokio::spawn(async move {
                 sleep(pause).await;
-                let mut far = TcpStream::connect(to).await.unwrap();
-                tokio::io::copy_bidirectional(&mut near, &mut far)
-                    .await
-                    .ok();
+                pass_on(client, to).await;
             });
         }
     });

@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use lockkeeper::{Error, Keeper, UnreachableReason};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
 use testbench::keeper;
+use testbench::relay::pass_on;
 use testbench::stall::Stall;
 use testbench::zookeeper::Servers;
 use testbench::{World, case, ports};
@@ -86,8 +87,7 @@ async fn starting(server: SocketAddr, takes: Duration) -> String {
             tokio::spawn(async move {
                 let mut word = [0; 4];
                 if Instant::now() > serves {
-                    let mut way = TcpStream::connect(server).await.unwrap();
-                    copy_bidirectional(&mut stream, &mut way).await.ok();
+                    pass_on(stream, server).await;
                 } else if stream.read_exact(&mut word).await.is_ok() && &word == b"srvr" {
                     let answer = b"This ZooKeeper instance is not currently serving requests\n";
                     stream.write_all(answer).await.ok();
@@ -128,11 +128,8 @@ async fn a_first_connect_waits_for_servers_that_are_not_there_yet(world: World) 
     tokio::spawn(async move {
         tokio::time::sleep(TAKES).await;
         let listener = socket.listen(8).unwrap();
-        while let Ok((mut stream, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let mut way = TcpStream::connect(server).await.unwrap();
-                copy_bidirectional(&mut stream, &mut way).await.ok();
-            });
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(pass_on(stream, server));
         }
     });
 

@@ -150,6 +150,14 @@ async fn listen(address: SocketAddr, backlog: u32) -> TcpListener {
     }
 }
 
+/// Copies both ways between a client and a server, until one of them ends. There may be no server:
+/// a keeper still asks at the end of a case.
+pub async fn pass_on(mut client: TcpStream, server: SocketAddr) {
+    if let Ok(mut server) = TcpStream::connect(server).await {
+        copy_bidirectional(&mut client, &mut server).await.ok();
+    }
+}
+
 /// Copies both ways while the way is open. A connection that the way went silent under is never
 /// heard of again, and neither end is closed: a server frees what is bound to one that is.
 async fn pipe(mut client: TcpStream, server: SocketAddr, mut ways: watch::Receiver<Way>) {

@@ -10,11 +10,12 @@ use futures_util::future::join_all;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, copy_bidirectional};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::{Holder, one_line, outcome, queued, run};
 use crate::tool::lockkeeper;
+use testbench::relay::pass_on;
 use testbench::stall::Stall;
 use testbench::stranger::Make;
 use testbench::{World, case, eventually};
@@ -395,12 +396,7 @@ async fn endless_dump(server: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>) {
             tokio::spawn(async move {
                 let mut begin = [0; 4];
                 if client.peek(&mut begin).await.is_ok() && &begin != b"dump" {
-                    let mut server = TcpStream::connect(server).await.unwrap();
-                    // However it ends.
-                    copy_bidirectional(&mut client, &mut server)
-                        .await
-                        .unwrap_or_default();
-                    return;
+                    return pass_on(client, server).await;
                 }
                 let sessions = b"Session 0x1\n".repeat(1 << 12);
                 while client.write_all(&sessions).await.is_ok() {
