@@ -81,13 +81,15 @@ impl Hold {
     }
 
     pub(crate) fn state(&self) -> GuardState {
-        if self.loss().is_some() {
-            GuardState::Lost
-        } else if self.all_held.iter().any(|held| held.entry.is_suspect()) {
-            GuardState::Suspect
-        } else {
-            GuardState::Held
+        let mut state = GuardState::Held;
+        for held in &self.all_held {
+            match held.entry.is_suspect() {
+                Err(_) => return GuardState::Lost,
+                Ok(true) => state = GuardState::Suspect,
+                Ok(false) => {}
+            }
         }
+        state
     }
 
     pub(crate) fn lost(&self) -> Lost {
@@ -148,12 +150,8 @@ impl Hold {
             // Other guards hold it still.
             return Ok(());
         };
-        let (mut places, mut leaving) = (Vec::new(), Vec::new());
-        for held in hold.all_held {
-            let (place, left) = held.leaving();
-            places.push(place);
-            leaving.push(left);
-        }
+        let each = hold.all_held.into_iter().map(HeldTicket::leaving);
+        let (places, leaving): (Vec<_>, Vec<_>) = each.unzip();
         let left = tokio::select! {
             biased;
             left = TicketPlace::leave_together(places) => left,

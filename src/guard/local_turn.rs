@@ -61,7 +61,7 @@ impl LocalTurn {
     /// # Cancel safety
     ///
     /// As the release of a hold: it goes on in the background.
-    pub(crate) async fn release(mut self) -> Result<()> {
+    pub(crate) async fn release(mut self: Box<Self>) -> Result<()> {
         let Some((hold, baton)) = self.pass_on() else {
             return Ok(());
         };

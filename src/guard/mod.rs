@@ -106,7 +106,7 @@ impl Guard {
         match turn {
             Some(turn) => {
                 drop(hold);
-                Box::pin(turn.release()).await
+                turn.release().await
             }
             None => hold.release().await,
         }

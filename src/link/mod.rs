@@ -138,7 +138,7 @@ pub(crate) struct Created {
 }
 
 /// One read of a `multi_read`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Read<'a> {
     Data(&'a str),
     Children(&'a str),

@@ -130,6 +130,10 @@ impl Departure {
         }
     }
 
+    pub(crate) fn plan(&self) -> &ReleasePlan {
+        &self.plan
+    }
+
     /// The version of the directory at which the mark is left.
     pub(crate) fn marks_at(&self) -> Option<i32> {
         self.plan.marks_at()

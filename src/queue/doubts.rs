@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::link::{Code, Found, Read};
 use crate::name::LockName;
 use crate::protocol::dialect::Doubt;
+use crate::protocol::ticket::path_in;
 use crate::session::{Failure, Session, failed};
 
 const LOOKING: &str = "look at";
@@ -22,9 +23,7 @@ pub(super) async fn read(
     if doubts.is_empty() {
         return Ok(());
     }
-    let paths = doubts
-        .iter()
-        .map(|doubt| format!("{directory}/{}", doubt.node));
+    let paths = doubts.iter().map(|doubt| path_in(directory, &doubt.node));
     let paths: Vec<String> = paths.collect();
     let reads = doubts.iter().zip(&paths).map(|(doubt, path)| {
         if doubt.asks_for_children() {

@@ -19,7 +19,7 @@ use crate::link::{Code, Create, Created, Fault, Link, Node, Write};
 use crate::name::LockName;
 use crate::protocol::join::AfterCreate;
 use crate::protocol::lease::Moment;
-use crate::protocol::ticket::{Mode, Ticket, TicketData};
+use crate::protocol::ticket::{self, Mode, Ticket, TicketData};
 use crate::session::pool::Reservation;
 use crate::session::setbacks::Setbacks;
 use crate::session::{End, Failure, Session, failed, too_large};
@@ -259,7 +259,7 @@ fn writes(asked: &[(String, Vec<u8>)]) -> Vec<Write<'_>> {
 impl Queue {
     /// The start of the path of a ticket of ours, and what stands in it.
     fn asks(&self, attempt: Uuid) -> (String, Vec<u8>) {
-        let start = format!("{}/{}", self.directory.path, self.recipe.prefix());
+        let start = ticket::path_in(&self.directory.path, self.recipe.prefix());
         let line = TicketData {
             attempt,
             at: now_ms(),

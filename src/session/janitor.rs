@@ -23,6 +23,7 @@ use crate::link::{Link, Reply, Write};
 use crate::protocol::departure::Departure;
 use crate::protocol::mark::ReleasePlan;
 use crate::protocol::sweep::Wish;
+use crate::protocol::ticket::path_in;
 
 /// A ticket whose identity is known.
 #[derive(Debug, Clone)]
@@ -34,7 +35,7 @@ pub(crate) struct TicketId {
 
 impl TicketId {
     pub(crate) fn path(&self) -> String {
-        format!("{}/{}", self.directory, self.ticket)
+        path_in(&self.directory, &self.ticket)
     }
 }
 
@@ -188,21 +189,24 @@ impl Janitor {
 }
 
 /// The writes by which a ticket leaves.
-pub(crate) fn writes<'a>(id: &'a TicketId, path: &'a str, plan: &'a ReleasePlan) -> Vec<Write<'a>> {
-    let directory = &*id.directory;
-    let czxid = id.czxid;
-    let last = Write::DeleteTicket { path, czxid };
-    match plan {
-        ReleasePlan::Plain => vec![last],
+pub(crate) fn writes<'a>(
+    directory: &'a str,
+    (path, czxid): (&'a str, i64),
+    plan: &'a ReleasePlan,
+) -> impl Iterator<Item = Write<'a>> {
+    let (before, after) = match plan {
+        ReleasePlan::Plain => (None, None),
         ReleasePlan::Unmarked { version } => {
             let (path, version) = (directory, *version);
-            vec![Write::Check { path, version }, last]
+            (Some(Write::Check { path, version }), None)
         }
         ReleasePlan::Marked { mark, version } => {
-            vec![Write::set(directory, mark, *version), last]
+            (Some(Write::set(directory, mark, *version)), None)
         }
-        ReleasePlan::LastOut(_) => vec![last, Write::delete(directory)],
-    }
+        ReleasePlan::LastOut(_) => (None, Some(Write::delete(directory))),
+    };
+    let ticket = Write::DeleteTicket { path, czxid };
+    before.into_iter().chain([ticket]).chain(after)
 }
 
 /// Sends one delete; the request is on its way when this returns.
@@ -215,7 +219,8 @@ fn send<'a>(
     match plan {
         ReleasePlan::Plain => link.delete_ticket(path, id.czxid),
         plan => {
-            let reply = link.multi(&writes(id, path, plan));
+            let writes: Vec<_> = writes(&id.directory, (path, id.czxid), plan).collect();
+            let reply = link.multi(&writes);
             Box::pin(async move { reply.await.map(drop) })
         }
     }

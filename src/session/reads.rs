@@ -8,12 +8,12 @@
 //! them. It waits for no other caller: that may be dropped, kept without being polled, or on a
 //! runtime that is not driven. A read may have no answer. Its meaning is decided elsewhere.
 
-use std::collections::BTreeMap;
 use std::future::poll_fn;
+use std::iter::Peekable;
 use std::sync::Arc;
 use std::task::Poll;
+use std::vec::IntoIter;
 
-use futures_util::future::join_all;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot::{self, Receiver, Sender};
 
@@ -26,8 +26,8 @@ use crate::protocol::lease::Moment;
 /// The most directories in one request: their data come back in one answer.
 const MOST: usize = 64;
 
-/// The calls that ask for each directory.
-type PendingReads = BTreeMap<Arc<str>, Vec<Sender<DirectoryRead>>>;
+/// A directory, and the call that asks for it.
+type PendingRead = (Arc<str>, Sender<DirectoryRead>);
 
 /// A directory's node, and the moment of the answer.
 type DirectoryRead = (Moment, Node);
@@ -40,7 +40,7 @@ pub(super) struct ReadBatcher {
     /// The session's own: both end together.
     runtime: Handle,
     /// Reads that are not sent yet. While there are any, a task is about to send them.
-    asked: Arc<Latch<PendingReads>>,
+    asked: Arc<Latch<Vec<PendingRead>>>,
 }
 
 impl ReadBatcher {
@@ -81,7 +81,7 @@ impl ReadBatcher {
     fn is_first(&self, directory: &Arc<str>, answer: Sender<DirectoryRead>) -> bool {
         let mut asked = self.asked.lock();
         let is_first = asked.is_empty();
-        asked.entry(Arc::clone(directory)).or_default().push(answer);
+        asked.push((Arc::clone(directory), answer));
         is_first
     }
 }
@@ -101,32 +101,46 @@ async fn step_back() {
 }
 
 /// Reads each directory once, however many ask for it.
-async fn send(link: &dyn Link, clock: &dyn Clock, asked: PendingReads) {
-    let mut asked: Vec<_> = asked.into_iter().collect();
-    let requests = asked.chunks_mut(MOST).map(|those| {
-        let reads = those.iter().map(|(directory, _)| Read::Data(directory));
-        // This call sends it.
-        let found = link.multi_read(&reads.collect::<Vec<_>>());
-        async move {
-            // A call without an answer does a verified read.
-            let found = found.await.unwrap_or_default();
-            let at = clock.now();
-            for ((_, answers), found) in those.iter_mut().zip(found) {
-                if let Found::Node(node) = found {
-                    for answer in answers.drain(..) {
-                        answer.send((at, node.clone())).ok();
-                    }
-                }
-            }
+async fn send(link: &dyn Link, clock: &dyn Clock, mut asked: Vec<PendingRead>) {
+    asked.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    let directories = asked.iter().map(|(directory, _)| Read::Data(directory));
+    let mut reads: Vec<Read<'_>> = directories.collect();
+    reads.dedup();
+    // All are sent before the first is waited for, and answered in that order.
+    let requests = reads.chunks(MOST).map(|those| link.multi_read(those));
+    let requests: Vec<_> = requests.collect();
+    let mut calls = asked.into_iter().peekable();
+    for request in requests {
+        let mut found = request.await.unwrap_or_default().into_iter();
+        let at = clock.now();
+        for _ in 0..MOST {
+            answer(&mut calls, at, found.next());
         }
-    });
-    join_all(requests).await;
+    }
+}
+
+/// Answers the calls of the next directory. One without an answer does a verified read.
+fn answer(calls: &mut Peekable<IntoIter<PendingRead>>, at: Moment, found: Option<Found>) {
+    let Some((directory, last)) = calls.next() else {
+        return;
+    };
+    let more = std::iter::from_fn(|| calls.next_if(|(other, _)| *other == directory));
+    match found {
+        Some(Found::Node(node)) => {
+            for (_, more) in more {
+                more.send((at, node.clone())).ok();
+            }
+            last.send((at, node)).ok();
+        }
+        _ => more.for_each(drop),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
+    use futures_util::future::join_all;
     use tokio::sync::watch;
     use tokio::time::{sleep, timeout};
 

@@ -116,6 +116,11 @@ pub(crate) const LONGEST: usize = "_c_-".len() + Urn::LENGTH + "__rlock__-214748
 /// they run out.
 const NEAR_END: i32 = i32::MAX - (1 << 16);
 
+/// The path of a node in a directory. (Formatted, it would be allocated twice for each lock.)
+pub(crate) fn path_in(directory: &str, node: &str) -> String {
+    [directory, "/", node].concat()
+}
+
 impl Ticket {
     /// A ticket of ours with this number.
     pub(crate) fn ours(recipe: Recipe, seq: i32) -> Self {
@@ -157,7 +162,7 @@ impl Ticket {
 
     /// What it stands for, as its name says.
     pub(crate) fn path(&self, directory: &str) -> String {
-        format!("{directory}/{}", self.name)
+        path_in(directory, &self.name)
     }
 
     pub(crate) fn tag_text(&self) -> &str {

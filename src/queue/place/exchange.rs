@@ -144,7 +144,7 @@ impl TicketPlace {
         let session = Arc::clone(&self.session);
         let link = session.link().map_err(Failure::Ended)?;
         let mut writes = exchange.with.to_vec();
-        let path = format!("{}/{}", exchange.directory, exchange.ticket.name);
+        let path = exchange.ticket.path(exchange.directory);
         writes.push(Write::Ephemeral {
             path: &path,
             data: exchange.data,
@@ -171,7 +171,7 @@ impl TicketPlace {
         let path = made
             .into_iter()
             .next_back()
-            .unwrap_or_else(|| format!("{}/{}", exchange.directory, exchange.ticket.name));
+            .unwrap_or_else(|| exchange.ticket.path(exchange.directory));
         let reads = [Read::Data(&path)];
         let (at, found) = session.read_stamped(|link| link.multi_read(&reads)).await;
         let is_ours = |node: &Node| {

@@ -12,7 +12,8 @@ use crate::link::{Fault, Found, Link, Read, Write};
 use crate::protocol::answer::Answer;
 use crate::protocol::departure::Departure;
 use crate::protocol::mark::ReleasePlan;
-use crate::session::janitor::{ReleaseOutcome, TicketId, writes};
+use crate::session::janitor::{ReleaseOutcome, writes};
+use crate::session::roll::There;
 use crate::session::{Failure, Session};
 
 impl TicketPlace {
@@ -86,18 +87,22 @@ impl TicketPlace {
         }
         let leaving: Option<Vec<_>> = places.iter().map(Self::by_name).collect();
         let leaving = leaving?;
-        let paths: Vec<String> = leaving.iter().map(|(id, _)| id.path()).collect();
-        let each = leaving.iter().zip(&paths);
+        let each = leaving.iter().zip(&*places);
         let writes: Vec<Write<'_>> = each
-            .flat_map(|((id, plan), path)| writes(id, path, plan))
+            .flat_map(|((path, there, plan), place)| {
+                writes(&place.directory, (path, there.czxid()), plan)
+            })
             .collect();
         let reply = link.multi(&writes);
         for place in &mut *places {
             place.leaves(Departure::sent);
         }
-        for (place, (_, plan)) in places.iter().zip(&leaving) {
-            if let PlaceState::Seated { there, .. } = &place.state {
-                there.leaves_by(plan);
+        for place in &*places {
+            if let PlaceState::Seated {
+                there, departure, ..
+            } = &place.state
+            {
+                there.leaves_by(departure.plan());
             }
         }
         let answer = match reply.await {
@@ -142,12 +147,16 @@ impl TicketPlace {
         }
     }
 
-    /// A ticket that may leave at once, by its name.
-    fn by_name(&self) -> Option<(TicketId, ReleasePlan)> {
-        let PlaceState::Seated { departure, .. } = &self.state else {
-            return None;
-        };
-        Some((self.id()?, departure.by_name()?.clone()))
+    /// The path of a ticket that may leave at once, by its name.
+    fn by_name(&self) -> Option<(String, &There, &ReleasePlan)> {
+        match &self.state {
+            PlaceState::Seated {
+                ticket,
+                there,
+                departure,
+            } => Some((ticket.path(&self.directory), there, departure.by_name()?)),
+            PlaceState::Armed(_) | PlaceState::Gone => None,
+        }
     }
 
     /// Follows what we have written, and what was lost, before the ticket leaves.

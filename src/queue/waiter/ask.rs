@@ -19,15 +19,22 @@ use crate::error::Result;
 use crate::link::{Change, Code};
 use crate::protocol::dialect::{self, check_neighbours};
 use crate::protocol::lease::Moment;
-use crate::protocol::ticket::TicketData;
+use crate::protocol::ticket::{TicketData, path_in};
 use crate::protocol::walk::{Step, Turn};
 use crate::session::{Failure, failed};
 
 impl Waiter {
     /// One step of the walk.
     pub(super) async fn advance(&mut self) -> Result<()> {
-        if self.delay_until.is_none() && self.walk.step() == Step::Wait {
-            return self.wait().await;
+        if self.delay_until.is_none() {
+            if self.walk.step() == Step::Wait {
+                return self.wait().await;
+            }
+            if let Step::Turn(turn) = self.walk.step() {
+                let turn = turn.clone();
+                self.take_turn(turn);
+                return Ok(());
+            }
         }
         // On the heap, so that a waiter's future is no larger than its wait, in which it spends its
         // life.
@@ -67,7 +74,7 @@ impl Waiter {
         match self.walk.step() {
             Step::Read { .. } => self.read().await,
             Step::Watch(ahead) => {
-                let path = format!("{}/{ahead}", self.place.directory());
+                let path = path_in(self.place.directory(), &ahead);
                 drop(ahead);
                 self.watch(&path).await
             }
@@ -80,12 +87,7 @@ impl Waiter {
                 }
                 Box::pin(self.enter_as_guest(entry)).await
             }
-            Step::Turn(turn) => {
-                let turn = turn.clone();
-                self.take_turn(turn);
-                Ok(())
-            }
-            Step::Wait => Ok(()),
+            Step::Turn(_) | Step::Wait => Ok(()),
         }
     }
 

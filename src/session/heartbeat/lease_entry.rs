@@ -83,11 +83,13 @@ impl LeaseEntry {
         }
     }
 
-    /// Whether the connection is down or a heartbeat is missing.
-    pub(crate) fn is_suspect(&self) -> bool {
+    /// Whether the connection is down or a heartbeat is missing; or how it was lost.
+    pub(crate) fn is_suspect(&self) -> Result<bool, Loss> {
         let heartbeat = &self.0.heartbeat;
         let state = heartbeat.observed();
-        !heartbeat.is_connected() || state.lease.is_late(state.now)
+        let loss = *self.0.loss.borrow();
+        let is_suspect = || !heartbeat.is_connected() || state.lease.is_late(state.now);
+        loss.map_or_else(|| Ok(is_suspect()), Err)
     }
 
     /// For a task that may outlive the guard.
