@@ -13,6 +13,9 @@ use crate::latch::Latch;
 use crate::name::LockName;
 use crate::protocol::ticket::Mode;
 
+/// So many directories stay when nobody holds there any more: most locks are soon taken again.
+const FEW: usize = 64;
+
 /// Those that hold, by the lock's directory.
 type Tasks = HashMap<Arc<str>, Vec<(Task, Mode)>>;
 
@@ -85,9 +88,27 @@ impl Drop for SelfWait {
             if let Some(at) = held.iter().position(|task| *task == self.task) {
                 held.swap_remove(at);
             }
-            if held.is_empty() {
+            if held.is_empty() && tasks.len() > FEW {
                 tasks.remove(&self.path);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_that_nobody_holds_are_forgotten() {
+        let tasks = Arc::<HoldingTasks>::default();
+        let enter = |name: i32| tasks.enter(&format!("/locks/{name}").into(), Mode::Exclusive);
+
+        let all: Vec<SelfWait> = (0..1000).map(enter).collect();
+        assert_eq!(tasks.0.lock().len(), 1000);
+        drop(all);
+        (0..1000).map(enter).for_each(drop);
+
+        assert_eq!(tasks.0.lock().len(), FEW);
     }
 }
