@@ -13,8 +13,11 @@ use crate::latch::Latch;
 use crate::name::LockName;
 use crate::protocol::ticket::Mode;
 
-/// So many directories stay when nobody holds there any more: most locks are soon taken again.
+/// So many directories stay when nobody holds there any more: most locks are soon taken again. A
+/// crowd's memory goes.
 const FEW: usize = 64;
+/// What a list takes that had one holder.
+const SMALL: usize = 4;
 
 /// Those that hold, by the lock's directory.
 type Tasks = HashMap<Arc<str>, Vec<(Task, Mode)>>;
@@ -88,7 +91,8 @@ impl Drop for SelfWait {
             if let Some(at) = held.iter().position(|task| *task == self.task) {
                 held.swap_remove(at);
             }
-            if held.is_empty() && tasks.len() > FEW {
+            let is_large = held.capacity() > SMALL;
+            if held.is_empty() && (is_large || tasks.len() > FEW) {
                 tasks.remove(&self.path);
             }
         }
@@ -110,5 +114,8 @@ mod tests {
         (0..1000).map(enter).for_each(drop);
 
         assert_eq!(tasks.0.lock().len(), FEW);
+        let crowd = std::iter::repeat_with(|| enter(0)).take(1000);
+        drop(crowd.collect::<Vec<_>>());
+        assert!(tasks.0.lock().values().all(|held| held.capacity() <= SMALL));
     }
 }

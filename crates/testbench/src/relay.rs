@@ -150,8 +150,8 @@ async fn listen(address: SocketAddr, backlog: u32) -> TcpListener {
     }
 }
 
-/// Copies both ways between a client and a server, until one of them ends. There may be no server:
-/// a keeper still asks at the end of a case.
+/// Copies both ways between a client and a server, until both have ended or one fails. There may be
+/// no server: a keeper still asks at the end of a case.
 pub async fn pass_on(mut client: TcpStream, server: SocketAddr) {
     if let Ok(mut server) = TcpStream::connect(server).await {
         copy_bidirectional(&mut client, &mut server).await.ok();
