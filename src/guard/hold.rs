@@ -83,10 +83,10 @@ impl Hold {
     pub(crate) fn state(&self) -> GuardState {
         let mut state = GuardState::Held;
         for held in &self.all_held {
-            match held.entry.is_suspect() {
+            match held.entry.surely_held() {
                 Err(_) => return GuardState::Lost,
-                Ok(true) => state = GuardState::Suspect,
-                Ok(false) => {}
+                Ok(false) => state = GuardState::Suspect,
+                Ok(true) => {}
             }
         }
         state

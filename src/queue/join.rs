@@ -245,7 +245,6 @@ impl<'a> Joining<'a> {
     }
 }
 
-/// Names of locks with commas, for people.
 /// The creates of all these tickets.
 fn writes(asked: &[(String, Vec<u8>)]) -> Vec<Write<'_>> {
     let tickets = asked.iter().map(|(path, data)| Write::Ephemeral {

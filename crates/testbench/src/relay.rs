@@ -153,8 +153,9 @@ async fn listen(address: SocketAddr, backlog: u32) -> TcpListener {
 /// Copies both ways between a client and a server, until both have ended or one fails. There may be
 /// no server: a keeper still asks at the end of a case.
 pub async fn pass_on(mut client: TcpStream, server: SocketAddr) {
-    if let Ok(mut server) = TcpStream::connect(server).await {
-        copy_bidirectional(&mut client, &mut server).await.ok();
+    match TcpStream::connect(server).await {
+        Ok(mut server) => drop(copy_bidirectional(&mut client, &mut server).await),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}"),
     }
 }
 

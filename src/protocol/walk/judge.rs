@@ -59,6 +59,14 @@ impl Walk {
         is_next.then(|| self.turn(snapshot, Some(czxid)))
     }
 
+    /// The turn, once a read has shown it.
+    pub(crate) fn shown_turn(&self) -> Option<&Turn> {
+        match &self.phase {
+            Phase::Turn(turn) => Some(turn),
+            _ => None,
+        }
+    }
+
     /// Decides how the ticket will leave, from the directory as it was when the turn was seen;
     /// `ahead` was before it, if that is known.
     pub(super) fn turn(&self, snapshot: &Snapshot<'_>, ahead: Option<i64>) -> Phase {

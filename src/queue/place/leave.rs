@@ -147,7 +147,7 @@ impl TicketPlace {
         }
     }
 
-    /// The path of a ticket that may leave at once, by its name.
+    /// The path of a ticket that may leave at once, by its name; who waits for that, and the plan.
     fn by_name(&self) -> Option<(String, &There, &ReleasePlan)> {
         match &self.state {
             PlaceState::Seated {

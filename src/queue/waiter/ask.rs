@@ -27,13 +27,12 @@ impl Waiter {
     /// One step of the walk.
     pub(super) async fn advance(&mut self) -> Result<()> {
         if self.delay_until.is_none() {
-            if self.walk.step() == Step::Wait {
-                return self.wait().await;
-            }
-            if let Step::Turn(turn) = self.walk.step() {
-                let turn = turn.clone();
+            if let Some(turn) = self.walk.shown_turn().cloned() {
                 self.take_turn(turn);
                 return Ok(());
+            }
+            if self.walk.step() == Step::Wait {
+                return self.wait().await;
             }
         }
         // On the heap, so that a waiter's future is no larger than its wait, in which it spends its

@@ -199,15 +199,12 @@ impl Waiter {
 
     /// The turn that was taken, if not as a guest.
     fn first(&self) -> Option<&Turn> {
-        match self.walk.step() {
-            Step::Turn(turn) if self.is_taken => Some(turn),
-            _ => None,
-        }
+        self.walk.shown_turn().filter(|_| self.is_taken)
     }
 
     /// Whether a read has shown that this ticket waits for no other.
     pub(super) fn is_first(&self) -> bool {
-        self.is_taken || matches!(self.walk.step(), Step::Turn(_))
+        self.is_taken || self.walk.shown_turn().is_some()
     }
 
     /// Whether it was this ticket's turn at a moment no longer ago than a heartbeat.

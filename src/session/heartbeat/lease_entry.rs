@@ -83,13 +83,14 @@ impl LeaseEntry {
         }
     }
 
-    /// Whether the connection is down or a heartbeat is missing; or how it was lost.
-    pub(crate) fn is_suspect(&self) -> Result<bool, Loss> {
+    /// Whether the hold is surely good, or the connection is down or a heartbeat is missing. The
+    /// loss, if it was lost.
+    pub(crate) fn surely_held(&self) -> Result<bool, Loss> {
         let heartbeat = &self.0.heartbeat;
         let state = heartbeat.observed();
         let loss = *self.0.loss.borrow();
-        let is_suspect = || !heartbeat.is_connected() || state.lease.is_late(state.now);
-        loss.map_or_else(|| Ok(is_suspect()), Err)
+        let is_good = || heartbeat.is_connected() && !state.lease.is_late(state.now);
+        loss.map_or_else(|| Ok(is_good()), Err)
     }
 
     /// For a task that may outlive the guard.
